@@ -1,0 +1,23 @@
+"""LUNA and the attentions it is compared with: torch modules behind one contract (see luna/base.py).
+
+import luna
+
+luna.names()
+attention = luna.build("luna", n_heads=2, head_dim=32, max_len=1024, M=8, L=8)
+out = attention(q, k, v, mask)  # all (B, H, n, d); mask (B, n), True = real token
+"""
+
+from luna.base import Attention, LunaError, Paper, Slot, build, get, names, options, register
+
+__version__ = "0.1.0"
+__all__ = [
+    "Attention",
+    "LunaError",
+    "Paper",
+    "Slot",
+    "build",
+    "get",
+    "names",
+    "options",
+    "register",
+]

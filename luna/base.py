@@ -1,0 +1,332 @@
+"""The attention contract and its registry.
+
+Every method is one file, ``luna/attention/<name>.py``, holding one class decorated with ``@register("<name>")``.
+The file name is the registry: nothing is imported until a method is asked for by name, and a package outside
+can add methods through the entry-point group ``luna.attention``.
+
+Shapes, everywhere in this library:
+
+    B batch   H heads   n sequence length   d width of q and k per head   e width of v per head (d_v)
+    q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool, True = real token   x (B, n, H*d) hidden states
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+PROFILES = ("strict", "published", "official")
+ENTRY_POINTS = "luna.attention"
+
+
+class LunaError(ValueError):
+    """A mistake of the caller, told in one sentence that says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """The place in a backbone that an attention is built for."""
+
+    n_heads: int
+    head_dim: int
+    max_len: int
+    causal: bool = False
+    profile: str = "strict"
+    dropout: float = (
+        0.0  # on attention weights; used only by methods that have such weights (uses_dropout)
+    )
+    seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Where a method comes from; `lra list` and the README's catalogue are made of these."""
+
+    title: str
+    year: int
+    url: str
+
+
+class Attention(nn.Module):
+    """A drop-in attention on per-head tensors. Projections belong to the caller.
+
+    A method implements :meth:`attend` and :meth:`flops`, and declares below what is true of it; the conformance
+    suite holds it to each declaration, in both directions.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[Paper]
+    complexity: ClassVar[str]  # of time, as printed by `lra list`, e.g. "O(n d e)"
+    profiles: ClassVar[tuple[str, ...]] = (
+        "strict",
+    )  # the profiles under which this method behaves differently
+
+    causal_form: ClassVar[bool] = False  # causal=True and step() exist
+    needs_x: ClassVar[bool] = False  # forward needs the hidden states x
+    uses_dropout: ClassVar[bool] = False  # slot.dropout acts on its weights
+    has_matrix: ClassVar[bool] = (
+        True  # an implied attention matrix exists: _matrix() is implemented
+    )
+    row_stochastic: ClassVar[bool] = True  # constant values come out unchanged (G4, CV)
+    convex: ClassVar[bool] = True  # outputs lie within the values' range (G6)
+    equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs (G5, PE)
+    linear_in_n: ClassVar[bool] = True  # flops(n) grows linearly, else quadratically
+    full_precision: ClassVar[bool] = (
+        True  # computed in float32 with autocast off; False keeps half precision
+    )
+
+    def __init__(self, slot: Slot):
+        super().__init__()
+        if slot.causal and not self.causal_form:
+            raise LunaError(
+                f"attention '{self.name}' has no causal form; methods that have one: luna.names(causal=True)"
+            )
+        self.slot = slot
+        self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len
+        self.causal = slot.causal
+        self.profile = self.effective_profile(slot.profile)
+        self._generators: dict[str, torch.Generator] = {}  # by device type
+        self._saved_states: dict[str, Tensor] = {}
+
+    # ------------------------------------------------------------------ what a method implements
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        """(B, H, n, e). Under the strict profile padded rows of q, k, v are already zero and, unless the method
+        says `full_precision = False`, the inputs are float32 or float64 and autocast is off."""
+        raise NotImplementedError(f"{type(self).__name__} must implement attend()")
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        """The implied matrix (B, H, n, n), written from the definition and independent of attend()."""
+        raise LunaError(f"attention '{self.name}' has no implied attention matrix")
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Forward FLOPs of all heads for one example of n tokens; one multiply-add = 2."""
+        raise LunaError(
+            f"attention '{self.name}' does not say its FLOPs: implement flops(n, d_v) beside the formula"
+        )
+
+    def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
+        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the start."""
+        raise LunaError(
+            f"attention '{self.name}' has no streaming form; methods that have one: luna.names(causal=True)"
+        )
+
+    # ------------------------------------------------------------------ what every method inherits
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        if self.needs_x and x is None:
+            raise LunaError(
+                f"attention '{self.name}' needs the hidden states: forward(q, k, v, mask, x=x)"
+            )
+        dtype = v.dtype
+        q, k, v, mask = self._enter(q, k, v, mask)
+        with self._precision(q):
+            out = self.attend(q, k, v, mask, x)
+        if mask is not None and self.profile == "strict":
+            out = out.masked_fill(~mask[:, None, :, None], 0)
+        return out.to(dtype)
+
+    def matrix(
+        self, q: Tensor, k: Tensor, mask: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
+        """The matrix A (B, H, n, n) with forward(q, k, v) = A v; padded rows and columns are 0 under strict."""
+        q, k, _, mask = self._enter(q, k, k, mask)
+        with self._precision(q):
+            A = self._matrix(q, k, mask, x)
+        if mask is not None and self.profile == "strict":
+            A = A.masked_fill(~(mask[:, None, :, None] & mask[:, None, None, :]), 0)
+        return A
+
+    def _enter(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+        """The mask rule's first half: padded rows become 0 before anything else (0 * NaN would be NaN)."""
+        if mask is not None and self.profile == "strict":
+            pad = ~mask[:, None, :, None]
+            q, k, v = (t.masked_fill(pad, 0) for t in (q, k, v))
+        if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
+            q, k, v = q.float(), k.float(), v.float()
+        return q, k, v, mask
+
+    def _precision(self, q: Tensor) -> contextlib.AbstractContextManager:
+        # Casting to float32 does not stop an enclosing autocast from running matmuls in half precision.
+        return (
+            torch.autocast(q.device.type, enabled=False)
+            if self.full_precision
+            else contextlib.nullcontext()
+        )
+
+    def generator(self, device: torch.device | str) -> torch.Generator:
+        """This module's own random stream on `device`: seeded by the slot, saved with the state dict."""
+        kind = torch.device(device).type
+        if kind not in self._generators:
+            self._generators[kind] = torch.Generator(device).manual_seed(self.slot.seed)
+            if kind in self._saved_states:
+                self._generators[kind].set_state(self._saved_states.pop(kind))
+        return self._generators[kind]
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        return self._saved_states | {kind: g.get_state() for kind, g in self._generators.items()}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        # Kept until the device is used: a checkpoint from a GPU must load where there is none.
+        self._generators.clear()
+        self._saved_states = {kind: saved.cpu() for kind, saved in state.items()}
+
+    @classmethod
+    def effective_profile(cls, profile: str) -> str:
+        """`official` (the 2020 JAX code) and `published` (what produced the quoted numbers) mean the correct
+        method, strict, wherever the three do not differ."""
+        if profile not in PROFILES:
+            raise LunaError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+        order = {"official": ("official", "published"), "published": ("published",), "strict": ()}[
+            profile
+        ]
+        return next((p for p in order if p in cls.profiles), "strict")
+
+    def extra_repr(self) -> str:
+        return f"heads={self.n_heads}, head_dim={self.head_dim}, max_len={self.max_len}, profile={self.profile}"
+
+
+# ---------------------------------------------------------------------- the registry
+
+_classes: dict[str, type[Attention]] = {}  # filled by @register, when a method's file is imported
+
+
+def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
+    def put(cls: type[Attention]) -> type[Attention]:
+        if name in _classes and _classes[name].__module__ != cls.__module__:
+            raise LunaError(
+                f"attention '{name}' is already registered by {_classes[name].__module__}"
+            )
+        cls.name = name
+        _classes[name] = cls
+        return cls
+
+    return put
+
+
+def names(*, causal: bool = False) -> list[str]:
+    """Every method that can be built; with `causal`, those that have a causal form (imports them all)."""
+    from luna import attention
+
+    found = (
+        {m.name for m in pkgutil.iter_modules(attention.__path__)} | set(_plugins()) | set(_classes)
+    )
+    return sorted(n for n in found if not causal or get(n).causal_form)
+
+
+def get(name: str) -> type[Attention]:
+    """The class of a method, imported on first use."""
+    if name not in names():
+        raise LunaError(f"unknown attention '{name}'{nearest(name, names())}")
+    if name not in _classes:
+        plugin = _plugins().get(name)
+        try:
+            plugin.load() if plugin else importlib.import_module(f"luna.attention.{name}")
+        except ImportError as error:
+            where = plugin.value if plugin else f"luna/attention/{name}.py"
+            raise LunaError(
+                f"attention '{name}' cannot be imported from {where}: {error}"
+            ) from error
+    if name not in _classes:
+        raise LunaError(
+            f"luna/attention/{name}.py holds no class decorated with @register({name!r})"
+        )
+    return _classes[name]
+
+
+def build(
+    name: str,
+    *,
+    n_heads: int,
+    head_dim: int,
+    max_len: int,
+    causal: bool = False,
+    profile: str = "strict",
+    dropout: float = 0.0,
+    seed: int = 0,
+    **options: Any,
+) -> Attention:
+    """Build the attention `name` for a slot of the given size; `options` are the method's own."""
+    cls = get(name)
+    slot = Slot(
+        n_heads=n_heads,
+        head_dim=head_dim,
+        max_len=max_len,
+        causal=causal,
+        profile=profile,
+        dropout=dropout,
+        seed=seed,
+    )
+    check_options(name, options)
+    return cls(slot, **options)
+
+
+def options(name: str) -> dict[str, inspect.Parameter]:
+    """The method's own options: the keyword-only parameters of its constructor."""
+    parameters = inspect.signature(get(name).__init__).parameters.values()
+    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def check_options(name: str, given: dict[str, Any]) -> None:
+    """Refuse an unknown option or a value of the wrong type; ranges are the constructor's business."""
+    known = options(name)
+    hints = typing.get_type_hints(get(name).__init__)
+    for key, value in given.items():
+        if key not in known:
+            raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, known)}")
+        if not _fits(value, hints.get(key, Any)):
+            raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the closest known names, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return (
+        f"; did you mean {' or '.join(close)}?"
+        if close
+        else f"; known: {', '.join(known) or 'none'}"
+    )
+
+
+def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
+    return {e.name: e for e in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, h) for h in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
+def _spell(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(a) for a in typing.get_args(hint))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_spell(h) for h in typing.get_args(hint))
+    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))

@@ -1,0 +1,175 @@
+"""The one normalised linear attention of the project: bidirectional, causal in chunks, and streaming.
+
+For features phi_q, phi_k (B, H, n, D) and values v (B, H, n, e):
+
+    S = phi_k^T v (D, e)    z = phi_k^T 1 (D)    o_i = S^T phi_q[i] / den(z . phi_q[i])
+
+A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi, its width D and its FLOPs.
+Everything else (masks, the causal and the streaming form, the implied matrix, the FLOPs of the sums) is here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from luna.base import Attention, Slot
+
+
+def denominator(c: Tensor, eps: float, signed: bool) -> Tensor:
+    """max(c, eps); for signed features sgn(c) max(|c|, eps) with sgn(0) = +1."""
+    if not signed:
+        return c.clamp_min(eps)
+    return torch.where(c < 0, c.clamp_max(-eps), c.clamp_min(eps))
+
+
+def linear_attention(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, *, eps: float = 1e-6, signed: bool = False
+) -> Tensor:
+    """Every query sees every key: O(n D e) time, O(D e) state."""
+    S = phi_k.transpose(-2, -1) @ v  # (B, H, D, e)
+    z = phi_k.sum(-2)  # (B, H, D)
+    c = (phi_q @ z.unsqueeze(-1)).squeeze(-1)  # (B, H, n)
+    return (phi_q @ S) / denominator(c, eps, signed).unsqueeze(-1)
+
+
+def causal_linear_attention(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    *,
+    eps: float = 1e-6,
+    signed: bool = False,
+    chunk: int = 128,
+) -> Tensor:
+    """Query i sees keys j <= i. A prefix state carries what came before a chunk, a masked product handles the
+    chunk itself: O(n (C (D + e) + D e)) time, and no n x D x e tensor (as a plain cumsum would store)."""
+    n = v.shape[-2]
+    C = min(chunk, n)
+    pad = -n % C
+    if pad:
+        phi_q, phi_k, v = (F.pad(t, (0, 0, 0, pad)) for t in (phi_q, phi_k, v))
+    phi_q, phi_k, v = (t.unflatten(-2, (-1, C)) for t in (phi_q, phi_k, v))  # (B, H, n/C, C, .)
+
+    S = phi_k.transpose(-2, -1) @ v  # (B, H, n/C, D, e) of each chunk alone
+    z = phi_k.sum(-2)  # (B, H, n/C, D)
+    S, z = S.cumsum(2) - S, z.cumsum(2) - z  # of all chunks before
+
+    A = (phi_q @ phi_k.transpose(-2, -1)).tril()  # (B, H, n/C, C, C)
+    c = (phi_q @ z.unsqueeze(-1)).squeeze(-1) + A.sum(-1)
+    out = (phi_q @ S + A @ v) / denominator(c, eps, signed).unsqueeze(-1)
+    return out.flatten(2, 3)[..., :n, :]
+
+
+class State(NamedTuple):
+    """Streaming state: D (e + 1) numbers per head, and how many tokens have been seen."""
+
+    S: Tensor  # (B, H, D, e)
+    z: Tensor  # (B, H, D)
+    t: int
+
+
+def linear_step(
+    state: State | None,
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    *,
+    eps: float = 1e-6,
+    signed: bool = False,
+) -> tuple[State, Tensor]:
+    """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> (state, o (B, H, e))."""
+    update = phi_k.unsqueeze(-1) * v.unsqueeze(-2)  # (B, H, D, e)
+    state = (
+        State(update, phi_k, 1)
+        if state is None
+        else State(state.S + update, state.z + phi_k, state.t + 1)
+    )
+    c = (phi_q * state.z).sum(-1)
+    out = (phi_q.unsqueeze(-2) @ state.S).squeeze(-2) / denominator(c, eps, signed).unsqueeze(-1)
+    return state, out
+
+
+class KernelAttention(Attention):
+    """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
+
+    A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they differ) and
+    :meth:`feature_flops`. `start` is the position of the first row, for features that depend on it.
+    """
+
+    causal_form: ClassVar[bool] = True
+    signed: ClassVar[bool] = False  # features may be negative, so may the denominator
+    scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing (G7)
+
+    feature_dim: int  # D
+
+    def __init__(self, slot: Slot, *, eps: float = 1e-6, chunk: int = 128):
+        super().__init__(slot)
+        self.eps, self.chunk = eps, chunk
+
+    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        """Features (B, H, n, D) of x (B, H, n, d); rows at padding are multiplied by 0 afterwards."""
+        raise NotImplementedError(f"{type(self).__name__} must implement phi()")
+
+    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return self.phi(q, mask, start)
+
+    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return self.phi(k, mask, start)
+
+    def feature_flops(self, n: int) -> int:
+        """Forward FLOPs of one feature map on n tokens of one head."""
+        raise NotImplementedError(f"{type(self).__name__} must implement feature_flops()")
+
+    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        phi_q, phi_k = self.phi_q(q, mask), self.phi_k(k, mask)
+        if mask is not None:
+            phi_k = phi_k * mask[:, None, :, None].to(
+                phi_k.dtype
+            )  # after the map: phi(0) is rarely 0
+        return phi_q, phi_k
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        phi_q, phi_k = self.features(q, k, mask)
+        if self.causal:
+            return causal_linear_attention(
+                phi_q, phi_k, v, eps=self.eps, signed=self.signed, chunk=self.chunk
+            )
+        return linear_attention(phi_q, phi_k, v, eps=self.eps, signed=self.signed)
+
+    def step(
+        self, state: State | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
+    ) -> tuple[State, Tensor]:
+        if not self.causal:
+            return super().step(state, q_t, k_t, v_t)
+        dtype = v_t.dtype
+        q, k, v, _ = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2), None)
+        start = state.t if state else 0
+        with self._precision(q):
+            phi_q, phi_k = self.phi_q(q, None, start), self.phi_k(k, None, start)  # (B, H, 1, D)
+            state, out = linear_step(
+                state,
+                phi_q.squeeze(2),
+                phi_k.squeeze(2),
+                v.squeeze(2),
+                eps=self.eps,
+                signed=self.signed,
+            )
+        return state, out.to(dtype)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        phi_q, phi_k = self.features(q, k, mask)
+        A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
+        if self.causal:
+            A = A.tril()
+        return A / denominator(A.sum(-1, keepdim=True), self.eps, self.signed)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Two feature maps, then 4 n D e + 3 n D + n e for S, z, the two products and the division."""
+        D, e = self.feature_dim, d_v or self.head_dim
+        return self.n_heads * (2 * self.feature_flops(n) + 4 * n * D * e + 3 * n * D + n * e)
