@@ -1,7 +1,7 @@
-"""The schema of a run: one dataclass per config group, no defaults (numbers live in configs/), no unknown keys.
+"""The schema of a run: one dataclass per config group, no defaults (numbers live in configs/).
 
-`check` turns what Hydra composed into these dataclasses before anything heavy is imported, so a misspelt key or a
-value of the wrong type costs a second and not a night.
+`lra.compose.check` holds what Hydra composed against these before anything heavy is imported, so a
+misspelt key or a value of the wrong type costs a second and not a night.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    InterpolationKeyError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-    ValidationError,
-)
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 class UserError(Exception):
     """A mistake of the caller, told in one sentence that says what to do; commands exit with 2."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the closest known names, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known)}"
 
 
 class Mask(Enum):
@@ -48,7 +50,12 @@ class Pooling(Enum):
     masked_mean = "masked_mean"  # over real tokens
     mean = "mean"  # over all stored positions, padding included
     cls = "cls"  # a prepended learned token
-    first = "first"  # the first real token (what "CLS" means in the official dual encoder)
+    first = "first"  # the first token: what "CLS" means in the official dual encoder
+
+
+class ClsMask(Enum):
+    real = "real"  # the CLS token is always visible
+    first = "first"  # quirk: it copies the mask of the first token, a black pixel hides it
 
 
 class Interaction(Enum):
@@ -58,7 +65,7 @@ class Interaction(Enum):
 
 class Init(Enum):
     torch = "torch"  # nn.Linear's default
-    flax = "flax"  # lra.md 3.1: Xavier-uniform kernels, N(0, 1e-6) MLP biases, LeCun-normal head
+    flax = "flax"  # Xavier-uniform encoder kernels, N(0, 1e-6) biases, LeCun-normal head
 
 
 class Gelu(Enum):
@@ -68,10 +75,10 @@ class Gelu(Enum):
 
 class Schedule(Enum):
     constant = "constant"
-    rsqrt = "rsqrt"  # lra.md 2.1, schedule A
-    cosine = "cosine"  # lra.md 2.1, schedule B
-    onecycle = "onecycle"  # baselines-1 3.1, with the beta1 cycling
-    cosine_floor = "cosine_floor"  # baselines-2 12.1, P3
+    rsqrt = "rsqrt"  # warm-up, then lr / sqrt(step)
+    cosine = "cosine"  # warm-up from 0, then a half cosine to 0
+    onecycle = "onecycle"  # linear up and down, beta1 cycling against it
+    cosine_floor = "cosine_floor"  # warm-up from a tenth, then a half cosine to 0.4 of the peak
 
 
 class Clip(Enum):
@@ -110,15 +117,15 @@ class Style:
     ln_eps: float
     mask_output: bool  # multiply the final LayerNorm's output by the mask
     pooling: Pooling
+    cls_mask: ClsMask  # of the token that pooling=cls prepends
     interaction: Interaction  # of the dual encoder
-    dual_hidden_layers: (
-        int  # hidden layers of the dual encoder's head: 1, or 2 with half the width in the second
-    )
+    dual_hidden_layers: int  # of the dual encoder's head: 1, or 2 with half the width in the second
 
 
 @dataclass
 class Recipe:
-    """Optimiser, schedule, batch and steps. `budget` has already scaled steps and warm-up when a run sees them."""
+    """Optimiser, schedule, batch and steps. `budget` has already scaled steps and warm-up when a
+    run sees them."""
 
     batch: int  # global
     steps: int
@@ -135,7 +142,7 @@ class Recipe:
 @dataclass
 class Evaluation:
     every: int  # optimiser steps
-    dev_batches: int  # per evaluation; -1 = the whole dev split, each example once
+    dev_batches: int  # per evaluation; -1 = the whole dev split
     drop_last: bool  # quirk: the last partial batch is never scored
     select: Select  # which checkpoint the reported test accuracy belongs to
     select_after: float  # fraction of the steps before which no best checkpoint is kept
@@ -165,6 +172,8 @@ class Model:
     dropout: float
     attention_dropout: float
     tasks: dict[str, Any] = field(default_factory=dict)  # per-task sizes, where a model has them
+    sizes_of: str | None = None  # the attention whose sizes are taken from `methods`
+    methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
 
 
 @dataclass

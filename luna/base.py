@@ -1,13 +1,14 @@
 """The attention contract and its registry.
 
-Every method is one file, ``luna/attention/<name>.py``, holding one class decorated with ``@register("<name>")``.
-The file name is the registry: nothing is imported until a method is asked for by name, and a package outside
-can add methods through the entry-point group ``luna.attention``.
+Every method is one file, ``luna/attention/<name>.py``, holding one class decorated with
+``@register("<name>")``. The file name is the registry: nothing is imported until a method is asked
+for by name, and a package outside can add methods through the entry-point group ``luna.attention``.
 
 Shapes, everywhere in this library:
 
-    B batch   H heads   n sequence length   d width of q and k per head   e width of v per head (d_v)
-    q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool, True = real token   x (B, n, H*d) hidden states
+    B batch   H heads   n sequence length   d width of q, k per head   e width of v per head (d_v)
+    q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool, True = real token
+    x (B, n, H*d) hidden states
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ class Slot:
     max_len: int
     causal: bool = False
     profile: str = "strict"
-    dropout: float = (
-        0.0  # on attention weights; used only by methods that have such weights (uses_dropout)
-    )
+    dropout: float = 0.0  # on attention weights, by the methods that have them (uses_dropout)
     seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
 
 
@@ -62,36 +61,33 @@ class Paper:
 class Attention(nn.Module):
     """A drop-in attention on per-head tensors. Projections belong to the caller.
 
-    A method implements :meth:`attend` and :meth:`flops`, and declares below what is true of it; the conformance
-    suite holds it to each declaration, in both directions.
+    A method implements :meth:`attend` and :meth:`flops`, and declares below what is true of it; the
+    conformance suite holds it to each declaration, in both directions.
     """
 
     name: ClassVar[str]
     paper: ClassVar[Paper]
     complexity: ClassVar[str]  # of time, as printed by `lra list`, e.g. "O(n d e)"
-    profiles: ClassVar[tuple[str, ...]] = (
-        "strict",
-    )  # the profiles under which this method behaves differently
+    profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
 
     causal_form: ClassVar[bool] = False  # causal=True and step() exist
     needs_x: ClassVar[bool] = False  # forward needs the hidden states x
     uses_dropout: ClassVar[bool] = False  # slot.dropout acts on its weights
-    has_matrix: ClassVar[bool] = (
-        True  # an implied attention matrix exists: _matrix() is implemented
-    )
+    has_matrix: ClassVar[bool] = True  # an implied attention matrix exists: _matrix()
     row_stochastic: ClassVar[bool] = True  # constant values come out unchanged (G4, CV)
     convex: ClassVar[bool] = True  # outputs lie within the values' range (G6)
     equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs (G5, PE)
     linear_in_n: ClassVar[bool] = True  # flops(n) grows linearly, else quadratically
-    full_precision: ClassVar[bool] = (
-        True  # computed in float32 with autocast off; False keeps half precision
-    )
+    full_precision: ClassVar[bool] = True  # float32 with autocast off; False keeps half precision
+    # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}
+    exempt: ClassVar[dict[str, str]] = {}
 
     def __init__(self, slot: Slot):
         super().__init__()
         if slot.causal and not self.causal_form:
             raise LunaError(
-                f"attention '{self.name}' has no causal form; methods that have one: luna.names(causal=True)"
+                f"attention '{self.name}' has no causal form; "
+                "methods that have one: luna.names(causal=True)"
             )
         self.slot = slot
         self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len
@@ -105,25 +101,34 @@ class Attention(nn.Module):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
-        """(B, H, n, e). Under the strict profile padded rows of q, k, v are already zero and, unless the method
-        says `full_precision = False`, the inputs are float32 or float64 and autocast is off."""
+        """(B, H, n, e). Under the strict profile padded rows of q, k, v are already zero and,
+        unless the method says `full_precision = False`, the inputs are float32 or float64 and
+        autocast is off."""
         raise NotImplementedError(f"{type(self).__name__} must implement attend()")
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        """The implied matrix (B, H, n, n), written from the definition and independent of attend()."""
+        """The implied matrix (B, H, n, n), written from the definition and independent of
+        attend()."""
         raise LunaError(f"attention '{self.name}' has no implied attention matrix")
 
     def flops(self, n: int, d_v: int | None = None) -> int:
         """Forward FLOPs of all heads for one example of n tokens; one multiply-add = 2."""
         raise LunaError(
-            f"attention '{self.name}' does not say its FLOPs: implement flops(n, d_v) beside the formula"
+            f"attention '{self.name}' does not say its FLOPs: "
+            "implement flops(n, d_v) beside the formula"
         )
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
-        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the start."""
+        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the
+        start."""
         raise LunaError(
-            f"attention '{self.name}' has no streaming form; methods that have one: luna.names(causal=True)"
+            f"attention '{self.name}' cannot stream: build it with causal=True; "
+            "methods that have a causal form: luna.names(causal=True)"
         )
+
+    def tie(self, first: Attention) -> None:
+        """A backbone calls this on the attention of every layer, the first included, with that of the first layer:
+        a method that shares parameters between layers takes them from there."""
 
     # ------------------------------------------------------------------ what every method inherits
 
@@ -136,6 +141,8 @@ class Attention(nn.Module):
             )
         dtype = v.dtype
         q, k, v, mask = self._enter(q, k, v, mask)
+        if x is not None and mask is not None and self.profile == "strict":
+            x = x.masked_fill(~mask.unsqueeze(-1), 0)
         with self._precision(q):
             out = self.attend(q, k, v, mask, x)
         if mask is not None and self.profile == "strict":
@@ -145,7 +152,8 @@ class Attention(nn.Module):
     def matrix(
         self, q: Tensor, k: Tensor, mask: Tensor | None = None, x: Tensor | None = None
     ) -> Tensor:
-        """The matrix A (B, H, n, n) with forward(q, k, v) = A v; padded rows and columns are 0 under strict."""
+        """The matrix A (B, H, n, n) with forward(q, k, v) = A v; padded rows and columns are 0
+        under strict."""
         q, k, _, mask = self._enter(q, k, k, mask)
         with self._precision(q):
             A = self._matrix(q, k, mask, x)
@@ -154,7 +162,13 @@ class Attention(nn.Module):
         return A
 
     def _enter(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
-        """The mask rule's first half: padded rows become 0 before anything else (0 * NaN would be NaN)."""
+        """The mask rule's first half: padded rows become 0 before anything else (0 * NaN would
+        be NaN)."""
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != (len(q), q.shape[2])):
+            raise LunaError(
+                f"mask must be bool of shape (B, n) = ({len(q)}, {q.shape[2]}), True = real token; "
+                f"got {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}"
+            )
         if mask is not None and self.profile == "strict":
             pad = ~mask[:, None, :, None]
             q, k, v = (t.masked_fill(pad, 0) for t in (q, k, v))
@@ -163,15 +177,13 @@ class Attention(nn.Module):
         return q, k, v, mask
 
     def _precision(self, q: Tensor) -> contextlib.AbstractContextManager:
-        # Casting to float32 does not stop an enclosing autocast from running matmuls in half precision.
-        return (
-            torch.autocast(q.device.type, enabled=False)
-            if self.full_precision
-            else contextlib.nullcontext()
-        )
+        # Casting to float32 does not stop an enclosing autocast from running matmuls in half
+        # precision.
+        return autocast_off(q.device) if self.full_precision else contextlib.nullcontext()
 
     def generator(self, device: torch.device | str) -> torch.Generator:
-        """This module's own random stream on `device`: seeded by the slot, saved with the state dict."""
+        """This module's own random stream on `device`: seeded by the slot, saved with the state
+        dict."""
         kind = torch.device(device).type
         if kind not in self._generators:
             self._generators[kind] = torch.Generator(device).manual_seed(self.slot.seed)
@@ -189,8 +201,8 @@ class Attention(nn.Module):
 
     @classmethod
     def effective_profile(cls, profile: str) -> str:
-        """`official` (the 2020 JAX code) and `published` (what produced the quoted numbers) mean the correct
-        method, strict, wherever the three do not differ."""
+        """`official` (the 2020 JAX code) and `published` (what produced the quoted numbers) mean
+        the correct method, strict, wherever the three do not differ."""
         if profile not in PROFILES:
             raise LunaError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
         order = {"official": ("official", "published"), "published": ("published",), "strict": ()}[
@@ -199,7 +211,15 @@ class Attention(nn.Module):
         return next((p for p in order if p in cls.profiles), "strict")
 
     def extra_repr(self) -> str:
-        return f"heads={self.n_heads}, head_dim={self.head_dim}, max_len={self.max_len}, profile={self.profile}"
+        size = f"heads={self.n_heads}, head_dim={self.head_dim}, max_len={self.max_len}"
+        return f"{size}, profile={self.profile}"
+
+
+def autocast_off(device: torch.device) -> contextlib.AbstractContextManager:
+    """Full precision inside, whatever surrounds it; meta has no autocast to switch off."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return contextlib.nullcontext()
 
 
 # ---------------------------------------------------------------------- the registry
@@ -221,32 +241,31 @@ def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
 
 
 def names(*, causal: bool = False) -> list[str]:
-    """Every method that can be built; with `causal`, those that have a causal form (imports them all)."""
+    """Every method that can be built; with `causal`, those that have a causal form (imports them
+    all)."""
     from luna import attention
 
-    found = (
-        {m.name for m in pkgutil.iter_modules(attention.__path__)} | set(_plugins()) | set(_classes)
-    )
+    files = {m.name for m in pkgutil.iter_modules(attention.__path__) if m.name[0] != "_"}
+    found = files | set(_plugins()) | set(_classes)
     return sorted(n for n in found if not causal or get(n).causal_form)
 
 
 def get(name: str) -> type[Attention]:
     """The class of a method, imported on first use."""
+    if name in _classes:
+        return _classes[name]
     if name not in names():
         raise LunaError(f"unknown attention '{name}'{nearest(name, names())}")
-    if name not in _classes:
-        plugin = _plugins().get(name)
-        try:
-            plugin.load() if plugin else importlib.import_module(f"luna.attention.{name}")
-        except ImportError as error:
-            where = plugin.value if plugin else f"luna/attention/{name}.py"
-            raise LunaError(
-                f"attention '{name}' cannot be imported from {where}: {error}"
-            ) from error
-    if name not in _classes:
+    plugin = _plugins().get(name)
+    where = plugin.value if plugin else f"luna/attention/{name}.py"
+    try:
+        plugin.load() if plugin else importlib.import_module(f"luna.attention.{name}")
+    except Exception as error:  # whatever a broken file raises: say which file it is
         raise LunaError(
-            f"luna/attention/{name}.py holds no class decorated with @register({name!r})"
-        )
+            f"attention '{name}' cannot be imported from {where}: {type(error).__name__}: {error}"
+        ) from error
+    if name not in _classes:
+        raise LunaError(f"{where} holds no class decorated with @register({name!r})")
     return _classes[name]
 
 
@@ -284,7 +303,8 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def check_options(name: str, given: dict[str, Any]) -> None:
-    """Refuse an unknown option or a value of the wrong type; ranges are the constructor's business."""
+    """Refuse an unknown option or a value of the wrong type; ranges are the constructor's
+    business."""
     known = options(name)
     hints = typing.get_type_hints(get(name).__init__)
     for key, value in given.items():

@@ -1,11 +1,12 @@
-"""The one normalised linear attention of the project: bidirectional, causal in chunks, and streaming.
+"""The one normalised linear attention of the project: bidirectional, causal in chunks, streaming.
 
 For features phi_q, phi_k (B, H, n, D) and values v (B, H, n, e):
 
     S = phi_k^T v (D, e)    z = phi_k^T 1 (D)    o_i = S^T phi_q[i] / den(z . phi_q[i])
 
-A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi, its width D and its FLOPs.
-Everything else (masks, the causal and the streaming form, the implied matrix, the FLOPs of the sums) is here.
+A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi, its width D
+and its FLOPs. Everything else (masks, the causal and the streaming form, the implied matrix, the
+FLOPs of the sums) is here.
 """
 
 from __future__ import annotations
@@ -26,27 +27,20 @@ def denominator(c: Tensor, eps: float, signed: bool) -> Tensor:
     return torch.where(c < 0, c.clamp_max(-eps), c.clamp_min(eps))
 
 
-def linear_attention(
-    phi_q: Tensor, phi_k: Tensor, v: Tensor, *, eps: float = 1e-6, signed: bool = False
-) -> Tensor:
-    """Every query sees every key: O(n D e) time, O(D e) state."""
+def linear_sums(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), every query seeing every key:
+    O(n D e) time, O(D e) state."""
     S = phi_k.transpose(-2, -1) @ v  # (B, H, D, e)
     z = phi_k.sum(-2)  # (B, H, D)
-    c = (phi_q @ z.unsqueeze(-1)).squeeze(-1)  # (B, H, n)
-    return (phi_q @ S) / denominator(c, eps, signed).unsqueeze(-1)
+    return phi_q @ S, (phi_q @ z.unsqueeze(-1)).squeeze(-1)
 
 
-def causal_linear_attention(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    *,
-    eps: float = 1e-6,
-    signed: bool = False,
-    chunk: int = 128,
-) -> Tensor:
-    """Query i sees keys j <= i. A prefix state carries what came before a chunk, a masked product handles the
-    chunk itself: O(n (C (D + e) + D e)) time, and no n x D x e tensor (as a plain cumsum would store)."""
+def causal_linear_sums(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 128
+) -> tuple[Tensor, Tensor]:
+    """The same with query i seeing keys j <= i. A prefix state carries what came before a chunk,
+    a masked product handles the chunk itself: O(n (C (D + e) + D e)) time, and no n x D x e tensor
+    (as a plain cumsum would store)."""
     n = v.shape[-2]
     C = min(chunk, n)
     pad = -n % C
@@ -59,9 +53,29 @@ def causal_linear_attention(
     S, z = S.cumsum(2) - S, z.cumsum(2) - z  # of all chunks before
 
     A = (phi_q @ phi_k.transpose(-2, -1)).tril()  # (B, H, n/C, C, C)
+    N = phi_q @ S + A @ v
     c = (phi_q @ z.unsqueeze(-1)).squeeze(-1) + A.sum(-1)
-    out = (phi_q @ S + A @ v) / denominator(c, eps, signed).unsqueeze(-1)
-    return out.flatten(2, 3)[..., :n, :]
+    return N.flatten(2, 3)[..., :n, :], c.flatten(2, 3)[..., :n]
+
+
+def linear_attention(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, *, eps: float = 1e-6, signed: bool = False
+) -> Tensor:
+    N, c = linear_sums(phi_q, phi_k, v)
+    return N / denominator(c, eps, signed).unsqueeze(-1)
+
+
+def causal_linear_attention(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    *,
+    eps: float = 1e-6,
+    signed: bool = False,
+    chunk: int = 128,
+) -> Tensor:
+    N, c = causal_linear_sums(phi_q, phi_k, v, chunk)
+    return N / denominator(c, eps, signed).unsqueeze(-1)
 
 
 class State(NamedTuple):
@@ -70,6 +84,18 @@ class State(NamedTuple):
     S: Tensor  # (B, H, D, e)
     z: Tensor  # (B, H, D)
     t: int
+
+
+def linear_step_sums(
+    state: State | None, phi_q: Tensor, phi_k: Tensor, v: Tensor
+) -> tuple[State, Tensor, Tensor]:
+    """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> state, N (B, H, e), c (B, H)."""
+    update = phi_k.unsqueeze(-1) * v.unsqueeze(-2)  # (B, H, D, e)
+    if state is None:
+        state = State(update, phi_k, 1)
+    else:
+        state = State(state.S + update, state.z + phi_k, state.t + 1)
+    return state, (phi_q.unsqueeze(-2) @ state.S).squeeze(-2), (phi_q * state.z).sum(-1)
 
 
 def linear_step(
@@ -82,22 +108,19 @@ def linear_step(
     signed: bool = False,
 ) -> tuple[State, Tensor]:
     """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> (state, o (B, H, e))."""
-    update = phi_k.unsqueeze(-1) * v.unsqueeze(-2)  # (B, H, D, e)
-    state = (
-        State(update, phi_k, 1)
-        if state is None
-        else State(state.S + update, state.z + phi_k, state.t + 1)
-    )
-    c = (phi_q * state.z).sum(-1)
-    out = (phi_q.unsqueeze(-2) @ state.S).squeeze(-2) / denominator(c, eps, signed).unsqueeze(-1)
-    return state, out
+    state, N, c = linear_step_sums(state, phi_q, phi_k, v)
+    return state, N / denominator(c, eps, signed).unsqueeze(-1)
 
 
 class KernelAttention(Attention):
     """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
 
-    A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they differ) and
-    :meth:`feature_flops`. `start` is the position of the first row, for features that depend on it.
+    A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they
+    differ) and :meth:`feature_flops`; one whose normaliser is another overrides :meth:`den`.
+    `start` is the position of the first row, for features that depend on it.
+
+    After a forward in eval mode `dead_fraction` holds the fraction of real queries whose weights
+    sum to at most eps, so that their output is close to 0: a 0-dim tensor, read when needed.
     """
 
     causal_form: ClassVar[bool] = True
@@ -105,13 +128,14 @@ class KernelAttention(Attention):
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing (G7)
 
     feature_dim: int  # D
+    dead_fraction: Tensor | None = None
 
     def __init__(self, slot: Slot, *, eps: float = 1e-6, chunk: int = 128):
         super().__init__(slot)
         self.eps, self.chunk = eps, chunk
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
-        """Features (B, H, n, D) of x (B, H, n, d); rows at padding are multiplied by 0 afterwards."""
+        """Features (B, H, n, D) of x (B, H, n, d); those of padded keys are zeroed afterwards."""
         raise NotImplementedError(f"{type(self).__name__} must implement phi()")
 
     def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
@@ -124,12 +148,14 @@ class KernelAttention(Attention):
         """Forward FLOPs of one feature map on n tokens of one head."""
         raise NotImplementedError(f"{type(self).__name__} must implement feature_flops()")
 
+    def den(self, c: Tensor) -> Tensor:
+        """What divides the weighted sum of a query whose weights sum to c."""
+        return denominator(c, self.eps, self.signed)
+
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         phi_q, phi_k = self.phi_q(q, mask), self.phi_k(k, mask)
-        if mask is not None:
-            phi_k = phi_k * mask[:, None, :, None].to(
-                phi_k.dtype
-            )  # after the map: phi(0) is rarely 0
+        if mask is not None:  # after the map: phi(0) is rarely 0
+            phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
         return phi_q, phi_k
 
     def attend(
@@ -137,10 +163,12 @@ class KernelAttention(Attention):
     ) -> Tensor:
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:
-            return causal_linear_attention(
-                phi_q, phi_k, v, eps=self.eps, signed=self.signed, chunk=self.chunk
-            )
-        return linear_attention(phi_q, phi_k, v, eps=self.eps, signed=self.signed)
+            N, c = causal_linear_sums(phi_q, phi_k, v, self.chunk)
+        else:
+            N, c = linear_sums(phi_q, phi_k, v)
+        if not self.training:
+            self.dead_fraction = count_dead(c, mask, self.eps)
+        return N / self.den(c).unsqueeze(-1)
 
     def step(
         self, state: State | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
@@ -152,14 +180,8 @@ class KernelAttention(Attention):
         start = state.t if state else 0
         with self._precision(q):
             phi_q, phi_k = self.phi_q(q, None, start), self.phi_k(k, None, start)  # (B, H, 1, D)
-            state, out = linear_step(
-                state,
-                phi_q.squeeze(2),
-                phi_k.squeeze(2),
-                v.squeeze(2),
-                eps=self.eps,
-                signed=self.signed,
-            )
+            state, N, c = linear_step_sums(state, phi_q.squeeze(2), phi_k.squeeze(2), v.squeeze(2))
+            out = N / self.den(c).unsqueeze(-1)
         return state, out.to(dtype)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
@@ -167,9 +189,18 @@ class KernelAttention(Attention):
         A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
         if self.causal:
             A = A.tril()
-        return A / denominator(A.sum(-1, keepdim=True), self.eps, self.signed)
+        return A / self.den(A.sum(-1, keepdim=True))
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """Two feature maps, then 4 n D e + 3 n D + n e for S, z, the two products and the division."""
+        """Two feature maps, then 4 n D e + 3 n D + n e: S and z, the two products, the division."""
         D, e = self.feature_dim, d_v or self.head_dim
         return self.n_heads * (2 * self.feature_flops(n) + 4 * n * D * e + 3 * n * D + n * e)
+
+
+def count_dead(c: Tensor, mask: Tensor | None, eps: float) -> Tensor:
+    """The fraction of real queries whose weights sum to |c| <= eps, c (B, H, n)."""
+    dead = c.detach().abs() <= eps
+    if mask is None:
+        return dead.float().mean()
+    real = mask.unsqueeze(1)  # (B, 1, n)
+    return (dead & real).sum() / (real.sum() * c.shape[1]).clamp(min=1)

@@ -1,0 +1,237 @@
+"""What happens around a training step: checkpoints, interruptions, random state, metrics."""
+
+from __future__ import annotations
+
+import csv
+import io
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins.io import TorchCheckpointIO
+from torch import Tensor
+
+from lra.config import UserError
+from lra.runs import RunFolder, disk_errors, write_atomically
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; its state is on disk."""
+
+    def __init__(self, signum: int):
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """A checkpoint is there whole or not at all: written beside its place, fsynced, renamed.
+
+    Lightning's own way writes to TMPDIR and moves; across file systems that is a copy, which kill
+    -9 truncates.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        path = Path(path)
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for leftover in path.parent.glob(
+                f"{path.name}.tmp*"
+            ):  # of a process that was killed while writing
+                leftover.unlink(missing_ok=True)
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        write_atomically(path, content.getbuffer())
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        return load_checkpoint(Path(path))
+
+
+def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
+    """Tensors and plain values only; a damaged or foreign file is refused by name."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, ValueError, OSError) as error:
+        raise UserError(
+            f"{path} is damaged ({_first_line(error)}); remove it to start from the beginning"
+        ) from error
+    if identity is not None and checkpoint.get("identity") != identity:
+        raise UserError(
+            f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
+        )
+    return checkpoint
+
+
+class Checkpoints(pl.Callback):
+    """`last.ckpt` to resume from, `best.ckpt` (weights) by dev accuracy; and a clean stop on
+    SIGTERM and Ctrl-C.
+
+    `last.ckpt` is never written between the training step that ends an interval and the evaluation
+    that follows it: resuming there, Lightning would skip that evaluation.
+    """
+
+    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int):
+        self.folder, self.every, self.evaluate_every = folder, every, evaluate_every
+        self.select_after = select_after
+        self.best_accuracy, self.best_step = -1.0, 0
+        self._signum = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_accuracy": self.best_accuracy, "best_step": self.best_step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
+
+    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        # After Lightning's own handlers, which it restores to what they were before when it is
+        # done.
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._on_signal)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if step % self.evaluate_every == 0:
+            return  # on_validation_end follows
+        if stop := self._should_stop(trainer):
+            self._stop(trainer, stop)
+        if step % self.every == 0:
+            trainer.save_checkpoint(self.folder.last, weights_only=False)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        accuracy, step = float(trainer.callback_metrics["dev/accuracy"]), trainer.global_step
+        if accuracy > self.best_accuracy:
+            self.best_accuracy = accuracy
+            if step > self.select_after:
+                self.best_step = step
+                trainer.save_checkpoint(self.folder.best, weights_only=True)
+        if stop := self._should_stop(trainer):
+            self._stop(trainer, stop)
+        trainer.save_checkpoint(self.folder.last, weights_only=False)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._signum:  # asked twice: at once, the last checkpoint stands
+            raise KeyboardInterrupt
+        self._signum = signum
+
+    def _should_stop(self, trainer: pl.Trainer) -> int:
+        """The signal, if any process got one: all stop after the same step."""
+        if trainer.world_size == 1:
+            return self._signum
+        flag = torch.tensor(self._signum, device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return int(flag)
+
+    def _stop(self, trainer: pl.Trainer, signum: int) -> None:
+        trainer.save_checkpoint(self.folder.last, weights_only=False)
+        raise Interrupted(signum)
+
+
+class RandomState(pl.Callback):
+    """Every process draws its own numbers; their state goes into the checkpoint and comes back
+    before the first batch after it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._restore: dict[str, Tensor] | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        torch.manual_seed(self.seed * 1_000_003 + trainer.global_rank)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        state = {"cpu": torch.get_rng_state()}
+        if trainer.strategy.root_device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(trainer.strategy.root_device)
+        states: list[Any] = [state]
+        if trainer.world_size > 1:
+            states = [None] * trainer.world_size
+            torch.distributed.all_gather_object(states, state)
+        checkpoint["random_states"] = states
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        states = checkpoint["random_states"]
+        if len(states) != trainer.world_size:
+            raise UserError(
+                f"this run was started on {len(states)} devices, not {trainer.world_size}: "
+                f"resume it with trainer.devices={len(states)}"
+            )
+        self._restore = states[trainer.global_rank]
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self._restore is not None:
+            torch.set_rng_state(self._restore["cpu"])
+            if "cuda" in self._restore:
+                torch.cuda.set_rng_state(self._restore["cuda"], trainer.strategy.root_device)
+            self._restore = None
+
+
+class Metrics(pl.Callback):
+    """One row of metrics.csv every `every` steps and at each evaluation; the same rows go to the
+    loggers.
+
+    Rows beyond the checkpoint that a run resumes from are dropped: the steps are done again.
+    """
+
+    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "lr", "seconds")
+
+    def __init__(self, path: Path, *, every: int):
+        self.path, self.every = path, every
+
+    @property
+    def state_key(self) -> str:
+        return "Metrics"
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(self.path, text.getvalue().encode())
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if trainer.global_step % self.every == 0:
+            loss, accuracy, _ = module.meter.mean(trainer)
+            module.meter.reset()
+            lr = trainer.optimizers[0].param_groups[0]["lr"]
+            self._row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
+        self._row(trainer, module, dev_loss=loss, dev_accuracy=accuracy)
+
+    def _row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
+        if not trainer.is_global_zero:
+            return
+        seconds = sum(module.clock.read())
+        row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"} | {
+            k: f"{v:.6g}" for k, v in values.items()
+        }
+        with disk_errors(self.path), self.path.open("a", newline="") as f:
+            csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.global_step)
+
+
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    """The whole rows of a metrics.csv; a last line that a kill cut short does not count."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

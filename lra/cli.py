@@ -1,0 +1,74 @@
+"""The `lra` command: everything around training. `python train.py` trains."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from lra.compose import guard
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="lra",
+        description="Long Range Arena: data, counts, benchmarks, tables. `python train.py` trains.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    commands.add_parser("list", help="every attention: complexity, parameters, paper").set_defaults(
+        run=_list
+    )
+
+    from lra.data.commands import add_parser as add_data
+
+    add_data(commands)
+
+    compute = commands.add_parser("compute", help="parameters and FLOPs of a run, nothing trained")
+    compute.add_argument(
+        "overrides", nargs="*", help="as for train.py: task=listops attention=luna ..."
+    )
+    compute.set_defaults(run=_compute)
+
+    bench = commands.add_parser("bench", help="measure: training overhead, data loading, start-up")
+    bench.add_argument("what", choices=["train"])
+    bench.add_argument("overrides", nargs="*", help="as for train.py")
+    bench.add_argument("--steps", type=int, default=30, help="steps a timed repetition takes")
+    bench.add_argument("--repeats", type=int, default=5, help="interleaved repetitions")
+    bench.set_defaults(run=_bench)
+
+    table = commands.add_parser("table", help="the finished runs of a folder, one row each")
+    table.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
+    table.set_defaults(run=_table)
+
+    arguments = parser.parse_args(argv)
+    return guard(lambda: arguments.run(arguments))
+
+
+def _list(_: argparse.Namespace) -> None:
+    from lra.catalogue import show
+
+    show()
+
+
+def _compute(arguments: argparse.Namespace) -> None:
+    from lra.compose import compose
+    from lra.compute import show
+
+    show(compose(arguments.overrides))
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    from lra.bench import train
+
+    train(arguments.overrides, steps=arguments.steps, repeats=arguments.repeats)
+
+
+def _table(arguments: argparse.Namespace) -> None:
+    from lra.report.tables import show
+
+    show(arguments.runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""From what Hydra composed to a checked :class:`Run`, and from exceptions to one sentence and an
+exit code.
+
+Imports nothing heavier than OmegaConf and Hydra: `--help`, `--cfg job` and every misspelt key
+answer at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from lra import data
+from lra.config import CONFIGS, Compute, Logger, Model, Protocol, Trainer, UserError, nearest
+
+
+@dataclass
+class Run:
+    """Everything one training run is made of. Groups are dataclasses; `task` is the task's own
+    Options."""
+
+    task: Any
+    attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
+    model: Model
+    protocol: Protocol
+    compute: Compute
+    trainer: Trainer
+    logger: Logger
+    seed: int
+    budget: float  # scales the protocol's steps, warm-up and number of evaluations
+    min_evaluations: int  # however small the budget
+    data_dir: str
+    runs_dir: str
+
+
+def check(cfg: DictConfig) -> Run:
+    """Type the composed config, resolve it, scale it by its budget; UserError says what is
+    wrong."""
+    try:
+        typed = OmegaConf.merge(_schema(cfg), cfg)
+        OmegaConf.resolve(typed)
+        missing = sorted(OmegaConf.missing_keys(typed))
+        if missing:
+            raise UserError(
+                f"{missing[0]} has no value: set it on the command line, {missing[0]}=..."
+            )
+        run = OmegaConf.to_object(typed)
+    except OmegaConfBaseException as error:
+        raise UserError(explain(error, cfg)) from error
+    data.get(run.task.name).check(run.task)
+    _ranges(run)
+    _scale(run)
+    return run
+
+
+def compose(overrides: Sequence[str]) -> Run:
+    """The run that `python train.py <overrides>` would start; for commands and tests."""
+    import hydra
+
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        return check(hydra.compose("train", list(overrides)))
+
+
+def _schema(cfg: DictConfig) -> DictConfig:
+    """Run as an OmegaConf schema. The task's part is its own Options; an attention's options are
+    open here, because checking them takes torch: luna.build does it before any data is read."""
+    task = OmegaConf.select(cfg, "task.name")
+    if task is None:
+        raise UserError(f"task has no name; choose one: {', '.join(data.names())}")
+    schema = OmegaConf.structured(Run)
+    with open_dict(schema):
+        schema.task = OmegaConf.structured(data.get(task).Options)
+    return schema
+
+
+def _ranges(run: Run) -> None:
+    recipe, model, rules = run.protocol.recipe, run.model, run.protocol.data
+    every = run.protocol.evaluation.every
+    bounds: list[tuple[str, float, Callable[[float], bool], str]] = [
+        ("budget", run.budget, lambda x: x > 0, "greater than 0"),
+        ("seed", run.seed, lambda x: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
+        ("min_evaluations", run.min_evaluations, lambda x: x >= 1, "at least 1"),
+        ("protocol.recipe.steps", recipe.steps, lambda x: x >= 1, "at least 1"),
+        ("protocol.recipe.batch", recipe.batch, lambda x: x >= 1, "at least 1"),
+        ("protocol.recipe.warmup", recipe.warmup, lambda x: x >= 0, "at least 0"),
+        ("protocol.recipe.lr", recipe.lr, lambda x: x > 0, "greater than 0"),
+        ("protocol.evaluation.every", every, lambda x: x >= 1, "at least 1"),
+        ("protocol.data.max_length", rules.max_length, lambda x: 1 <= x <= rules.pad_to,
+         f"between 1 and protocol.data.pad_to={rules.pad_to}"),
+        ("model.n_layers", model.n_layers, lambda x: x >= 1, "at least 1"),
+        ("model.n_heads", model.n_heads, lambda x: x >= 1 and model.qkv_dim % x == 0,
+         f"a divisor of model.qkv_dim={model.qkv_dim}"),
+        ("model.dropout", model.dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
+        ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
+        ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),
+        ("trainer.log_every", run.trainer.log_every, lambda x: x >= 1, "at least 1"),
+    ]  # fmt: skip
+    for key, value, holds, allowed in bounds:
+        if not holds(value):
+            raise UserError(f"{key}={value} is out of range: it must be {allowed}")
+    if not isinstance(run.attention.get("name"), str):
+        raise UserError("attention has no name: choose a file of configs/attention, attention=luna")
+
+
+def _scale(run: Run) -> None:
+    """`budget` scales steps and warm-up together and keeps at least `min_evaluations` evaluations;
+    training ends at an evaluation, so steps are rounded up to a multiple of evaluation.every."""
+    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
+    steps = max(1, round(recipe.steps * run.budget))
+    recipe.warmup = round(recipe.warmup * run.budget)
+    if run.budget != 1:
+        evaluations = max(run.min_evaluations, round(steps / evaluation.every))
+        evaluation.every = max(1, steps // evaluations)
+    evaluation.every = min(evaluation.every, steps)
+    recipe.steps = math.ceil(steps / evaluation.every) * evaluation.every
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def explain(error: Exception, cfg: DictConfig | None = None) -> str:
+    """One sentence for an error of Hydra's or OmegaConf's."""
+    from hydra.errors import ConfigCompositionException, MissingConfigException
+
+    cause = error.__cause__
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        return f"unknown {group} '{name}'{nearest(name, error.options)}"
+    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
+        return explain(cause, cfg)
+    key = str(getattr(error, "full_key", None) or getattr(error, "key", None) or "")
+    if isinstance(error, ConfigKeyError | ConfigAttributeError):
+        parent = error.parent_node
+        known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
+        return f"'{key}' is not a setting{nearest(key.rpartition('.')[2], known)}"
+    if isinstance(error, InterpolationKeyError) and cfg is not None and ".tasks." in str(error):
+        group = key.partition(".")[0]
+        table = OmegaConf.to_container(cfg[group].tasks, resolve=False)
+        return (
+            f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "
+            f"it has them for {', '.join(table)}"
+        )
+    if isinstance(error, MissingMandatoryValue):
+        return f"{key} has no value: set it on the command line, {key}=..."
+    first = str(error).strip().splitlines()[0]
+    return f"{key}: {first}" if isinstance(error, ValidationError) and key else first
+
+
+def guard(command: Callable[[], Any]) -> int:
+    """Run a command; a mistake of the caller becomes one sentence on stderr and exit code 2."""
+    from hydra.errors import HydraException
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting with 1
+    try:
+        command()
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        message = str(error) if isinstance(error, UserError) else explain(error)
+    except ValueError as error:
+        luna = sys.modules.get("luna")  # not imported for the sake of its error
+        if luna is None or not isinstance(error, luna.LunaError):
+            raise
+        message = str(error)
+    else:
+        return 0
+    print(f"error: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,47 @@
+"""The tasks of the Long Range Arena as memory-mapped arrays.
+
+    import lra.data
+    from lra.data.prepare import find_or_prepare
+
+    task = lra.data.get("listops")
+    options = lra.data.options("listops", ["source=tiny"])
+    prepared = find_or_prepare(options, max_length=2000, data_dir="data")
+    ids, lengths, labels = ...  # prepared.split("train"), or batches: lra.data.loader.Loader
+
+Importing this costs numpy and nothing more; a task's module is imported when the task is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lra.config import UserError, nearest
+
+if TYPE_CHECKING:
+    from lra.data.task import Options, Task
+
+TASKS = {
+    "listops": "lra.data.listops:ListOps",
+}
+
+
+def names() -> list[str]:
+    """Every task, in the order of the benchmark's tables."""
+    return list(TASKS)
+
+
+def get(name: str) -> Task:
+    """The task of that name."""
+    if name not in TASKS:
+        raise UserError(f"unknown task '{name}'{nearest(name, TASKS)}")
+    module, _, cls = TASKS[name].partition(":")
+    return getattr(importlib.import_module(module), cls)()
+
+
+def options(name: str, overrides: Sequence[str] = ()) -> Options:
+    """configs/task/<name>.yaml with `key=value` overrides, typed and checked."""
+    from lra.data.options import read
+
+    return read(get(name), overrides)

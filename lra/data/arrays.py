@@ -1,0 +1,271 @@
+"""The prepared form of a task: integer arrays, and a manifest that says what they are.
+
+    <data_dir>/<task>/<preparation id>/
+        manifest.json
+        {train,val,test}.ids.npy     (N, width) uint8 or uint16, padded with 0
+        {train,val,test}.lengths.npy (N,) uint32
+        {train,val,test}.labels.npy  (N,) uint8
+
+A dual task repeats its texts, so it stores each once: texts.ids.npy, texts.lengths.npy, and in place of a split's
+ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
+
+The manifest's `facts` say what the data are, the SHA-256 of every array included; its `fingerprint` is their hash.
+`made` says when, by what and from which files. Opening reads the manifest and looks at file sizes; it never
+hashes: that is `lra data verify`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lra import data
+from lra.config import UserError
+from lra.data.store import ArrayFile, Rows
+from lra.data.task import SPLITS, Example, Task
+
+FORMAT = 1  # of the folder; a change makes older folders unreadable
+MANIFEST = "manifest.json"
+QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+BLOCK = 2**24  # bytes read at once where a whole split is read
+
+
+class Split:
+    """One split of a prepared task."""
+
+    def __init__(self, name: str, task: Task, width: int, arrays: dict[str, Path]):
+        self.name, self.task, self.width = name, task, width
+        store = "texts" if task.dual else name
+        self._ids = Rows(arrays[f"{store}.ids"])
+        self._lengths = np.load(arrays[f"{store}.lengths"], mmap_mode="r")
+        self.labels = np.load(arrays[f"{name}.labels"], mmap_mode="r")
+        self._pairs = np.load(arrays[f"{name}.pairs"], mmap_mode="r") if task.dual else None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def lengths(self, index: np.ndarray) -> np.ndarray:
+        """(B,), or (B, 2) of a dual task, for the examples of `index`."""
+        return self._lengths[index if self._pairs is None else self._pairs[index]]
+
+    def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:
+        """(B, columns), or (B, 2, columns) of a dual task: the first columns, padded with 0."""
+        columns = self.width if columns is None else min(columns, self.width)
+        if self._pairs is None:
+            return self._ids.take(index, columns)
+        pairs = self._pairs[index]
+        return self._ids.take(pairs.ravel(), columns).reshape(*pairs.shape, columns)
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """All (ids, lengths) in order, some megabytes at a time."""
+        rows = max(1, BLOCK // (self.width * self._ids.dtype.itemsize * (1 + self.task.dual)))
+        for start in range(0, len(self), rows):
+            index = np.arange(start, min(start + rows, len(self)))
+            yield self.ids(index), self.lengths(index)
+
+
+class Prepared:
+    """A prepared task, opened. Its arrays are read when they are asked for."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self.facts: dict[str, Any] = manifest["facts"]
+        self.fingerprint: str = manifest["fingerprint"]
+        self.task = data.get(self.facts["task"])
+        arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
+        self._splits = {s: Split(s, self.task, self.facts["width"], arrays) for s in SPLITS}
+
+    @classmethod
+    def open(cls, folder: Path) -> Prepared:
+        """The prepared task in `folder`; UserError when it is damaged or of another format."""
+        manifest = read_manifest(folder)
+        for name, facts in manifest["facts"]["arrays"].items():
+            path = folder / f"{name}.npy"
+            found = path.stat().st_size if path.exists() else None
+            if found != facts["bytes"]:
+                raise UserError(
+                    f"{path} is {'missing' if found is None else 'damaged'}: {facts['bytes']:,} bytes "
+                    f"expected, {'none' if found is None else format(found, ',')} found; "
+                    f"{_again(manifest)}"
+                )
+        return cls(folder, manifest)
+
+    def split(self, name: str) -> Split:
+        return self._splits[name]
+
+    def majority(self) -> float:
+        """Test accuracy of always answering the most frequent label of the training split."""
+        train, test = (np.asarray(self.facts["splits"][s]["labels"]) for s in ("train", "test"))
+        return float(test[train.argmax()] / test.sum())
+
+    def summary(self) -> dict[str, Any]:
+        """What a run's record keeps of its data."""
+        keys = ("source", "provenance", "options", "width", "versions", "notes")
+        return {
+            "fingerprint": self.fingerprint,
+            **{key: self.facts[key] for key in keys},
+            "examples": {s: self.facts["splits"][s]["examples"] for s in SPLITS},
+            "truncated": {s: self.facts["splits"][s]["truncated"] for s in SPLITS},
+            "majority": self.majority(),
+        }
+
+    def describe(self) -> str:
+        """One line: source, sizes, fingerprint."""
+        sizes = " / ".join(f"{self.facts['splits'][s]['examples']:,}" for s in SPLITS)
+        return f"{self.facts['provenance']}, {sizes} examples, fingerprint {self.fingerprint}"
+
+
+class Writer:
+    """Turns examples into arrays, one split after the other."""
+
+    def __init__(self, folder: Path, task: Task, width: int):
+        self.folder, self.task, self.width = folder, task, width
+        self.truncated = dict.fromkeys(SPLITS, 0)
+        self._dtype = np.dtype(np.uint8 if task.vocab <= 256 else np.uint16)
+        self._files: dict[str, ArrayFile] = {}
+        self._texts: dict[bytes, int] = {}  # of a dual task: digest -> row
+
+    def add(self, split: str, example: Example) -> None:
+        ids, label = example
+        if not 0 <= label < self.task.classes:
+            raise UserError(
+                f"an example of {split} has label {label}; "
+                f"the labels of {self.task.name} are 0 to {self.task.classes - 1}"
+            )
+        if self.task.dual:
+            rows = [self._text(split, np.asarray(side)) for side in ids]
+            self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
+        else:
+            self._sequence(split, split, np.asarray(ids))
+        self._file(f"{split}.labels", (), np.uint8).append(label)
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Facts of every array, by name."""
+        facts = {name: file.close() for name, file in sorted(self._files.items())}
+        empty = [s for s in SPLITS if f"{s}.labels" not in facts]
+        if empty:
+            raise UserError(f"{self.task.name} has no examples for {' and '.join(empty)}")
+        return facts
+
+    def abandon(self) -> None:
+        for file in self._files.values():
+            file.abandon()
+
+    def _text(self, split: str, ids: np.ndarray) -> int:
+        kept = np.ascontiguousarray(ids[: self.width], self._dtype)
+        digest = hashlib.blake2b(kept, digest_size=16).digest()
+        if digest not in self._texts:
+            self._texts[digest] = len(self._texts)
+            self._sequence(split, "texts", ids)
+        elif len(ids) > self.width:
+            self.truncated[split] += 1
+        return self._texts[digest]
+
+    def _sequence(self, split: str, store: str, ids: np.ndarray) -> None:
+        if self.task.grid is not None and len(ids) != self.width:
+            raise UserError(
+                f"an image of {split} has {len(ids)} pixels; {self.task.name} has {self.width}"
+            )
+        if len(ids) > self.width:
+            self.truncated[split] += 1
+            ids = ids[: self.width]
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.task.vocab:
+            raise UserError(
+                f"an example of {split} has ids {ids.min()} to {ids.max()}; "
+                f"those of {self.task.name} are 0 to {self.task.vocab - 1}"
+            )
+        self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
+        self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
+
+    def _file(self, name: str, row: tuple[int, ...], dtype: Any) -> ArrayFile:
+        if name not in self._files:
+            self._files[name] = ArrayFile(self.folder / f"{name}.npy", row, np.dtype(dtype))
+        return self._files[name]
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def statistics(splits: dict[str, Split]) -> dict[str, Any]:
+    """What can be counted in the arrays alone: per split, and duplicates within and across splits."""
+    facts, seen = {}, {}
+    for name, split in splits.items():
+        facts[name], seen[name] = _describe(split)
+    repeats = {name: len(splits[name]) - len(digests) for name, digests in seen.items()}
+    for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
+        repeats[f"{a}/{b}"] = len(seen[a] & seen[b])
+    return {"splits": facts, "duplicates": repeats}
+
+
+def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
+    """The facts of one split, and a digest of each different example."""
+    digests, constant = set(), 0
+    lowest, highest = split.task.vocab, -1
+    lengths = []
+    for ids, length in split.blocks():
+        lengths.append(length.ravel())
+        highest = max(highest, int(ids.max()))
+        real = np.arange(split.width) < length[..., None]
+        lowest = min(lowest, int(np.where(real, ids, highest).min()))
+        if split.task.grid is not None:
+            constant += int((ids == ids[..., :1]).all(-1).sum())
+        digests.update(hashlib.blake2b(row, digest_size=16).digest() for row in ids)
+    quantiles = np.quantile(np.concatenate(lengths), np.array(QUANTILES) / 100, method="lower")
+    return {
+        "examples": len(split),
+        "labels": np.bincount(split.labels, minlength=split.task.classes).tolist(),
+        "lengths": dict(zip(map(str, QUANTILES), quantiles.astype(int).tolist(), strict=True)),
+        "ids": [lowest, highest],
+        "constant": constant,
+    }, digests
+
+
+# ---------------------------------------------------------------------- the manifest
+
+
+def fingerprint(facts: dict[str, Any]) -> str:
+    return digest_of(facts)[:16]
+
+
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
+    """The file's exact content; `checksum` covers what the fingerprint does not."""
+    manifest = {"format": FORMAT, "fingerprint": fingerprint(facts), "facts": facts, "made": made}
+    return json.dumps(manifest | {"checksum": digest_of(manifest)}, indent=1) + "\n"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        text = path.read_bytes()
+        manifest = json.loads(text)
+        version = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged or unreadable ({error}): remove {folder} and prepare again"
+        ) from error
+    if version != FORMAT:
+        raise UserError(
+            f"{folder} was prepared in format {version}, this version reads format {FORMAT}: "
+            f"{_again(manifest)}"
+        )
+    if text != manifest_text(manifest.get("facts"), manifest.get("made")).encode():
+        raise UserError(
+            f"{path} is damaged: its checksum is not that of its content; "
+            f"remove {folder} and prepare again"
+        )
+    return manifest
+
+
+def _again(manifest: dict[str, Any]) -> str:
+    made = manifest.get("made")
+    command = made.get("command") if isinstance(made, dict) else None
+    return f"prepare it again with `{command or 'lra data prepare <task>'} --force`"

@@ -1,0 +1,163 @@
+"""ListOps: nested operations on digits, ten classes (Nangia and Bowman 2018; Tay et al. 2021, section 2.2.1).
+
+    [MAX 2 9 [MIN 4 7 ] 0 ]  ->  9
+
+Tokens are the digits, the operators with their bracket, and the closing bracket. The files write every
+application in parentheses besides; those are dropped and nothing else is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data import listops_generator as generator
+from lra.data import listops_tokens as tokens
+from lra.data import listops_tsv as tsv
+from lra.data import task
+from lra.data.arrays import Prepared, Split
+from lra.data.task import SPLITS, Example, Job, Part, read_by
+
+TINY = Path(__file__).parent / "tiny" / "listops"
+TINY_SHAPE = generator.Shape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
+TINY_SIZES = {"train": 96, "val": 32, "test": 32}
+AUDITED = 1000  # expressions per split that `verify` evaluates
+FEW = 20_000  # examples; fewer are made before worker processes would have started
+
+
+class Brackets(Enum):
+    keep = "keep"
+    drop = "drop"  # quirk: the tokenizer before March 2021 lost them, and the nesting with them
+
+
+@dataclass
+class Options(task.Options):
+    brackets: Brackets
+    path: str | None = read_by("release", place=True)
+    seed: int = read_by("generated")
+    n_train: int = read_by("generated")
+    n_val: int = read_by("generated")
+    n_test: int = read_by("generated")
+    min_length: int = read_by("generated")
+    max_length: int = read_by("generated")
+    max_depth: int = read_by("generated")
+    max_args: int = read_by("generated")
+    p_leaf: float = read_by("generated")
+
+
+class ListOps(task.Task):
+    name = "listops"
+    title = "nested operations on digits"
+    classes = 10
+    vocab = tokens.VOCAB
+    max_length = 2000
+    sources = ("generated", "release", "tiny")
+    Options = Options
+
+    def parts(self, options: Options, job: Job) -> list[Part]:
+        keep = options.brackets is Brackets.keep
+        if options.source == "generated":
+            return self._generated(options, job)
+        files = self._files(options)
+        counts = TINY_SIZES if options.source == "tiny" else {}
+        return [Part(s, tsv.read(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
+
+    def decode(self, ids: np.ndarray) -> str:
+        return tokens.decode(ids)
+
+    def provenance(self, options: Options) -> str:
+        return {
+            "generated": "re-generated, not the released files",
+            "release": "the official files, or files in their format",
+            "tiny": "a bundled miniature, for trying things out",
+        }[options.source]
+
+    def versions(self, options: Options) -> dict[str, str]:
+        own = {"generated": {"generator": generator.VERSION}, "tiny": {"files": "1"}}
+        return {"vocabulary": tokens.VERSION, **own.get(options.source, {})}
+
+    def inputs(self, options: Options) -> list[Path]:
+        if options.source == "generated" or (options.source == "release" and options.path is None):
+            return []
+        return list(self._files(options).values())
+
+    def check_options(self, options: Options) -> None:
+        if options.source == "generated":
+            _shape(options)
+            for name in ("n_train", "n_val", "n_test"):
+                if getattr(options, name) < 1:
+                    raise UserError(f"{name}={getattr(options, name)} is out of range: it must be at least 1")
+            if options.seed < 0:
+                raise UserError(f"seed={options.seed} is out of range: it must be at least 0")
+
+    def width(self, options: Options, max_length: int) -> int:
+        longest = {"generated": options.max_length - 1, "tiny": TINY_SHAPE.max_length - 1}
+        return min(max_length, longest.get(options.source, max_length))
+
+    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
+        """Expressions evaluate to their labels."""
+        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
+        ids, lengths = split.ids(index), split.lengths(index)
+        wrong, whole = [], 0
+        for i, row, n in zip(index, ids, lengths, strict=True):
+            if tokens.fault(row[:n]) is None:  # not truncated, brackets kept
+                whole += 1
+                if tokens.value(row[:n]) != split.labels[i]:
+                    wrong.append(int(i))
+        if whole:
+            told = f"example {wrong[0]} does not" if wrong else "all do"
+            yield not wrong, f"{split.name}: {whole:,} expressions evaluated to their labels: {told}"
+
+    def export(self, prepared: Prepared, folder: Path) -> list[Path]:
+        if prepared.facts["options"]["brackets"] != Brackets.keep.name:
+            raise UserError("expressions without brackets cannot be written as expressions: brackets=keep")
+        if any(part["truncated"] for part in prepared.facts["splits"].values()):
+            raise UserError(
+                f"expressions were cut at {prepared.facts['width']} tokens and cannot be written whole: "
+                "prepare with a larger --max-length"
+            )
+        written = []
+        for name in SPLITS:
+            written.append(folder / f"{tsv.PREFIX}_{name}.tsv")
+            tsv.write(written[-1], _expressions(prepared.split(name)))
+        return written
+
+    def _generated(self, options: Options, job: Job) -> list[Part]:
+        counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        workers = job.workers if sum(counts.values()) > FEW else 1
+        stream = generator.generate(_shape(options), seed=options.seed, workers=workers)
+        if options.brackets is Brackets.drop:
+            stream = ((ids[ids != tokens.CLOSE], value) for ids, value in stream)
+        examples = itertools.starmap(Example, stream)
+        return [Part(s, itertools.islice(examples, n), n) for s, n in counts.items()]
+
+    def _files(self, options: Options) -> dict[str, Path]:
+        if options.source == "tiny":
+            return tsv.find(TINY)
+        if options.path is None:
+            raise UserError("source=release needs path=, the folder that holds basic_train.tsv")
+        return tsv.find(Path(options.path).expanduser())
+
+
+def _shape(options: Options) -> generator.Shape:
+    return generator.Shape(
+        min_length=options.min_length,
+        max_length=options.max_length,
+        max_depth=options.max_depth,
+        max_args=options.max_args,
+        p_leaf=options.p_leaf,
+    )
+
+
+def _expressions(split: Split) -> Iterator[tuple[np.ndarray, int]]:
+    at = 0
+    for ids, lengths in split.blocks():
+        for row, n in zip(ids, lengths, strict=True):
+            yield row[:n], int(split.labels[at])
+            at += 1

@@ -1,0 +1,192 @@
+"""ListOps expressions, many at once: the tree distribution of google-research/long-range-arena,
+`lra_benchmarks/data/listops.py`, re-derived level by level in numpy.
+
+node(depth): a digit with probability p_leaf, and always at max_depth; otherwise an operator with 2..max_args
+arguments, both uniform. An expression's length counts one token per digit and two per operator; it is
+accepted when min_length < length < max_length, both strict. Nothing depends on the digits and operators but the
+value, so only accepted trees draw them.
+
+A block of trees is a function of (shape, seed, block number) alone. Blocks are used in the order of their
+numbers, which makes the data the same for any number of workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data.listops_tokens import CLOSE, DIGITS, MAX, MED, MIN, SM
+from lra.data.parallel import ordered_map
+
+VERSION = "listops-generator-1"  # change it when the same seed gives other expressions
+
+OPERATORS = np.array([MAX, MED, MIN, SM], np.uint8)
+NODES_PER_BLOCK = (
+    2**20
+)  # expected; small enough for the caches, large enough to hide numpy's overhead
+FRUITLESS_BLOCKS = 64  # in a row, before the options are declared impossible
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The distribution of trees."""
+
+    min_length: int
+    max_length: int
+    max_depth: int
+    max_args: int
+    p_leaf: float
+
+    def __post_init__(self) -> None:
+        for name, value, holds, allowed in (
+            ("p_leaf", self.p_leaf, 0 <= self.p_leaf < 1, "in [0, 1)"),
+            ("max_args", self.max_args, 2 <= self.max_args <= 25, "between 2 and 25"),
+            ("max_depth", self.max_depth, self.max_depth >= 1, "at least 1"),
+            ("min_length", self.min_length, self.min_length >= 0, "at least 0"),
+            ("max_length", self.max_length, self.max_length > self.min_length + 1,
+             f"at least {self.min_length + 2}, so that a length lies strictly between them"),
+        ):  # fmt: skip
+            if not holds:
+                raise UserError(f"{name}={value} is out of range: it must be {allowed}")
+        if self.mean_nodes() > 10_000:
+            raise UserError(
+                f"these trees have {self.mean_nodes():.2g} nodes on average, 10,000 are allowed: "
+                "lower max_depth or max_args, or raise p_leaf"
+            )
+
+    def mean_nodes(self) -> float:
+        """Of a raw tree: nodes multiply by the mean number of children from each depth to the next."""
+        growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
+        return sum(growth**depth for depth in range(self.max_depth))
+
+    def block_trees(self) -> int:
+        return max(64, int(NODES_PER_BLOCK / self.mean_nodes()))
+
+
+class Level(NamedTuple):
+    """All nodes of one depth, in order of appearance; the children of a node are neighbours."""
+
+    args: np.ndarray  # number of arguments, 0 for a digit
+    ops: np.ndarray  # indices of the operators
+    length: np.ndarray  # tokens of the node's subexpression
+
+    def first(self) -> np.ndarray:
+        """For each operator, the index of its first child in the next level."""
+        counts = self.args[self.ops]
+        return np.cumsum(counts) - counts
+
+
+class Block(NamedTuple):
+    """The accepted expressions of one block."""
+
+    tokens: np.ndarray  # uint8, all expressions one after another
+    lengths: np.ndarray
+    labels: np.ndarray
+
+    def expressions(self) -> Iterator[tuple[np.ndarray, int]]:
+        ends = np.cumsum(self.lengths)
+        for start, end, label in zip(ends - self.lengths, ends, self.labels, strict=True):
+            yield self.tokens[start:end], int(label)
+
+
+def grow(rng: np.random.Generator, trees: int, shape: Shape) -> list[Level]:
+    """Raw trees, before any is refused."""
+    levels, width = [], trees
+    for depth in range(1, shape.max_depth + 1):
+        args = np.zeros(width, np.int32)
+        ops = np.empty(0, np.intp)
+        if depth < shape.max_depth:
+            ops = np.flatnonzero(rng.random(width, np.float32) >= shape.p_leaf)
+            args[ops] = rng.integers(2, shape.max_args + 1, len(ops), np.int32)
+        levels.append(Level(args, ops, np.ones(width, np.int32)))
+        width = int(args.sum())
+        if width == 0:
+            break
+    for level, below in itertools.pairwise(reversed(levels)):
+        below.length[below.ops] = 2 + np.add.reduceat(level.length, below.first())
+    return levels
+
+
+def accept(levels: list[Level], shape: Shape) -> list[Level]:
+    """Keep the trees of an accepted length, with everything below their roots."""
+    root = levels[0].length
+    keep = (root > shape.min_length) & (root < shape.max_length)
+    kept = []
+    for level in levels:
+        args = level.args[keep]
+        ops = np.flatnonzero(args)
+        kept.append(Level(args, ops, level.length[keep]))
+        keep = np.repeat(keep[level.ops], level.args[level.ops])
+        if not len(ops):
+            break
+    return kept
+
+
+def write(rng: np.random.Generator, levels: list[Level]) -> Block:
+    """Draw digits and operators, put every token in its place, and evaluate from the leaves up."""
+    lengths = levels[0].length
+    tokens = np.empty(int(lengths.sum()), np.uint8)
+    starts = [np.cumsum(lengths) - lengths]  # of each node, in tokens
+    for level, below in itertools.pairwise(levels):
+        before = np.cumsum(below.length) - below.length  # siblings follow each other ...
+        offset = starts[-1][level.ops] + 1 - before[level.first()]  # ... right after their operator
+        starts.append(before + np.repeat(offset, level.args[level.ops]))
+    values: np.ndarray | None = None
+    for level, start in zip(reversed(levels), reversed(starts), strict=True):
+        children, values = values, rng.integers(0, 10, len(level.args), np.uint8)
+        tokens[start] = values + DIGITS[0]
+        if len(level.ops):
+            op = OPERATORS[rng.integers(0, len(OPERATORS), len(level.ops), np.uint8)]
+            values[level.ops] = apply(op, children, level.args[level.ops])
+            at = start[level.ops]
+            tokens[at] = op
+            tokens[at + level.length[level.ops] - 1] = CLOSE
+    return Block(tokens, lengths, values)
+
+
+def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
+    """The value of each operator: `children` holds args[0] values of the first, args[1] of the second, ..."""
+    row = np.repeat(np.arange(len(args)), args)
+    first = np.cumsum(args) - args
+    table = np.full((len(args), args.max()), 255, np.uint8)  # 255 sorts behind every value
+    table[row, np.arange(len(children)) - first[row]] = children
+    table.sort(axis=1)
+    at = np.arange(len(args))
+    median = (
+        table[at, (args - 1) // 2] + table[at, args // 2]
+    ) // 2  # even counts: mean, truncated
+    total = np.add.reduceat(children, first)  # at most 25 * 9, fits
+    return np.choose(op - MAX, [table[at, args - 1], median, table[:, 0], total % 10])
+
+
+def block(number: int, shape: Shape, seed: int) -> Block:
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
+    return write(rng, accept(grow(rng, shape.block_trees(), shape), shape))
+
+
+def generate(shape: Shape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.ndarray, int]]:
+    """Distinct accepted expressions without end, as (token ids, value)."""
+    seen: set[bytes] = set()
+    fruitless = 0
+    make = functools.partial(block, shape=shape, seed=seed)
+    for made in ordered_map(make, itertools.count(), workers=workers):
+        before = len(seen)
+        for tokens, value in made.expressions():
+            digest = hashlib.blake2b(tokens, digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield tokens, value
+        fruitless = 0 if len(seen) > before else fruitless + 1
+        if fruitless == FRUITLESS_BLOCKS:
+            raise UserError(
+                f"only {len(seen)} different expressions with {shape.min_length} < length < "
+                f"{shape.max_length} were found in {FRUITLESS_BLOCKS * shape.block_trees():,} more trees: "
+                "ask for fewer examples or widen min_length, max_length, max_depth"
+            )

@@ -1,0 +1,124 @@
+"""The official ListOps files: `<prefix>_{train,val,test}.tsv`, columns Source and Target, one expression a row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data.listops_tokens import CLOSE, binary, encode, fault
+from lra.data.store import disk_errors
+from lra.data.task import SPLITS, Example
+
+PREFIX = "basic"  # what the official generator calls its files
+# Where the files lie below a folder the user gives: in it, or in the release's archive, whose top folder is doubled.
+PLACES = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+
+
+def find(path: Path) -> dict[str, Path]:
+    """The three files of a folder or of a prefix such as `dir/basic`."""
+    if path.is_dir():
+        for place in PLACES:
+            prefixes = sorted(p.name[: -len("_train.tsv")] for p in (path / place).glob("*_train.tsv"))
+            if prefixes:
+                break
+        else:
+            raise UserError(f"{path} holds no file <prefix>_train.tsv, nor does {path}/listops-1000")
+        if len(prefixes) > 1 and PREFIX not in prefixes:
+            raise UserError(f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>")
+        path = path / place / (PREFIX if PREFIX in prefixes else prefixes[0])
+    files = {split: path.with_name(f"{path.name}_{split}.tsv") for split in SPLITS}
+    missing = [str(file) for file in files.values() if not file.is_file()]
+    if missing:
+        raise UserError(f"ListOps is not complete: {' and '.join(missing)} not found")
+    return files
+
+
+def read(file: Path, *, brackets: bool = True) -> Iterator[Example]:
+    """Ids and value of every row; whatever is not as it should be is named with file and line."""
+    with _open(file) as lines:
+        numbered = _lines(file, lines)
+        source, target, columns = _header(file, next(numbered, (1, ""))[1])
+        count = 0
+        for number, line in numbered:
+            fields = [_unquote(field) for field in line.split("\t")]
+            where = f"{file}, line {number}"
+            if len(fields) != columns:
+                raise UserError(f"{where}: {columns} fields expected, {len(fields)} found")
+            yield Example(_ids(where, fields[source], brackets), _label(where, fields[target]))
+            count += 1
+    if count == 0:
+        raise UserError(f"{file} has no rows below its header")
+
+
+def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
+    """The official form, CRLF included; the file appears when it is complete."""
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        with disk_errors(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            out = partial.open("w", encoding="ascii", newline="")
+        with out:
+            with disk_errors(file.parent):
+                out.write("Source\tTarget\r\n")
+            for ids, label in expressions:
+                row = f"{binary(ids)}\t{label}\r\n"
+                with disk_errors(file.parent):
+                    out.write(row)
+            with disk_errors(file.parent):
+                out.flush()
+                os.fsync(out.fileno())
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _open(file: Path):
+    try:
+        return file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
+
+
+def _lines(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):  # noqa: B007  (used after the loop breaks)
+            yield number, line.removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}, after line {number}: not text ({error.reason})") from error
+
+
+def _header(file: Path, line: str) -> tuple[int, int, int]:
+    names = [_unquote(field) for field in line.split("\t")]
+    for name in ("Source", "Target"):
+        if names.count(name) != 1:
+            raise UserError(
+                f"{file}, line 1: a header with one column {name} expected, "
+                f"found {', '.join(map(repr, names))}"
+            )
+    return names.index("Source"), names.index("Target"), len(names)
+
+
+def _unquote(field: str) -> str:
+    return field[1:-1].replace('""', '"') if len(field) > 1 and field[0] == field[-1] == '"' else field
+
+
+def _ids(where: str, source: str, brackets: bool) -> np.ndarray:
+    try:
+        ids = encode(source)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    if wrong := fault(ids):
+        raise UserError(f"{where}: not an expression, {wrong}")
+    return ids if brackets else ids[ids != CLOSE]
+
+
+def _label(where: str, target: str) -> int:
+    if len(target) != 1 or target not in "0123456789":
+        raise UserError(f"{where}: Target must be a digit, found {target!r}")
+    return int(target)

@@ -1,0 +1,156 @@
+"""From prepared arrays to batches of tensors.
+
+Training is one stream of batches without epochs in its interface: epoch e visits every example once, in an order that
+is a function of (seed, e) alone, and a batch may straddle two epochs. Whoever knows how many batches were delivered
+knows the rest of the stream, so that number is the whole state of a loader. Nothing is drawn from a global random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lra.config import DataRules, Mask, Pad, UserError
+from lra.data.arrays import Split
+
+BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators
+
+
+class Batch(NamedTuple):
+    ids: Tensor  # (B, n) or, of a dual task, (B, 2, n); int64, padded with 0
+    mask: Tensor | None  # like ids, bool, True = real token; None when nothing is padded
+    labels: Tensor  # (B,) int64
+
+
+class Loader:
+    """Batches of one split. `batch_size` is global: each of `world` processes gets its equal share.
+
+    steps        a shuffled stream of exactly that many batches, for training
+    limit        > 0: each pass yields the next `limit` batches of an endless shuffled stream, as the Skyformer code
+                 evaluates its dev split
+    neither      each pass yields every example once, in order, the last batch partial unless `drop_last`
+
+    The first two have a state: a pass goes on where the last one, or the saved state, stopped.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        batch_size: int,
+        *,
+        rules: DataRules,
+        seed: int = 0,
+        steps: int | None = None,
+        limit: int = -1,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ):
+        if batch_size % world:
+            raise UserError(f"a batch of {batch_size} cannot be split evenly over {world} processes")
+        if split.width > rules.pad_to:
+            raise UserError(
+                f"examples of {split.width} ids do not fit into pad_to={rules.pad_to}: raise "
+                "protocol.data.pad_to or lower protocol.data.max_length"
+            )
+        self.split, self.batch_size, self.rules = split, batch_size, rules
+        self.steps, self.limit = steps, limit
+        self.rank, self.world = rank, world
+        self.delivered = 0  # batches of the stream
+        self._stream = _Stream(len(split), seed)
+        self._bounds = _cut(len(split), batch_size, drop_last, world)
+        if steps is None and limit <= 0 and len(self._bounds) < 2:
+            raise UserError(
+                f"the {len(split)} examples of {split.task.name}'s {split.name} split do not fill "
+                f"one batch of {batch_size}: lower protocol.recipe.batch or use more examples"
+            )
+
+    def __len__(self) -> int:
+        if self.steps is not None:
+            return self.steps
+        return self.limit if self.limit > 0 else len(self._bounds) - 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self.steps is None and self.limit <= 0:
+            for start, end in zip(self._bounds, self._bounds[1:], strict=False):
+                yield self.batch(np.arange(start, end))
+            return
+        end = self.steps if self.steps is not None else self.delivered + self.limit
+        while self.delivered < end:
+            at = self.delivered * self.batch_size
+            self.delivered += 1  # before the yield: the state then counts the batch being used
+            yield self.batch(self._stream.take(at, self.batch_size))
+
+    def state_dict(self) -> dict[str, int]:
+        return {"delivered": self.delivered}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.delivered = state["delivered"]
+
+    def batch(self, index: np.ndarray) -> Batch:
+        """This process's share of the global batch of these examples."""
+        lengths = self.split.lengths(index)
+        width = self.rules.pad_to
+        if self.rules.pad is Pad.batch:  # of the global batch: every process has the same shape
+            width = min(width, -(-max(int(lengths.max()), 1) // BUCKET) * BUCKET)
+        share = slice(*(len(index) * r // self.world for r in (self.rank, self.rank + 1)))
+        index, lengths = index[share], lengths[share]
+        stored = self.split.ids(index, width)
+        ids = np.zeros((*stored.shape[:-1], width), np.int64)
+        ids[..., : stored.shape[-1]] = stored
+        labels = self.split.labels[index].astype(np.int64)
+        mask = _mask(self.rules.mask, ids, lengths)
+        return Batch(
+            torch.from_numpy(ids),
+            None if mask is None else torch.from_numpy(mask),
+            torch.from_numpy(labels),
+        )
+
+
+class _Stream:
+    """The examples 0..n-1 again and again, each time in another order."""
+
+    def __init__(self, n: int, seed: int):
+        self.n, self.seed = n, seed
+        self._epoch, self._order = -1, np.empty(0, np.int64)
+
+    def take(self, at: int, count: int) -> np.ndarray:
+        """Places at..at+count-1 of the stream."""
+        taken = []
+        while count > 0:
+            epoch, start = divmod(at, self.n)
+            taken.append(self._shuffled(epoch)[start : start + count])
+            at, count = at + len(taken[-1]), count - len(taken[-1])
+        return np.concatenate(taken)
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([self.seed, epoch]).permutation(self.n)
+        return self._order
+
+
+def _cut(n: int, size: int, drop_last: bool, world: int) -> list[int]:
+    """Bounds of the batches of one ordered pass. A last batch too small to give every process an example joins
+    the one before it: processes must see equally many batches."""
+    bounds = list(range(0, n + 1, size))
+    if not drop_last and bounds[-1] < n:
+        if n - bounds[-1] < world and len(bounds) > 1:
+            bounds[-1] = n
+        else:
+            bounds.append(n)
+    return bounds
+
+
+def _mask(policy: Mask, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray | None:
+    if policy is Mask.none:
+        return None
+    if policy is Mask.length:
+        mask = np.arange(ids.shape[-1]) < lengths[..., None]
+    else:
+        mask = ids != 0
+    return None if mask.all() else mask

@@ -1,0 +1,87 @@
+"""A task's options: configs/task/<name>.yaml and `key=value` overrides, held against the task's schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from lra.config import CONFIGS, UserError, nearest
+from lra.data.task import Options, Task, plain
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def read(task: Task, overrides: Sequence[str] = ()) -> Options:
+    """The task's options, typed and checked; UserError names the override that is wrong."""
+    cfg = _load(task)
+    types = _types(task)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise UserError(f"'{override}' is not a setting: settings are written key=value")
+        if key not in types or key == "name":
+            raise UserError(
+                f"task '{task.name}' has no option '{key}'{nearest(key, types.keys() - {'name'})}"
+            )
+        try:
+            cfg[key] = value if str in types[key] and value != "null" else yaml.safe_load(value)
+        except (OmegaConfBaseException, yaml.YAMLError) as error:
+            raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
+    options = OmegaConf.to_object(cfg)
+    task.check(options)
+    return options
+
+
+def defaults(task: Task) -> dict[str, Any]:
+    """What the YAML of the task says, as the values of its Options."""
+    return vars(OmegaConf.to_object(_load(task)))
+
+
+def overrides(task: Task, options: Options) -> list[str]:
+    """The `key=value` words that turn the defaults into these options, for a command to be shown."""
+    usual = defaults(task)
+    return [
+        f"{key}={'null' if value is None else plain(value)}"
+        for key, value in vars(options).items()
+        if value != usual[key]
+    ]
+
+
+def _load(task: Task) -> DictConfig:
+    file = CONFIGS / "task" / f"{task.name}.yaml"
+    try:
+        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), OmegaConf.load(file))
+        OmegaConf.to_object(cfg)
+    except MissingMandatoryValue as error:
+        raise UserError(f"{file} gives no value to {error.full_key}") from error
+    except ConfigKeyError as error:
+        raise UserError(f"{file}: '{error.key}' is not an option of task '{task.name}'") from error
+    except (OmegaConfBaseException, yaml.YAMLError, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"{file} cannot be read as a config of task '{task.name}': {first}") from error
+    assert isinstance(cfg, DictConfig)
+    return cfg
+
+
+def _types(task: Task) -> dict[str, tuple[type, ...]]:
+    """The types a field takes, None apart."""
+    hints = typing.get_type_hints(task.Options)
+    return {
+        field.name: tuple(
+            t for t in typing.get_args(hints[field.name]) or (hints[field.name],) if t is not type(None)
+        )
+        for field in dataclasses.fields(task.Options)
+    }
+
+
+def _spell(types: tuple[type, ...]) -> str:
+    if issubclass(types[0], Enum):
+        return " or ".join(member.name for member in types[0])
+    return " or ".join(WORDS[t] for t in types)

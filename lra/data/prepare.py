@@ -1,0 +1,180 @@
+"""From options to prepared arrays: found where they lie, or made once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lra import data
+from lra.config import UserError
+from lra.data.arrays import (
+    MANIFEST,
+    Prepared,
+    Split,
+    Writer,
+    digest_of,
+    manifest_text,
+    statistics,
+)
+from lra.data.options import overrides
+from lra.data.parallel import cores
+from lra.data.progress import Progress
+from lra.data.store import disk_errors, lock, new_folder, sha256
+from lra.data.task import SPLITS, Job, Options, Part, Task
+
+
+def identity(task: Task, options: Options, max_length: int) -> str:
+    """The preparation id: the source, and a hash of everything that decides the arrays."""
+    facts = _asked(task, options, max_length)
+    facts.pop("provenance")  # words, not data
+    return f"{options.source}-{digest_of(facts)[:10]}"
+
+
+def find(options: Options, *, max_length: int, data_dir: str | Path) -> Prepared | None:
+    """The prepared data, or None where they are not prepared."""
+    task = data.get(options.name)
+    task.check(options)
+    folder = _folder(task, options, max_length, data_dir)
+    return Prepared.open(folder) if (folder / MANIFEST).exists() else None
+
+
+def find_or_prepare(
+    options: Options, *, max_length: int, data_dir: str | Path, workers: int | None = None
+) -> Prepared:
+    """The prepared data. What is not prepared is prepared now, unless that takes a download: then UserError
+    gives the command."""
+    found = find(options, max_length=max_length, data_dir=data_dir)
+    if found is not None:
+        return found
+    task = data.get(options.name)
+    if task.needs_download(options):
+        raise UserError(
+            f"{task.name} is not prepared in {data_dir} and has to be downloaded: "
+            f"run `{command(options, max_length=max_length, data_dir=data_dir)}`"
+        )
+    print(f"{task.name} is not prepared yet ({task.provenance(options)}); preparing it now")
+    return prepare(options, max_length=max_length, data_dir=data_dir, workers=workers)
+
+
+def prepare(
+    options: Options,
+    *,
+    max_length: int,
+    data_dir: str | Path,
+    workers: int | None = None,
+    force: bool = False,
+) -> Prepared:
+    """Prepare a task, or return it where it is prepared already; `force` makes it anew."""
+    task = data.get(options.name)
+    task.check(options)
+    folder = _folder(task, options, max_length, data_dir)
+    waiting = f"another process is preparing {task.name} in {folder}; waiting for it"
+    with lock(folder, waiting):
+        if (folder / MANIFEST).exists() and not force:
+            prepared = Prepared.open(folder)
+            _same_inputs(prepared, task, options)
+            return prepared
+        start = time.monotonic()
+        job = Job(workers=workers or cores())
+        with new_folder(folder) as partial:
+            facts = _asked(task, options, max_length)
+            made = {
+                "command": command(options, max_length=max_length, data_dir=data_dir),
+                "inputs": [_input(path) for path in task.inputs(options)],
+            }
+            facts |= _write(task, options, facts["width"], job, partial)
+            made |= {
+                "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "seconds": round(time.monotonic() - start, 1),
+                "luna-lra": importlib.metadata.version("luna-lra"),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            }
+            with disk_errors(folder.parent):
+                (partial / MANIFEST).write_text(manifest_text(facts, made))
+        return Prepared.open(folder)
+
+
+def command(options: Options, *, max_length: int, data_dir: str | Path) -> str:
+    """The command line that prepares exactly this."""
+    task = data.get(options.name)
+    words = ["lra data prepare", task.name, *overrides(task, options)]
+    if str(data_dir) != "data":
+        words.append(f"--data-dir {data_dir}")
+    if task.width(options, max_length) != task.width(options, task.max_length):
+        words.append(f"--max-length {max_length}")
+    return " ".join(words)
+
+
+def _folder(task: Task, options: Options, max_length: int, data_dir: str | Path) -> Path:
+    return Path(data_dir) / task.name / identity(task, options, max_length)
+
+
+def _asked(task: Task, options: Options, max_length: int) -> dict[str, Any]:
+    """The facts that are known before any example is seen."""
+    return {
+        "task": task.name,
+        "source": options.source,
+        "provenance": task.provenance(options),
+        "options": task.matters(options),
+        "width": task.width(options, max_length),
+        "versions": task.versions(options),
+    }
+
+
+def _write(
+    task: Task, options: Options, width: int, job: Job, partial: Path
+) -> dict[str, Any]:
+    """Write the arrays into `partial`; the facts that only the examples could tell."""
+    parts = task.parts(options, job)
+    _room(task, parts, width, partial)
+    writer = Writer(partial, task, width)
+    counts = [part.count for part in parts]
+    total = None if None in counts else sum(c for c in counts if c is not None)
+    try:
+        with Progress(f"preparing {task.name}", total) as progress:
+            for part in parts:
+                for example in progress.track(part.examples):
+                    writer.add(part.split, example)
+        arrays = writer.close()
+    finally:
+        writer.abandon()
+    paths = {name: partial / f"{name}.npy" for name in arrays}
+    found = statistics({s: Split(s, task, width, paths) for s in SPLITS})
+    for split in SPLITS:
+        found["splits"][split]["truncated"] = writer.truncated[split]
+    return {**found, "notes": dict(sorted(job.notes.items())), "arrays": arrays}
+
+
+def _room(task: Task, parts: list[Part], width: int, folder: Path) -> None:
+    """Refuse at once what cannot fit; what only fails on the way is refused there."""
+    if task.dual:  # how often texts repeat is not known
+        return
+    needed = sum(part.count or 0 for part in parts) * (width * (1 + (task.vocab > 256)) + 5)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"no space left on the disk of {folder.parent}: {task.name} takes {needed / 1e6:,.0f} MB, "
+            f"{free / 1e6:,.0f} MB are free; free some, or choose another folder"
+        )
+
+
+def _input(path: Path) -> dict[str, Any]:
+    return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256(path)}
+
+
+def _same_inputs(prepared: Prepared, task: Task, options: Options) -> None:
+    """Other files than those the arrays were made of must not pass for them."""
+    known = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
+    for path in task.inputs(options):
+        if sha256(path) not in known:
+            raise UserError(
+                f"{prepared.folder} was prepared from other files: {path} is not one of them; "
+                "use --force to prepare from these, or another --data-dir to keep both"
+            )

@@ -1,0 +1,143 @@
+"""What a task is: its facts, its options, and how its examples come about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from lra.config import UserError, nearest
+
+if TYPE_CHECKING:
+    from lra.data.arrays import Prepared, Split
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclasses.dataclass
+class Options:
+    """The schema of configs/task/<name>.yaml. A task adds its own fields, and no field has a default here."""
+
+    name: str
+    source: str
+
+
+def read_by(*sources: str, place: bool = False) -> Any:
+    """A field that only these sources read. A `place` says where data lie, not what they are: it decides
+    nothing about the prepared arrays."""
+    return dataclasses.field(metadata={"sources": sources, "place": place})
+
+
+class Example(NamedTuple):
+    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # as long as it comes; a pair for a dual task
+    label: int
+
+
+class Part(NamedTuple):
+    """One split on its way into arrays."""
+
+    split: str
+    examples: Iterable[Example]  # read once, in order, after the parts before it
+    count: int | None  # where it is known beforehand
+
+
+@dataclasses.dataclass
+class Job:
+    """What a task is given beside its options when it prepares."""
+
+    workers: int
+    notes: Counter[str] = dataclasses.field(default_factory=Counter)  # what was skipped, and how often
+
+
+class Task:
+    """Ids are 0..vocab-1 and 0 is padding (a grey level too, where the task is an image)."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]  # half a line, for `lra data list`
+    classes: ClassVar[int]
+    vocab: ClassVar[int]
+    max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
+    dual: ClassVar[bool] = False  # an example is a pair of sequences
+    grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
+    sources: ClassVar[tuple[str, ...]]
+    Options: ClassVar[type[Options]]
+
+    # ------------------------------------------------------------------ what a task implements
+
+    def parts(self, options: Any, job: Job) -> list[Part]:
+        """train, val and test, in this order."""
+        raise NotImplementedError(f"{type(self).__name__} must implement parts()")
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The raw text (or a picture in characters) of one sequence without its padding."""
+        raise NotImplementedError(f"{type(self).__name__} must implement decode()")
+
+    def provenance(self, options: Any) -> str:
+        """Where the data come from, in words; re-generated data say so."""
+        raise NotImplementedError(f"{type(self).__name__} must implement provenance()")
+
+    def versions(self, options: Any) -> dict[str, str]:
+        """Of everything in this code that decides the ids: tokeniser, generator, bundled files."""
+        return {}
+
+    def inputs(self, options: Any) -> list[Path]:
+        """The files that are read; `verify` re-reads them, where they still are."""
+        return []
+
+    def needs_download(self, options: Any) -> bool:
+        return False
+
+    def check_options(self, options: Any) -> None:
+        """Ranges and combinations; UserError says what is allowed."""
+
+    def width(self, options: Any, max_length: int) -> int:
+        """How many ids are kept of an example: columns of the stored array."""
+        return max_length
+
+    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
+        """What this task can check of its prepared examples beyond hashes and counts: (holds, sentence)."""
+        return iter(())
+
+    def export(self, prepared: Prepared, folder: Path) -> list[Path]:
+        """Write the data in the format of the official release."""
+        raise UserError(f"task '{self.name}' has no official format to be written in")
+
+    # ------------------------------------------------------------------ what every task inherits
+
+    def check(self, options: Options) -> None:
+        """Refuse an unknown source, an option that the chosen source does not read, a value out of range."""
+        from lra.data.options import defaults
+
+        if options.source not in self.sources:
+            raise UserError(
+                f"task '{self.name}' has no source '{options.source}'"
+                f"{nearest(options.source, self.sources)}"
+            )
+        usual = defaults(self)
+        for field in dataclasses.fields(options):
+            sources = field.metadata.get("sources", self.sources)
+            if options.source not in sources and getattr(options, field.name) != usual[field.name]:
+                raise UserError(
+                    f"{field.name} is read by source={' and source='.join(sources)} only, "
+                    f"not by source={options.source}"
+                )
+        self.check_options(options)
+
+    def matters(self, options: Options) -> dict[str, Any]:
+        """The options that decide the data, as plain values: those this source reads, places apart."""
+        return {
+            field.name: plain(getattr(options, field.name))
+            for field in dataclasses.fields(options)
+            if options.source in field.metadata.get("sources", self.sources)
+            and not field.metadata.get("place", False)
+            and field.name not in ("name", "source")
+        }
+
+
+def plain(value: Any) -> Any:
+    return value.name if isinstance(value, Enum) else value

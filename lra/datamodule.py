@@ -1,0 +1,54 @@
+"""Prepared arrays as Lightning sees them."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+
+from lra.compose import Run
+from lra.data.arrays import Prepared
+from lra.data.loader import Loader
+
+
+class LRAData(pl.LightningDataModule):
+    """The three splits under a protocol's rules; a global batch is split evenly over processes.
+
+    Lightning saves the state of the training loader, this saves that of the dev loader: a protocol
+    may evaluate the next block of an endless dev stream.
+    """
+
+    def __init__(self, run: Run, prepared: Prepared):
+        super().__init__()
+        self.run, self.prepared = run, prepared
+        self._dev: Loader | None = None
+        self._dev_state: dict[str, int] = {"delivered": 0}
+
+    def train_dataloader(self) -> Loader:
+        return self._loader("train", steps=self.run.protocol.recipe.steps)
+
+    def val_dataloader(self) -> Loader:
+        self._dev = self._loader("val", limit=self.run.protocol.evaluation.dev_batches)
+        self._dev.load_state_dict(self._dev_state)
+        return self._dev
+
+    def test_dataloader(self) -> Loader:
+        return self._loader("test")
+
+    def state_dict(self) -> dict[str, int]:
+        return self._dev.state_dict() if self._dev else self._dev_state
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._dev_state = state
+
+    def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
+        protocol, trainer = self.run.protocol, self.trainer
+        return Loader(
+            self.prepared.split(split),
+            protocol.recipe.batch,
+            rules=protocol.data,
+            seed=self.run.seed,
+            steps=steps,
+            limit=limit,
+            drop_last=protocol.evaluation.drop_last,
+            rank=trainer.global_rank,
+            world=trainer.world_size,
+        )

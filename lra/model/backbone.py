@@ -1,0 +1,120 @@
+"""The encoder: pre-norm blocks whose attention is a slot that any method of `luna` fits.
+
+B batch   n tokens   E d_model   H heads   d head width   qkv_dim = H d
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+import luna
+from lra.config import Model, Style, UserError
+from lra.model.init import INITIALISERS
+
+
+class Place(NamedTuple):
+    """What the slots of an encoder need to know beyond the model's sizes and style."""
+
+    max_len: int  # the CLS token counted
+    profile: str
+    seed: int  # of the first layer; the others count up
+    grid: tuple[int, int] | None  # of the tokens, on image tasks
+    cls: bool  # position 0 is no token of the grid
+
+
+class AttentionLayer(nn.Module):
+    """The projections q, k, v and out around one method, plus the slot's optional local branch."""
+
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+        super().__init__()
+        options = dict(attention)
+        name, dwc = options.pop("name"), options.pop("dwc", "none")
+        self.n_heads, self.head_dim = model.n_heads, model.qkv_dim // model.n_heads
+        init = INITIALISERS[style.init].encoder
+
+        # One product for the three projections; in an initialisation each counts on its own.
+        self.qkv = nn.Linear(model.d_model, 3 * model.qkv_dim, bias=style.qkv_bias)
+        init(self.qkv, parts=3)
+        self.attention = luna.build(
+            name,
+            n_heads=self.n_heads,
+            head_dim=self.head_dim,
+            max_len=place.max_len,
+            profile=place.profile,
+            dropout=model.attention_dropout,
+            seed=place.seed,
+            **options,
+        )
+        if self.attention.needs_x and model.d_model != model.qkv_dim:
+            raise UserError(
+                f"attention '{name}' reads the hidden states, which must be as wide as all heads: "
+                f"model.d_model={model.d_model} is not model.qkv_dim={model.qkv_dim}"
+            )
+        self.local = None if dwc == "none" else self._local(dwc, place)
+        self.out = nn.Linear(model.qkv_dim, model.d_model, bias=style.out_bias)
+        init(self.out)
+
+    def _local(self, kind: str, place: Place) -> nn.Module:
+        from luna.local import LocalBranch
+
+        return LocalBranch(
+            kind, self.n_heads, self.head_dim, place.grid, causal=False, cls=place.cls
+        )
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        qkv = self.qkv(x).unflatten(-1, (3, self.n_heads, self.head_dim))  # (B, n, 3, H, d)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
+        out = self.attention(q, k, v, mask, x if self.attention.needs_x else None)
+        if self.local is not None:
+            out = out + self.local(v, mask)
+        return self.out(out.transpose(1, 2).flatten(2))  # (B, n, E)
+
+
+class Block(nn.Module):
+    """x + drop(attention(LN x)), then x + MLP(LN x) with dropout after each of the MLP's layers."""
+
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
+        self.attention = AttentionLayer(attention, model, style, place)
+        self.dropout = nn.Dropout(model.dropout)
+        self.norm2 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
+        up, down = nn.Linear(model.d_model, model.mlp_dim), nn.Linear(model.mlp_dim, model.d_model)
+        self.mlp = nn.Sequential(
+            up,
+            nn.GELU(style.gelu.value),
+            nn.Dropout(model.dropout),
+            down,
+            nn.Dropout(model.dropout),
+        )
+        for linear in (up, down):
+            INITIALISERS[style.init].encoder(linear)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm1(x), mask))
+        return x + self.mlp(self.norm2(x))
+
+
+class Encoder(nn.Module):
+    """The blocks and a final LayerNorm. Each layer's attention has a random stream of its own; what
+    a method shares between layers it takes from the first."""
+
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            Block(attention, model, style, place._replace(seed=place.seed + layer))
+            for layer in range(model.n_layers)
+        )
+        first = self.blocks[0].attention.attention
+        for block in self.blocks:
+            block.attention.attention.tie(first)
+        self.norm = nn.LayerNorm(model.d_model, eps=style.ln_eps)
+        self.mask_output = style.mask_output
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        for block in self.blocks:
+            x = block(x, mask)
+        x = self.norm(x)
+        return x * mask.unsqueeze(-1) if self.mask_output and mask is not None else x

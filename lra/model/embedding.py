@@ -1,0 +1,83 @@
+"""Token ids to vectors: token table, positions, and the CLS vector where pooling asks for one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lra.config import ClsMask, Pooling, Positions, Style
+
+
+class Learned(nn.Module):
+    """A trained table (max_len, d_model), N(0, std^2) at the start."""
+
+    def __init__(self, max_len: int, d_model: int, std: float):
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(max_len, d_model))
+        nn.init.normal_(self.table, std=std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table[: x.shape[1]]
+
+
+class Fixed(nn.Module):
+    """Even channels sin, odd channels cos of pos * 10000^(-2i/d_model); not trained, not saved."""
+
+    table: Tensor
+
+    def __init__(self, max_len: int, d_model: int, std: float):
+        super().__init__()
+        position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)
+        rate = torch.exp(
+            torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000) / d_model)
+        )
+        angle = position * rate  # (max_len, ceil(d_model / 2))
+        table = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :d_model]
+        self.register_buffer("table", table.float(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table[: x.shape[1]]
+
+
+class Absent(nn.Identity):
+    """No positions: a bag of tokens, unless the attention knows about order."""
+
+    def __init__(self, max_len: int, d_model: int, std: float):
+        super().__init__()
+
+
+POSITIONS: dict[Positions, type[nn.Module]] = {
+    Positions.learned: Learned,
+    Positions.fixed: Fixed,
+    Positions.none: Absent,
+}
+
+# The CLS token's place in the mask (B, n) -> (B, 1 + n).
+CLS_MASKS = {
+    ClsMask.real: lambda mask: F.pad(mask, (1, 0), value=True),
+    ClsMask.first: lambda mask: torch.cat((mask[:, :1], mask), 1),
+}
+
+
+class Embedding(nn.Module):
+    """ids (B, n) -> x (B, n, E); with CLS pooling (B, 1 + n, E), the CLS vector at position 0."""
+
+    def __init__(self, vocab: int, d_model: int, max_len: int, style: Style, dropout: float):
+        super().__init__()
+        self.token = nn.Embedding(vocab, d_model)
+        nn.init.normal_(self.token.weight, std=style.embedding_std)
+        self.cls = nn.Parameter(torch.zeros(d_model)) if style.pooling is Pooling.cls else None
+        self.cls_mask = CLS_MASKS[style.cls_mask]
+        self.max_len = max_len + (self.cls is not None)
+        self.position = POSITIONS[style.positions](self.max_len, d_model, style.position_std)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        x = self.token(ids)
+        if self.cls is not None:
+            x = torch.cat((self.cls.expand(len(x), 1, -1), x), 1)
+            mask = None if mask is None else self.cls_mask(mask)
+        return self.dropout(self.position(x)), mask

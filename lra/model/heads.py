@@ -1,0 +1,80 @@
+"""From the encoder's output to logits: pooling by name, the classifiers of one text and of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from lra.config import Init, Interaction, Pooling
+from lra.model.init import INITIALISERS
+
+
+def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Over the real tokens; an example without any pools to 0."""
+    if mask is None:
+        return x.mean(1)
+    real = mask.unsqueeze(-1)  # (B, n, 1)
+    return (x * real).sum(1) / real.sum(1).clamp_min(1)
+
+
+def mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Over all stored positions, so that padding dilutes: what every public LRA code does."""
+    return x.mean(1)
+
+
+def first(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Position 0: the CLS token where there is one, else the first token."""
+    return x[:, 0]
+
+
+POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
+    Pooling.masked_mean: masked_mean,
+    Pooling.mean: mean,
+    Pooling.cls: first,
+    Pooling.first: first,
+}
+
+
+class Classifier(nn.Sequential):
+    """pooled (B, E) -> hidden widths with ReLU between -> logits (B, classes); no dropout."""
+
+    def __init__(self, d_in: int, hidden: list[int], classes: int, init: Init):
+        widths = [d_in, *hidden, classes]
+        layers: list[nn.Module] = []
+        for a, b in pairwise(widths):
+            linear = nn.Linear(a, b)
+            INITIALISERS[init].head(linear)
+            layers += [linear, nn.ReLU()]
+        super().__init__(*layers[:-1])
+
+
+INTERACTIONS: dict[Interaction, tuple[int, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]] = {
+    Interaction.concat: (2, lambda a, b: (a, b)),
+    Interaction.nli: (4, lambda a, b: (a, b, a * b, a - b)),
+}
+
+
+class DualClassifier(nn.Module):
+    """pooled pairs (B, 2, E) -> logits; a second hidden layer has half the width of the first."""
+
+    def __init__(
+        self,
+        d_model: int,
+        hidden: int,
+        classes: int,
+        init: Init,
+        *,
+        interaction: Interaction,
+        hidden_layers: int,
+    ):
+        super().__init__()
+        parts, self.features = INTERACTIONS[interaction]
+        widths = [hidden >> layer for layer in range(hidden_layers)]
+        self.classifier = Classifier(parts * d_model, widths, classes, init)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        a, b = pooled.unbind(1)
+        return self.classifier(torch.cat(self.features(a, b), -1))

@@ -1,0 +1,45 @@
+"""How linear layers start, by lineage. An attention's own parameters are its own business."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from lra.config import Init
+
+TRUNCATED_STD = 0.87962566103423978  # of a standard normal cut off at +-2
+
+
+def xavier(linear: nn.Linear, parts: int = 1) -> None:
+    """Xavier-uniform for each of the `parts` stacked in one layer, biases N(0, 1e-6)."""
+    with torch.no_grad():
+        for weight in linear.weight.chunk(parts):
+            nn.init.xavier_uniform_(weight)
+    if linear.bias is not None:
+        nn.init.normal_(linear.bias, std=1e-6)
+
+
+def lecun(linear: nn.Linear) -> None:
+    """Truncated normal of variance 1 / fan_in, zero biases."""
+    std = 1 / math.sqrt(linear.in_features) / TRUNCATED_STD
+    nn.init.trunc_normal_(linear.weight, std=std, a=-2 * std, b=2 * std)
+    nn.init.zeros_(linear.bias)
+
+
+def keep(linear: nn.Linear, parts: int = 1) -> None:
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which nn.Linear has drawn already; stacked or not."""
+
+
+class Initialiser(NamedTuple):
+    encoder: Callable[..., None]  # (linear, parts)
+    head: Callable[[nn.Linear], None]
+
+
+INITIALISERS = {
+    Init.torch: Initialiser(encoder=keep, head=keep),
+    Init.flax: Initialiser(encoder=xavier, head=lecun),  # google-research/long-range-arena
+}

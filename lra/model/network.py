@@ -1,0 +1,93 @@
+"""Token ids to logits: embedding, encoder, pooling, head; `build` makes one for a task."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from torch import Tensor, nn
+
+from lra.config import Model, Pooling, Protocol, UserError
+from lra.model.backbone import Encoder, Place
+from lra.model.embedding import Embedding
+from lra.model.heads import POOLINGS, Classifier, DualClassifier
+from luna.base import autocast_off
+
+
+class Facts(typing.Protocol):
+    """What a network needs to know of its task; lra.data's tasks have these attributes."""
+
+    classes: int
+    vocab: int  # ids are 0 .. vocab - 1
+    dual: bool  # an example is a pair of texts
+    grid: tuple[int, int] | None  # rows and columns of an image task's tokens
+
+
+class Network(nn.Module):
+    """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real."""
+
+    def __init__(
+        self, facts: Facts, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
+    ):
+        super().__init__()
+        style = protocol.style
+        self.dual = facts.dual
+        self.max_len = protocol.data.pad_to
+        self.embedding = Embedding(
+            protocol.data.vocab, model.d_model, self.max_len, style, model.dropout
+        )
+        place = Place(
+            max_len=self.embedding.max_len,
+            profile=protocol.profile,
+            seed=seed,
+            grid=facts.grid,
+            cls=style.pooling is Pooling.cls,
+        )
+        self.encoder = Encoder(attention, model, style, place)
+        self.pool = POOLINGS[style.pooling]
+        self.head: nn.Module
+        if facts.dual:
+            self.head = DualClassifier(
+                model.d_model,
+                model.mlp_dim,
+                facts.classes,
+                style.init,
+                interaction=style.interaction,
+                hidden_layers=style.dual_hidden_layers,
+            )
+        else:
+            self.head = Classifier(model.d_model, [model.mlp_dim], facts.classes, style.init)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        if ids.shape[-1] > self.max_len:
+            raise UserError(
+                f"an example has {ids.shape[-1]} tokens, the network was built for {self.max_len}: "
+                "raise protocol.data.pad_to"
+            )
+        if self.dual:  # both texts go through the one encoder together: (B, 2, n) -> (2 B, n)
+            ids, mask = ids.flatten(0, 1), None if mask is None else mask.flatten(0, 1)
+        x, mask = self.embedding(ids, mask)
+        x = self.encoder(x, mask)
+        with autocast_off(x.device):  # the residual stream is float32; logits in half precision tie
+            pooled = self.pool(x, mask)
+            return self.head(pooled.unflatten(0, (-1, 2)) if self.dual else pooled)
+
+
+def build(
+    facts: Facts, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
+) -> Network:
+    """The network of one run. Weights come from torch's global generator: seed it before the call;
+    `seed` is that of the attention's own random streams."""
+    if model.qkv_dim % model.n_heads:
+        raise UserError(
+            f"model.n_heads={model.n_heads} does not divide model.qkv_dim={model.qkv_dim}"
+        )
+    if facts.vocab > protocol.data.vocab:
+        raise UserError(
+            f"the task has {facts.vocab} token ids, the embedding table protocol.data.vocab="
+            f"{protocol.data.vocab} rows: set protocol.data.vocab={facts.vocab}"
+        )
+    layers = protocol.style.dual_hidden_layers
+    if layers not in (1, 2):
+        raise UserError(f"protocol.style.dual_hidden_layers={layers} is neither 1 nor 2")
+    return Network(facts, attention, model, protocol, seed)

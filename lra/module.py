@@ -1,0 +1,165 @@
+"""The one LightningModule: a network, its loss, its optimiser."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from lra.data.loader import Batch
+from torch import Tensor, nn
+
+from lra import optim
+from lra.config import Recipe
+
+
+class Meter:
+    """Sums of loss and hits over examples, on the device: reading it is the only
+    synchronisation."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.sums: Tensor | None = None  # loss, hits, examples
+
+    def update(self, loss: Tensor, hits: Tensor, examples: int) -> None:
+        now = torch.stack(
+            [loss.detach().double() * examples, hits.double(), hits.new_tensor(examples).double()]
+        )
+        self.sums = now if self.sums is None else self.sums.to(now.device) + now
+
+    def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int]:
+        """(loss, accuracy, examples) over all processes."""
+        if self.sums is None:
+            return float("nan"), float("nan"), 0
+        sums = self.sums
+        if trainer is not None and trainer.world_size > 1:
+            sums = sums.clone()
+            torch.distributed.all_reduce(sums)
+        loss, hits, examples = sums.tolist()
+        return loss / examples, hits / examples, int(examples)
+
+
+class Clock:
+    """Seconds of training and of evaluation so far, those before an interruption included."""
+
+    def __init__(self) -> None:
+        self.training = self.evaluation = 0.0
+        self._since: float | None = None  # running since
+        self._phase = "training"
+
+    def start(self, phase: str) -> None:
+        self.stop()
+        self._phase, self._since = phase, time.monotonic()
+
+    def stop(self) -> None:
+        if self._since is not None:
+            elapsed = time.monotonic() - self._since
+            setattr(self, self._phase, getattr(self, self._phase) + elapsed)
+            self._since = None
+
+    def read(self) -> tuple[float, float]:
+        """(training, evaluation) without stopping."""
+        if self._since is not None:
+            self.start(self._phase)
+        return self.training, self.evaluation
+
+
+class LRAModule(pl.LightningModule):
+    """Cross-entropy on a network's logits; training and evaluation both count what they saw
+    exactly."""
+
+    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, identity: str = ""):
+        super().__init__()
+        self.network = network
+        self.identity = identity  # of the run a checkpoint belongs to
+        self.recipe = recipe
+        self.classes = classes
+        self.meter = Meter()  # training, since the last row of metrics
+        self.evaluation = Meter()
+        self.predicted = torch.zeros(
+            classes, dtype=torch.long
+        )  # how often each class, in the last evaluation
+        self.clock = Clock()
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.network(ids, mask)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits = self.network(batch.ids, batch.mask)
+        loss = F.cross_entropy(logits, batch.labels)
+        with torch.no_grad():
+            self.meter.update(loss, (logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
+        return loss
+
+    def _evaluation_step(self, batch: Batch) -> None:
+        logits = self.network(batch.ids, batch.mask).float()
+        choice = logits.argmax(-1)
+        loss = F.cross_entropy(logits, batch.labels)
+        self.evaluation.update(loss, (choice == batch.labels).sum(), len(batch.labels))
+        self.predicted = self.predicted.to(choice.device) + torch.bincount(
+            choice, minlength=self.classes
+        )
+
+    def _start_evaluation(self) -> None:
+        self.evaluation.reset()
+        self.predicted = torch.zeros(self.classes, dtype=torch.long)
+
+    def _end_evaluation(self, split: str) -> None:
+        loss, accuracy, examples = self.evaluation.mean(self.trainer)
+        self.log_dict(
+            {
+                f"{split}/loss": loss,
+                f"{split}/accuracy": accuracy,
+                f"{split}/examples": float(examples),
+            }
+        )
+
+    def on_validation_start(self) -> None:
+        self.clock.start("evaluation")
+
+    def on_validation_end(self) -> None:
+        self.clock.start("training")
+
+    def on_validation_epoch_start(self) -> None:
+        self._start_evaluation()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluation_step(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self._end_evaluation("dev")
+
+    def on_test_epoch_start(self) -> None:
+        self._start_evaluation()
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluation_step(batch)
+
+    def on_test_epoch_end(self) -> None:
+        self._end_evaluation("test")
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer, scheduler = optim.build(self.parameters(), self.recipe)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_train_start(self) -> None:
+        self.clock.start("training")
+
+    def on_train_end(self) -> None:
+        self.clock.stop()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["identity"] = self.identity
+        checkpoint["seconds"] = self.clock.read()
+        checkpoint["meter"] = self.meter.sums
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.clock.training, self.clock.evaluation = checkpoint["seconds"]
+        self.meter.sums = checkpoint["meter"]

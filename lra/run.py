@@ -1,0 +1,248 @@
+"""One run, from its checked config to its record."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from lra.data.prepare import find_or_prepare
+
+from lra import data, model, records
+from lra.callbacks import (
+    AtomicCheckpointIO,
+    Checkpoints,
+    Interrupted,
+    Metrics,
+    RandomState,
+    load_checkpoint,
+)
+from lra.compose import Run
+from lra.compute import count, reference
+from lra.config import Clip, UserError
+from lra.datamodule import LRAData
+from lra.loggers import build as build_loggers
+from lra.module import LRAModule
+from lra.progress import Report, clock
+from lra.runs import RunFolder, plain, settings, write_atomically
+
+# A FutureWarning of Lightning's own under torch 2.13, and its adverts.
+warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def train(run: Run) -> float:
+    """Do the run: start it, resume it, or return the accuracy it already has. Test accuracy, 0
+    to 1."""
+    if run.trainer.threads:
+        torch.set_num_threads(run.trainer.threads)
+    module = build(run)  # before the data: a wrong option costs no preparation
+    prepared = find_or_prepare(
+        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
+    )
+    folder = RunFolder(run, prepared.fingerprint)
+    module.identity = folder.identity
+    if (
+        not _is_main_process()
+    ):  # a further process of a distributed run: the first holds lock and status
+        _fit_and_test(run, module, prepared, folder, _count(run, module))
+        return 0.0
+    with folder.lock():
+        result = folder.result()
+        if result is None:
+            result = _train(run, module, prepared, folder)
+        else:
+            print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
+    print(f"record: {folder.result_file}")
+    return result["test"]["accuracy"]
+
+
+def build(run: Run) -> LRAModule:
+    """The run's network in its LightningModule, initialised from its seed."""
+    torch.manual_seed(run.seed)
+    task = data.get(run.task.name)
+    network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
+    module = LRAModule(network, run.protocol.recipe, task.classes)
+    module.title = f"{task.name}/{run.attention['name']}"
+    return module
+
+
+def _train(run: Run, module: LRAModule, prepared: Any, folder: RunFolder) -> dict[str, Any]:
+    counted = _count(run, module)
+    _introduce(run, prepared, folder, counted)
+    config = yaml.safe_dump(plain({"settings": settings(run), "seed": run.seed}), sort_keys=False)
+    write_atomically(folder.config, config.encode())
+    folder.set_status("running")
+    try:
+        result = _fit_and_test(run, module, prepared, folder, counted)
+    except Interrupted as interrupted:
+        folder.set_status("interrupted", signal=str(interrupted))
+        print(
+            f"interrupted by {interrupted}; run the same command again to resume", file=sys.stderr
+        )
+        raise SystemExit(128 + interrupted.signum) from None
+    except KeyboardInterrupt:
+        folder.set_status("interrupted", signal="SIGINT")
+        raise SystemExit(130) from None
+    except BaseException as error:
+        _note_failure(folder, error)
+        raise
+    folder.finish(result)
+    test = result["test"]
+    print(
+        f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
+        f"({test['select']} checkpoint, step {test['step']}) in {clock(sum(result['seconds'].values()))}"
+    )
+    return result
+
+
+def _fit_and_test(
+    run: Run, module: LRAModule, prepared: Any, folder: RunFolder, counted: dict[str, Any]
+) -> dict[str, Any]:
+    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
+    checkpoints = Checkpoints(
+        folder,
+        every=run.trainer.checkpoint_every,
+        evaluate_every=evaluation.every,
+        select_after=int(evaluation.select_after * recipe.steps),
+    )
+    trainer = trainer_for(run, folder, checkpoints)
+    if run.trainer.compile:
+        module.network.compile()
+    loaders = LRAData(run, prepared)
+    resume = folder.last if folder.last.exists() else None
+    if resume:
+        step = load_checkpoint(resume, folder.identity)["global_step"]
+        print(f"resuming at step {step}/{recipe.steps}")
+    trainer.fit(module, loaders, ckpt_path=resume)
+
+    test = {"last": _test(trainer, module, loaders, recipe.steps)}
+    if checkpoints.best_step:
+        best = load_checkpoint(folder.best, folder.identity)
+        module.load_state_dict(best["state_dict"])
+        test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
+    select = evaluation.select.name if evaluation.select.name in test else "last"
+    device = trainer.strategy.root_device
+    training, evaluating = module.clock.read()
+    return {
+        "task": run.task.name,
+        "attention": run.attention,
+        "model": run.model.name,
+        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
+        "budget": run.budget,
+        "seed": run.seed,
+        "steps": recipe.steps,
+        "batch": recipe.batch,
+        "compute": counted,
+        "data": prepared.summary(),
+        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
+        "test": test[select] | {"select": select},
+        "test_last": test["last"],
+        "test_best": test.get("best"),
+        "seconds": {"training": training, "evaluation": evaluating},
+        "steps_per_second": recipe.steps / training,
+        "peak_memory_mib": records.peak_memory_mib(device),
+        "precision": run.trainer.precision,
+        "machine": records.machine(device) | {"processes": trainer.world_size},
+        "versions": records.versions(),
+        "git": records.git(),
+    }
+
+
+def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
+    """Lightning's Trainer as every run has it; `callbacks` come last, `changes` override
+    arguments."""
+    recipe = run.protocol.recipe
+    clipped = recipe.clip is not Clip.none
+    arguments: dict[str, Any] = {
+        "accelerator": run.trainer.accelerator,
+        "devices": run.trainer.devices,
+        "num_nodes": run.trainer.num_nodes,
+        "strategy": run.trainer.strategy,
+        "precision": run.trainer.precision,
+        "max_steps": recipe.steps,
+        "max_epochs": -1,  # the loader is one stream of exactly `steps` batches
+        "val_check_interval": run.protocol.evaluation.every,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "gradient_clip_val": recipe.clip_at if clipped else None,
+        "gradient_clip_algorithm": recipe.clip.name if clipped else None,
+        "callbacks": [
+            RandomState(run.seed),
+            Metrics(folder.metrics, every=run.trainer.log_every),
+            Report(folder, style=run.trainer.progress, every=run.trainer.print_every),
+            *callbacks,
+        ],
+        "logger": build_loggers(run, folder) or False,
+        "plugins": [AtomicCheckpointIO()],
+        "use_distributed_sampler": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+    }
+    return pl.Trainer(**arguments | changes)
+
+
+def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -> dict[str, Any]:
+    values = trainer.test(module, loaders, verbose=False)[0]
+    return {
+        "accuracy": values["test/accuracy"],
+        "loss": values["test/loss"],
+        "examples": int(values["test/examples"]),
+        "step": step,
+        "predicted": module.predicted.tolist(),
+    }
+
+
+def _count(run: Run, module: LRAModule) -> dict[str, Any]:
+    """Parameters and FLOPs, and their ratio to the reference attention on the same backbone."""
+    own = count(module.network)
+    counted: dict[str, Any] = dict(vars(own))
+    if run.compute.mode == "report":
+        parameters, flops = own.ratio(reference(run))
+        counted["reference"] = {
+            "attention": run.compute.reference,
+            "parameters": parameters,
+            "flops": flops,
+        }
+    return counted
+
+
+def _introduce(run: Run, prepared: Any, folder: RunFolder, counted: dict[str, Any]) -> None:
+    recipe = run.protocol.recipe
+    shown = [
+        f"{k}={v}" for k, v in run.attention.items() if k != "name" and (k, v) != ("dwc", "none")
+    ]
+    print(f"task       {run.task.name}  {prepared.describe()}")
+    print(f"attention  {run.attention['name']}  {' '.join(shown)}".rstrip())
+    line = f"compute    {counted['parameters']:,} parameters  "
+    line += f"{counted['flops'] / 1e9:.3f} GFLOPs per example"
+    if ratio := counted.get("reference"):
+        line += f"  (x{ratio['parameters']:.2f}, x{ratio['flops']:.2f} of {ratio['attention']})"
+    print(line)
+    print(
+        f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}"
+    )
+    print(f"run        {folder.path}")
+
+
+def _note_failure(folder: RunFolder, error: BaseException) -> None:
+    lines = str(error).strip().splitlines()
+    try:
+        folder.set_status("failed", error=f"{type(error).__name__}: {lines[0] if lines else ''}")
+        if not isinstance(error, UserError):
+            write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
+    except (UserError, OSError):  # the disk is why it failed: the first error is the one to show
+        pass
+
+
+def _is_main_process() -> bool:
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0

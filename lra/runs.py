@@ -1,0 +1,175 @@
+"""A run on disk: identity, folder, lock, status, result. The only place that knows these names.
+
+    runs/<task>/<protocol>/<model>/<attention>/<identity>/seed-<n>/
+        config.yaml   metrics.csv   status.json   result.json   checkpoints/{last,best}.ckpt   lock
+
+`result.json` appears, whole, only when a run has finished. `status.json` says what is happening:
+running, interrupted, failed or finished. The lock is the kernel's (flock): it dies with its
+process, however that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lra import data
+from lra.compose import Run
+from lra.config import UserError
+
+SCHEMA_VERSION = 1  # of result.json
+PROGRESS_EVERY = 5.0  # seconds between updates of status.json
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """The resolved config that decides a run's result: no paths, no loggers, no devices, no
+    seed."""
+    everything = plain(dataclasses.asdict(run))
+    kept = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
+    task = data.get(run.task.name)
+    kept["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
+    kept["precision"] = run.trainer.precision
+    for table in (kept["model"], kept["protocol"]):
+        table.pop("tasks")  # other tasks' rows decide nothing here
+    return kept
+
+
+def identity(run: Run, fingerprint: str) -> str:
+    facts = json.dumps([SCHEMA_VERSION, settings(run), fingerprint], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()[:12]
+
+
+def plain(value: Any) -> Any:
+    """Enums, dataclass dicts and tuples as what JSON and YAML can hold."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value.name if isinstance(value, Enum) else value
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, run: Run, fingerprint: str):
+        self.identity = identity(run, fingerprint)
+        self.path = (
+            Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
+            / run.attention["name"] / self.identity / f"seed-{run.seed}"
+        )  # fmt: skip
+        self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
+        self.result_file, self.status_file = self.path / "result.json", self.path / "status.json"
+        self.last = self.path / "checkpoints" / "last.ckpt"
+        self.best = self.path / "checkpoints" / "best.ckpt"
+        self._started = _now()
+        self._updated = 0.0
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold this run; UserError if another process does. Held until the process dies, even by
+        kill -9."""
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = (self.path / "lock").open("a+")
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                handle.seek(0)
+                raise UserError(
+                    f"{self.path} is being run by {handle.read().strip() or 'another process'}; "
+                    "wait for it, or stop it first"
+                ) from error
+            handle.truncate(0)
+            handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+            handle.flush()
+            yield
+
+    def result(self) -> dict[str, Any] | None:
+        return read_json(self.result_file)
+
+    def status(self) -> dict[str, Any]:
+        return read_json(self.status_file) or {"status": "new"}
+
+    def set_status(self, status: str, **facts: Any) -> None:
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "started": self._started} | facts
+        write_json(self.status_file, {"status": status, "updated": _now()} | facts)
+
+    def progress(self, step: int, steps: int) -> None:
+        if time.monotonic() - self._updated > PROGRESS_EVERY:
+            self._updated = time.monotonic()
+            self.set_status("running", step=step, steps=steps)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        result = {
+            "schema": SCHEMA_VERSION,
+            "status": "finished",
+            "identity": self.identity,
+        } | result
+        write_json(
+            self.result_file, result | {"times": {"started": self._started, "finished": _now()}}
+        )
+        self.set_status("finished")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of it or nothing, whatever dies when: a temporary file beside it, fsync, rename."""
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    with disk_errors(path):
+        try:
+            with temporary.open("wb") as f:
+                f.write(content)
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Full disks and closed folders are the caller's to mend: say which, and how."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"no space left on the disk of {path}: free some or point runs_dir elsewhere, "
+                "then run the same command again to resume"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(
+                f"{path} cannot be written ({os.strerror(error.errno)}): mend its permissions or "
+                "point runs_dir elsewhere"
+            ) from error
+        raise
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,0 +1,54 @@
+"""Kernelized attention: a Gaussian kernel in the place of the softmax (Skyformer, eq. 3).
+
+    C_ij = exp(-||q_i - k_j||^2 / (2 sqrt(d)))        out_i = sum_j C_ij v_j        over valid j
+
+Nothing is normalised: weights lie in (0, 1], row sums in (0, n], and the output grows with n.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from luna.base import Attention, Paper, register
+
+
+def gaussian(x: Tensor, z: Tensor) -> Tensor:
+    """exp(-||x_i - z_j||^2 / 2): x (..., n, d), z (..., m, d) -> (..., n, m)."""
+    half_x, half_z = (t.square().sum(-1) / 2 for t in (x, z))
+    exponent = x @ z.mT - half_x.unsqueeze(-1) - half_z.unsqueeze(-2)
+    return exponent.clamp(max=0).exp()  # rounding of the expanded square can exceed 0
+
+
+@register("kernelized")
+class Kernelized(Attention):
+    paper = Paper(
+        title="Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
+        year=2021,
+        url="https://arxiv.org/abs/2111.00035",
+    )
+    complexity = "O(n² d)"
+    uses_dropout = True
+    row_stochastic = False
+    convex = False
+    linear_in_n = False
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        scale = self.head_dim**-0.25
+        C = gaussian(q * scale, k * scale)  # (B, H, n, n)
+        if mask is not None:
+            C = C.masked_fill(~mask[:, None, None, :], 0)
+        return F.dropout(C, self.slot.dropout, self.training) @ v
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+        C = (-distance.square() / (2 * self.head_dim**0.5)).exp()
+        return C if mask is None else C * mask[:, None, None, :]
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Two n x n products, 2 n² (d + e), and the squared norms, 4 n d."""
+        d, e = self.head_dim, d_v or self.head_dim
+        return self.n_heads * (2 * n * n * (d + e) + 4 * n * d)

@@ -1,0 +1,127 @@
+"""Linformer: keys and values projected along the sequence to k rows (Linformer, eq. 7).
+
+    K' = E (mask k)        V' = F (mask v)        out = softmax(q K'^T / sqrt(d)) V'
+
+E and F are (k, max_len), their first n columns used: the method is tied to positions. Padding is
+zeroed before the projection and the k projected rows are not masked, so with E = I a padded key
+still gets the weight exp(0).
+
+What the lineages chose:
+  Skyformer      k=128 share=kv, and E stays as it was drawn (the public code moves the tensor to
+                 the GPU after wrapping it, which hides it from the optimiser): profile `published`
+  Nyströmformer  k=256 share=kv share_layers=true
+  LRA (JAX)      k=16 share=heads_kv init=xavier, and no mask at all: profile `official`
+  lucidrains     k=256 share=heads init=uniform
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from luna.base import Attention, LunaError, Paper, Slot, register
+
+Share = Literal["none", "kv", "heads", "heads_kv"]
+Init = Literal["normal", "paper", "uniform", "xavier"]
+
+
+def _uniform(E: Tensor, bound: float) -> Tensor:
+    return nn.init.uniform_(E, -bound, bound)
+
+
+INIT: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "normal": lambda E, std: nn.init.normal_(E, std=std),
+    "paper": lambda E, std: nn.init.normal_(E, std=E.shape[-2] ** -0.5),
+    "uniform": lambda E, std: _uniform(E, E.shape[-2] ** -0.5),
+    "xavier": lambda E, std: _uniform(E, math.sqrt(6 / sum(E.shape[-2:]))),  # of one (k, max_len)
+}
+
+
+@register("linformer")
+class Linformer(Attention):
+    paper = Paper(
+        title="Linformer: Self-Attention with Linear Complexity",
+        year=2020,
+        url="https://arxiv.org/abs/2006.04768",
+    )
+    complexity = "O(n k d)"
+    profiles = ("strict", "published", "official")
+    row_stochastic = False  # the rows of F do not sum to 1
+    convex = False
+    equivariant = False
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        k: int = 128,
+        share: Share = "kv",
+        share_layers: bool = False,
+        init: Init = "normal",
+        init_std: float = 0.02,
+        trained: bool | None = None,
+    ):
+        super().__init__(slot)
+        if k < 1:
+            raise LunaError(f"linformer.k must be at least 1, got {k}")
+        if init_std <= 0:
+            raise LunaError(f"linformer.init_std must be greater than 0, got {init_std}")
+        self.k = k
+        self.trained = self.profile != "published" if trained is None else trained
+        self.one_projection = share in ("kv", "heads_kv")  # E = F
+        self._untied = share_layers  # until tie() is called
+
+        heads = 1 if share in ("heads", "heads_kv") else self.n_heads
+        for name in ("E",) if self.one_projection else ("E", "F"):
+            projection = INIT[init](torch.empty(heads, k, self.max_len), init_std)
+            if self.trained:
+                self.register_parameter(name, nn.Parameter(projection))
+            else:  # in the checkpoint all the same: a resumed run must keep its projection
+                self.register_buffer(name, projection)
+
+    def tie(self, first: Attention) -> None:
+        if self._untied:
+            self.E = first.E
+            if not self.one_projection:
+                self.F = first.F
+            self._untied = False
+
+    def projections(self, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """E and F cut to n columns, each (H or 1, k, n)."""
+        if n > self.max_len:
+            raise LunaError(
+                f"linformer was built for max_len={self.max_len} tokens and got {n}: "
+                "build it with a larger max_len"
+            )
+        if self._untied:
+            raise LunaError(
+                "linformer.share_layers=true needs a backbone that calls tie(first) on every layer"
+            )
+        E = self.E[..., :n].to(dtype)
+        return E, E if self.one_projection else self.F[..., :n].to(dtype)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if mask is not None and self.profile == "published":  # strict: done; official: not at all
+            k, v = (t.masked_fill(~mask[:, None, :, None], 0) for t in (k, v))
+        E, F = self.projections(q.shape[-2], q.dtype)
+        K, V = E @ k, F @ v  # (B, H, k, d), (B, H, k, e)
+        scores = (q * self.head_dim**-0.5) @ K.mT  # (B, H, n, k)
+        return scores.softmax(-1) @ V
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        E, F = self.projections(q.shape[-2], q.dtype)
+        if mask is not None and self.profile != "official":
+            E, F = (t * mask[:, None, None, :] for t in (E, F))  # (B, H or 1, k, n)
+        K = torch.einsum("...rj,...jd->...rd", E, k)
+        weights = (torch.einsum("bhid,bhrd->bhir", q, K) / math.sqrt(self.head_dim)).exp()
+        return (weights / weights.sum(-1, keepdim=True)) @ F
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """E k and the scores, 4 n k d; F v and the weighted sum, 4 n k e."""
+        return self.n_heads * 4 * n * self.k * (self.head_dim + (d_v or self.head_dim))

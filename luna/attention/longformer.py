@@ -1,0 +1,147 @@
+"""Longformer: each token attends to a sliding window, a few global tokens attend to and are seen by all.
+
+    S_ij = q_i . k_j / sqrt(d)   for -left <= j - i <= right, or j global; -inf otherwise     out = softmax(S) v
+    out_i = softmax(q_i k^T / sqrt(d)) v   over all tokens, for i global
+
+The default window is that of the Long Range Arena's code: 512 keys in total, 255 to the left and 256 to the right (its
+docstring says the left is longer), no global token. In the original code a window of w means w to each side. There the
+global rows have projections of their own: hand them to `forward` as `global_qkv`.
+
+A chunk of c queries sees whole chunks of c keys and the band is cut out of those, so the work is at most
+(c ceil(left/c) + c + c ceil(right/c)) / (left + 1 + right) times what the definition needs.
+Sources: allenai/longformer; google-research/long-range-arena, models/longformer/longformer_attention.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import torch
+from torch import Tensor
+
+from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, to_blocks
+
+
+@register("longformer")
+class Longformer(Attention):
+    paper = Paper(
+        title="Longformer: The Long-Document Transformer",
+        year=2020,
+        url="https://arxiv.org/abs/2004.05150",
+    )
+    complexity = "O(n w d)"
+    uses_dropout = True
+    equivariant = False
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        left: int = 255,
+        right: int = 256,
+        global_tokens: list[int] | tuple[int, ...] = (),
+    ):
+        super().__init__(slot)
+        if min(left, right) < 0:
+            raise LunaError(
+                f"longformer.left and longformer.right must be at least 0, got {left} and {right}"
+            )
+        if any(not 0 <= g < self.max_len for g in global_tokens):
+            raise LunaError(
+                f"longformer.global_tokens must be positions from 0 to {self.max_len - 1}, got {list(global_tokens)}"
+            )
+        self.left, self.right = left, right
+        self.global_tokens = sorted(set(global_tokens))
+        positions = torch.tensor(self.global_tokens, dtype=torch.long)
+        self.register_buffer("positions", positions, persistent=False)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        x: Tensor | None = None,
+        *,
+        global_qkv: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """`global_qkv`: separately projected q, k, v (each of the full length) for the rows of the global tokens."""
+        if global_qkv is not None and not self.global_tokens:
+            raise LunaError("longformer got global_qkv and has no global_tokens to use them for")
+        out = super().forward(q, k, v, mask, x)
+        if global_qkv is None:
+            return out
+        *qkv, mask = self._enter(*global_qkv, mask)
+        with self._precision(qkv[0]):
+            out = self._with_global_rows(out.to(qkv[2]), *qkv, mask)
+        if mask is not None:
+            out = out.masked_fill(~mask[:, None, :, None], 0)
+        return out.to(v.dtype)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        n = q.shape[-2]
+        c, back, ahead = self._chunks(n)
+        G = self._globals(n)
+        real = real_tokens(mask, q)  # (B or 1, 1, n, 1)
+        in_window = real.index_fill(2, G, False)  # a global key is seen once, not twice
+
+        chunk = [to_blocks(t, c).transpose(1, 2) for t in (q, k, v, in_window)]  # (B, N, H, c, .)
+        q_c, k_c, v_c, seen = (chunk[0], *(neighbours(t, back, ahead, rows=3) for t in chunk[1:]))
+        visible = seen.mT & self._band(c, back, ahead, q.device)  # (B or 1, N, 1, c, keys)
+        if self.global_tokens:
+            N = q_c.shape[1]
+            k_g, v_g, real_g = (t[:, None, :, G].expand(-1, N, -1, -1, -1) for t in (k, v, real))
+            k_c, v_c = torch.cat([k_c, k_g], 3), torch.cat([v_c, v_g], 3)
+            visible = torch.cat([visible, real_g.mT.expand(-1, -1, -1, c, -1)], 4)
+        visible = visible.expand(q.shape[0], *visible.shape[1:])
+
+        inside = (t.flatten(0, 1) for t in (q_c, k_c, v_c, visible))
+        out = attend_visible(*inside, self._dropout()).unflatten(0, (q.shape[0], -1))
+        out = out.transpose(1, 2).flatten(2, 3)[:, :, :n]
+        return self._with_global_rows(out, q, k, v, mask)
+
+    def _with_global_rows(
+        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        if not self.global_tokens:
+            return out
+        G = self._globals(q.shape[-2])
+        rows = attend_visible(q[:, :, G], k, v, real_tokens(mask, q).mT, self._dropout())
+        return out.index_copy(2, G, rows)
+
+    def _dropout(self) -> float:
+        return self.slot.dropout if self.training else 0.0
+
+    def _globals(self, n: int) -> Tensor:
+        return self.positions[: bisect_left(self.global_tokens, n)]
+
+    def _chunks(self, n: int) -> tuple[int, int, int]:
+        """Chunk length c and how many chunks to look back and ahead: c is about a quarter of the window, or n where
+        that would see all n keys anyway."""
+        left, right = min(self.left, n - 1), min(self.right, n - 1)
+        c = min(max(16, 1 << ((left + right) // 4).bit_length()), 128)
+        back, ahead = -(-left // c), -(-right // c)
+        return (c, back, ahead) if (back + 1 + ahead) * c < n else (n, 0, 0)
+
+    def _band(self, c: int, back: int, ahead: int, device: torch.device) -> Tensor:
+        """(c, keys): which keys of its own and the neighbouring chunks lie in a row's window."""
+        row = torch.arange(c, device=device)[:, None]
+        key = torch.arange(-back * c, (ahead + 1) * c, device=device)[None, :]
+        return (-self.left <= key - row) & (key - row <= self.right)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        n = q.shape[-2]
+        t = torch.arange(n, device=q.device)
+        offset = t[None, :] - t[:, None]
+        is_global = torch.isin(t, self.positions)
+        visible = (-self.left <= offset) & (offset <= self.right) | is_global | is_global[:, None]
+        return dense_weights(q, k, visible & real_tokens(mask, q).mT)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a row of n more."""
+        G = bisect_left(self.global_tokens, n)
+        keys = min(self.left + 1 + self.right, n)
+        return self.n_heads * 2 * n * (keys + 2 * G) * (self.head_dim + (d_v or self.head_dim))

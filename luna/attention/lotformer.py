@@ -1,0 +1,185 @@
+"""LOTFormer: attention as two entropic transport plans glued at R learned pivots.
+
+    S^Q = q Z^T / sqrt(d)  (n, R)     P^Q = argmax over P in U(a, zeta) of <P, S^Q> + eps H(P)
+    S^K = Z k^T / sqrt(d)  (R, n)     P^K = argmax over P in U(zeta, a) of <P, S^K> + eps H(P)
+
+    o = n_v P^Q (diag(1 / zeta) (P^K v))
+
+with a uniform over the n_v real tokens and zeta the masses of the pivots.
+
+The implied matrix is non-negative, of rank <= R, and doubly stochastic once Sinkhorn has converged.
+After T half-steps one side is exact: rows of the matrix sum to 1 for odd T, columns for even T.
+
+`published`  the LRA code (anonymous13761234/LOTFormer): padding takes part, scores are clamped to
+             +-50, and both plans are multiplied by R^(-1/2) where R^(+1/2) was meant
+             (`scaling=listed`), so that rows sum to 1 / R²
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from luna.base import Attention, LunaError, Paper, Slot, register
+
+
+class ShiftedLogSumExp(torch.autograd.Function):
+    """logsumexp(S + shift, dim), keeping S, the shift and the result but not their sum.
+
+    T half-steps share one S, so unrolling stores T (n + R) numbers instead of T n R; the backward
+    makes each softmax again. The result must be finite.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, S: Tensor, shift: Tensor, dim: int) -> Tensor:
+        total = S + shift
+        top = total.amax(dim, keepdim=True)
+        lse = total.sub_(top).exp_().sum(dim, keepdim=True).log_().add_(top)
+        ctx.save_for_backward(S, shift, lse)
+        ctx.other = -3 - dim  # of the last two dimensions, the one the shift varies along is dim
+        return lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        S, shift, lse = ctx.saved_tensors
+        grad_S = (S + shift).sub_(lse).exp_().mul_(grad)
+        return grad_S, grad_S.sum(ctx.other, keepdim=True), None
+
+
+def sinkhorn(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tensor:
+    """The plan P (..., N, M) after `half_steps` updates of the potentials, rows first.
+
+    S is in units of eps. log_mu (..., N, 1) and log_nu (..., 1, M) are -inf where there is no mass,
+    and the plan is 0 there.
+    """
+    g = torch.zeros_like(log_nu).masked_fill(log_nu.isneginf(), float("-inf"))
+    f = log_mu - ShiftedLogSumExp.apply(S, g.expand(*S.shape[:-2], 1, S.shape[-1]), -1)
+    for t in range(1, half_steps):
+        if t % 2 == 0:
+            f = log_mu - ShiftedLogSumExp.apply(S, g, -1)
+        else:
+            g = log_nu - ShiftedLogSumExp.apply(S, f, -2)
+    return (S + f + g).exp()
+
+
+@register("lotformer")
+class LOTFormer(Attention):
+    paper = Paper(
+        title="LOTFormer: Doubly-Stochastic Linear Attention via Low-Rank Optimal Transport",
+        year=2025,
+        url="https://arxiv.org/abs/2509.23436",
+    )
+    complexity: ClassVar[str] = "O(n R (d + e + T))"
+    profiles: ClassVar[tuple[str, ...]] = ("strict", "published")
+    row_stochastic: ClassVar[bool] = False  # exactly so for an odd number of half-steps only
+    convex: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        R: int = 32,
+        eps: float = 0.1,
+        half_steps: int = 50,
+        masses: Literal["uniform", "learned"] = "uniform",
+        mass_temperature: float = 0.5,
+        init: Literal["lra", "swin"] = "lra",
+        scaling: Literal["reference", "listed"] | None = None,
+    ):
+        super().__init__(slot)
+        _check(R=R, eps=eps, half_steps=half_steps, mass_temperature=mass_temperature)
+        self.scaling = scaling or ("listed" if self.profile == "published" else "reference")
+        if self.scaling == "listed" and masses == "learned":
+            raise LunaError(
+                "lotformer.scaling='listed' knows uniform masses only: "
+                "set masses='uniform' or scaling='reference'"
+            )
+        self.R, self.eps, self.half_steps = R, eps, half_steps
+        self.mass_temperature = mass_temperature
+        std = 0.02 if init == "lra" else slot.head_dim**-0.5
+        self.pivots = nn.Parameter(std * torch.randn(slot.n_heads, R, slot.head_dim))
+        self.mass_logits = (
+            nn.Parameter(torch.zeros(slot.n_heads, R)) if masses == "learned" else None
+        )
+
+    def log_zeta(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """log of the pivots' masses, (H or 1, R)."""
+        if self.mass_logits is None:
+            return torch.full((1, self.R), -math.log(self.R), dtype=dtype, device=device)
+        return (self.mass_logits.to(dtype) / self.mass_temperature).log_softmax(-1)
+
+    def scores(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """S^Q (B, H, n, R) and S^K (B, H, R, n)."""
+        Z = self.pivots.to(q.dtype) * self.head_dim**-0.5
+        S_Q, S_K = q @ Z.mT, Z @ k.mT
+        if self.profile == "published":
+            S_Q, S_K = S_Q.clamp(-50, 50), S_K.clamp(-50, 50)
+        return S_Q, S_K
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        S_Q, S_K = self.scores(q, k)
+        log_a, n_v = self._token_masses(q, mask)  # (B, 1, n), (B, 1, 1, 1)
+        log_zeta = self.log_zeta(q.dtype, q.device)
+        P_Q = sinkhorn(S_Q / self.eps, log_a.unsqueeze(-1), log_zeta.unsqueeze(-2), self.half_steps)
+        P_K = sinkhorn(S_K / self.eps, log_zeta.unsqueeze(-1), log_a.unsqueeze(-2), self.half_steps)
+        return n_v * (P_Q @ (self._glue(log_zeta).unsqueeze(-1) * (P_K @ v)))
+
+    def _token_masses(self, q: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        n = q.shape[-2]
+        if mask is None or self.profile == "published":
+            return q.new_full((1, 1, n), -math.log(n)), q.new_full((1, 1, 1, 1), n)
+        # An all-padded example has no mass to transport: it is computed as if unpadded, on zeros.
+        mask = mask | ~mask.any(-1, keepdim=True)
+        n_v = mask.sum(-1, keepdim=True).to(q.dtype)  # (B, 1)
+        log_a = (-n_v.log()).expand(mask.shape).masked_fill(~mask, float("-inf"))
+        return log_a.unsqueeze(1), n_v[:, None, None]
+
+    def _glue(self, log_zeta: Tensor) -> Tensor:
+        """The diagonal between the plans: 1 / zeta, or what two factors R^(-1/2) make of it."""
+        return (-log_zeta).exp() if self.scaling == "reference" else log_zeta.exp()
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        S_Q, S_K = self.scores(q, k)
+        if mask is None or self.profile == "published":
+            mask = torch.ones(len(q), q.shape[-2], dtype=torch.bool, device=q.device)
+        mask = mask | ~mask.any(-1, keepdim=True)
+        n_v = mask.sum(-1).to(q.dtype)  # (B,)
+        a = (mask / n_v[:, None]).unsqueeze(1)  # (B, 1, n)
+        zeta = self.log_zeta(q.dtype, q.device).exp().unsqueeze(0)  # (1, H or 1, R)
+        P_Q, P_K = self._plan(S_Q, a, zeta), self._plan(S_K, zeta, a)
+        glue = (1 / zeta if self.scaling == "reference" else zeta).expand(P_K.shape[:3])
+        return torch.einsum("b,bhir,bhr,bhrj->bhij", n_v, P_Q, glue, P_K)
+
+    def _plan(self, S: Tensor, mu: Tensor, nu: Tensor) -> Tensor:
+        """Sinkhorn by the definition: potentials u, v in units of S, nothing where a marginal is 0."""
+        S = S.masked_fill((mu == 0).unsqueeze(-1) | (nu == 0).unsqueeze(-2), float("-inf"))
+        u, v = torch.zeros_like(S[..., 0]), torch.zeros_like(S[..., 0, :])
+        for t in range(self.half_steps):
+            total = (S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps
+            dim, marginal = (-1, mu) if t % 2 == 0 else (-2, nu)
+            update = self.eps * (marginal.log() - total.logsumexp(dim)).masked_fill(
+                marginal == 0, 0
+            )
+            u, v = (u + update, v) if t % 2 == 0 else (u, v + update)
+        return ((S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps).exp()
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """4 n R d for the scores, 4 n R e for the products, 5 per entry and half-step of each plan."""
+        R, d, e, T = self.R, self.head_dim, d_v or self.head_dim, self.half_steps
+        return self.n_heads * (4 * n * R * d + 4 * n * R * e + (10 * T + 8) * n * R)
+
+
+def _check(*, R: int, eps: float, half_steps: int, mass_temperature: float) -> None:
+    for name, value in (("R", R), ("half_steps", half_steps)):
+        if value < 1:
+            raise LunaError(f"lotformer.{name} must be at least 1, got {value}")
+    for name, amount in (("eps", eps), ("mass_temperature", mass_temperature)):
+        if amount <= 0:
+            raise LunaError(f"lotformer.{name} must be greater than 0, got {amount}")

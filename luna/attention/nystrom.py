@@ -1,0 +1,212 @@
+"""Nyströmformer: softmax attention through m landmarks (Nyströmformer, eq. 13 and 14).
+
+    F = softmax(q k'^T)  (n, m)     A = softmax(q' k'^T)  (m, m)     G = softmax(q' k^T)  (m, n)
+    out = (F A^+) (G v)  [+ a depthwise convolution of v]
+
+with q, k scaled by d^(-1/4), q', k' the means of m segments, and A^+ six steps of the iterative
+inverse. Profiles:
+
+`strict`     segments are equal shares of each example's valid tokens; with fewer than m of them
+             each is its own landmark, and the landmarks left over take no part.
+`published`  segments are equal shares of the positions, padding counted as zeros; F and A are not
+             masked; the whole batch shares the constant of the inverse; n <= m is exact softmax
+             attention, as in the public code. Where m does not divide n the first segments are one
+             token shorter (the ImageNet variant of the public code).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.inverse import Constant, check_steps, inverse, inverse_flops, resolve_constant
+
+MASKED = 1e9  # subtracted from the scores of padded keys under `published`
+
+
+def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Softmax over the visible columns; a row that sees none is 0, with a zero gradient."""
+    if visible is None:
+        return scores.softmax(-1)
+    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1).masked_fill(~visible, 0)
+
+
+def valid_starts(n_valid: Tensor, m: int) -> Tensor:
+    """Ranks (B, m + 1) at which the segments start if the valid token of rank r belongs to segment
+    floor(r m_b / n_b), m_b = min(m, n_b); segments from m_b on are empty."""
+    n_b = n_valid.unsqueeze(-1)
+    m_b = n_b.clamp(1, m)
+    a = torch.arange(m + 1, device=n_valid.device)
+    return torch.minimum((a * n_b + m_b - 1) // m_b, n_b)
+
+
+def position_starts(n: int, m: int, device: torch.device) -> Tensor:
+    """Positions (1, m + 1) at which the segments start: short ones of length n // m first."""
+    a = torch.arange(m + 1, device=device)
+    s, longer = divmod(n, m)
+    return (a * s + (a - (m - longer)).clamp(min=0)).unsqueeze(0)
+
+
+def segment_means(x: Tensor, positions: Tensor, member: Tensor) -> Tensor:
+    """x (B, H, n, d), positions and member (B or 1, m, s) -> (B, H, m, d); an empty segment is 0.
+
+    Gathered rather than scattered: a sum by atomics is not deterministic on a GPU."""
+    rows = torch.take_along_dim(x, positions.flatten(1)[:, None, :, None], 2)
+    share = member.to(x.dtype) / member.sum(-1, keepdim=True).clamp(min=1)  # (B or 1, m, s)
+    return (rows.unflatten(2, positions.shape[1:]) * share[:, None, :, :, None]).sum(3)
+
+
+@register("nystrom")
+class Nystrom(Attention):
+    paper = Paper(
+        title="Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
+        year=2021,
+        url="https://arxiv.org/abs/2102.03902",
+    )
+    complexity = "O(n m d + n m² + m³)"
+    profiles = ("strict", "published")
+    row_stochastic = False  # only with the exact inverse
+    convex = False
+    equivariant = False
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        landmarks: int = 128,
+        inverse_steps: int | None = 6,
+        constant: Constant | None = None,
+        conv_kernel: int | None = None,
+    ):
+        super().__init__(slot)
+        if landmarks < 1:
+            raise LunaError(f"nystrom.landmarks must be at least 1, got {landmarks}")
+        if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
+            raise LunaError(f"nystrom.conv_kernel must be odd and at least 1, got {conv_kernel}")
+        check_steps("nystrom", inverse_steps)
+        self.landmarks, self.inverse_steps = landmarks, inverse_steps
+        self.constant = resolve_constant("nystrom", constant, self.profile)
+        self.conv = None if conv_kernel is None else self._filters(conv_kernel)
+
+    def _filters(self, K: int) -> nn.Conv2d:
+        """One filter per head, shared by its channels; torch's own initial bound is 1 / sqrt(K)."""
+        H = self.n_heads
+        return nn.Conv2d(H, H, (K, 1), padding=(K // 2, 0), groups=H, bias=False)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        q, k = (self._seen(t, mask) * self.head_dim**-0.25 for t in (q, k))
+        if self._exact(q.shape[-2]):
+            out = self._minus(q @ k.mT, mask).softmax(-1) @ v
+        else:
+            F, A, G = self.factors(q, k, mask)
+            out = (F @ inverse(A, self.inverse_steps, self.constant)) @ (G @ v)
+        return out if self.conv is None else out + self._convolve(self._seen(v, mask))
+
+    def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """F (B, H, n, m), A (B, H, m, m) and G (B, H, m, n) of scaled q and k."""
+        positions, member = self.segments(mask, q.shape[-2], q.device)
+        landmark_q, landmark_k = (segment_means(t, positions, member) for t in (q, k))
+        F, A, G = q @ landmark_k.mT, landmark_q @ landmark_k.mT, landmark_q @ k.mT
+        if mask is None or self.profile == "published":
+            return F.softmax(-1), A.softmax(-1), self._minus(G, mask).softmax(-1)
+        present = member.any(-1)  # (B, m)
+        column, row = present[:, None, None, :], present[:, None, :, None]
+        F = masked_softmax(F, column)
+        G = masked_softmax(G, mask[:, None, None, :]).masked_fill(~row, 0)
+        # Identity rows for absent landmarks keep A invertible and its largest column sum as it was.
+        A = masked_softmax(A, column).masked_fill(~row, 0)
+        return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G
+
+    def segments(self, mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The tokens of each segment: positions and membership, both (B or 1, m, ceil(n / m))."""
+        m = min(self.landmarks, n)
+        if self.profile == "published":
+            starts, mask = position_starts(n, m, device), None
+        else:
+            valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
+            starts = valid_starts(valid, m)
+        rank = starts[:, :-1, None] + torch.arange(-(-n // m), device=device)
+        positions = rank.clamp(max=n - 1)
+        if mask is not None:  # the token of rank r among the valid ones
+            order = (~mask).byte().argsort(dim=-1, stable=True)  # (B, n), valid positions first
+            positions = order.gather(-1, positions.flatten(1)).view_as(positions)
+        return positions, rank < starts[:, 1:, None]
+
+    def _exact(self, n: int) -> bool:
+        return self.profile == "published" and n <= self.landmarks
+
+    def _seen(self, t: Tensor, mask: Tensor | None) -> Tensor:
+        """Zero at padding; under strict it already is."""
+        if mask is None or self.profile == "strict":
+            return t
+        return t.masked_fill(~mask[:, None, :, None], 0)
+
+    def _minus(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores - MASKED * (~mask[:, None, None, :])
+
+    def _convolve(self, v: Tensor) -> Tensor:
+        weight = self.conv.weight.to(v.dtype)
+        return conv2d(v, weight, padding=self.conv.padding, groups=self.n_heads)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        B, _, n, d = q.shape
+        mask = torch.ones(B, n, dtype=torch.bool, device=q.device) if mask is None else mask
+        valid = mask[:, None, :].to(q.dtype)  # (B, 1, n)
+        q, k = (t.masked_fill(~mask[:, None, :, None], 0) / d**0.25 for t in (q, k))
+        if self._exact(n):
+            A = self._minus(q @ k.mT, mask).softmax(-1)
+        else:
+            A = self._product(q, k, mask)
+        if self.conv is None:
+            return A
+        i = torch.arange(n, device=q.device)
+        lag = i[None, :] - i[:, None] + self.conv.padding[0]  # (n, n): the tap that i applies to j
+        taps = self.conv.weight[:, 0, :, 0].to(q.dtype)  # (H, K)
+        inside = (lag >= 0) & (lag < taps.shape[-1])
+        return A + (taps[:, lag.clamp(0, taps.shape[-1] - 1)] * inside) * valid.unsqueeze(1)
+
+    def _product(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+        """F Z G with an averaging matrix made of every token's segment number."""
+        n = q.shape[-2]
+        m, j = min(self.landmarks, n), torch.arange(n, device=q.device)
+        if self.profile == "published":
+            short = (n // m + 1) * m - n  # segments of length n // m
+            late = short + (j - short * (n // m)) // (n // m + 1)
+            segment = torch.where(j < short * (n // m), j // (n // m), late).expand_as(mask)
+            counted, visible = torch.ones_like(mask), torch.ones_like(mask[:, :m])
+        else:
+            n_b = mask.sum(-1, keepdim=True)
+            segment = (mask.cumsum(-1) - 1) * n_b.clamp(max=m) // n_b.clamp(min=1)
+            counted, visible = mask, torch.arange(m, device=q.device) < n_b
+        inside = (segment[:, None, :] == torch.arange(m, device=q.device)[:, None]) & counted[
+            :, None
+        ]
+        average = inside.to(q.dtype) / inside.sum(-1, keepdim=True).clamp(min=1)  # (B, m, n)
+        landmark_q, landmark_k = average.unsqueeze(1) @ q, average.unsqueeze(1) @ k
+
+        shown = visible[:, None, None, :].to(q.dtype)
+
+        def softmax(scores: Tensor, weight: Tensor) -> Tensor:
+            weights = (scores - scores.amax(-1, keepdim=True)).exp() * weight
+            return weights / weights.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
+
+        F = softmax(q @ landmark_k.mT, shown)
+        A = softmax(landmark_q @ landmark_k.mT, shown)
+        G = softmax(landmark_q @ k.mT, mask[:, None, None, :].to(q.dtype))
+        absent = torch.diag_embed(1 - shown.squeeze(1).squeeze(1)).unsqueeze(1)
+        A = A * shown.mT + absent
+        return F @ inverse(A, self.inverse_steps, self.constant) @ (G * shown.mT)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Scores and sums 4 n m (d + e), F Z 2 n m², A 2 m² d, inverse, convolution 2 n K e."""
+        d, e, m = self.head_dim, d_v or self.head_dim, min(self.landmarks, n)
+        conv = 2 * n * self.conv.kernel_size[0] * e if self.conv else 0
+        if self._exact(n):
+            return self.n_heads * (2 * n * n * (d + e) + conv)
+        products = 4 * n * m * (d + e) + 2 * n * m * m + 2 * m * m * d
+        return self.n_heads * (products + inverse_flops(m, self.inverse_steps) + conv)

@@ -1,0 +1,212 @@
+"""Performer: positive orthogonal random features of the softmax kernel (FAVOR+).
+
+    x' = d^(-1/4) x     s_i(x) = omega_i . x' - |x'|^2 / 2
+    E[e^(s_i(x)) e^(s_i(y))] = e^(x . y / sqrt(d))
+
+    phi_q(q)_i = m^(-1/2) (exp(s_i(q) - max_i s_i(q)) + eps)
+    phi_k(k)_i = m^(-1/2) (exp(s_i(k) - max over valid keys and i) + eps)
+
+Both maxima cancel in the normalised output. They are taken of the whole exponent: public code
+leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflows to eps and
+attention turns uniform without a word.
+
+`published`  the harness of the Skyformer and LOTFormer tables: q and k are divided by d^(1/4) a
+             second time (so the kernel is e^(q . k / d)), the keys' maximum is one number for the
+             whole batch and leaves the norm out, padded keys are zero vectors that stay in the
+             denominator, eps = 1e-4, and Omega is never redrawn
+`official`   the softmax kernel of google-research/long-range-arena: padding is attended,
+             denominators below 1e-6 get 2e-6 more, and Omega is drawn anew in every forward,
+             evaluation included, from a seed made of the queries
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from luna.base import LunaError, Paper, Slot, register
+from luna.feature_maps.random import Scaling, gaussian_projection
+from luna.weighted import TINY, WeightedKernelAttention
+
+RedrawUnit = Literal["step", "forward", "call"]
+
+
+class Defaults(NamedTuple):
+    eps: float
+    redraw: int
+    redraw_unit: RedrawUnit
+
+
+DEFAULTS = {
+    "strict": Defaults(1e-6, 1000, "step"),
+    "published": Defaults(1e-4, 0, "step"),
+    "official": Defaults(1e-6, 1, "call"),
+}
+
+
+@register("performer")
+class Performer(WeightedKernelAttention):
+    """The draw is the buffer `Omega` (m, d), shared by all heads and part of the checkpoint."""
+
+    paper = Paper(
+        title="Rethinking Attention with Performers",
+        year=2021,
+        url="https://arxiv.org/abs/2009.14794",
+    )
+    complexity: ClassVar[str] = "O(n m (d + e))"
+    profiles: ClassVar[tuple[str, ...]] = ("strict", "published", "official")
+
+    Omega: Tensor
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        m: int = 128,
+        orthogonal: bool = True,
+        scaling: Scaling = "norm",
+        eps: float | None = None,
+        redraw: int | None = None,
+        redraw_unit: RedrawUnit | None = None,
+    ):
+        super().__init__(slot, eps=TINY)
+        default = DEFAULTS[self.profile]
+        eps = default.eps if eps is None else eps
+        self.redraw_every = default.redraw if redraw is None else redraw
+        self.redraw_unit = redraw_unit or default.redraw_unit
+        self._check(m, eps)
+        self.m = self.feature_dim = m
+        self.orthogonal, self.scaling = orthogonal, scaling
+        self.floor = m**-0.5 * eps
+        self.age = 0  # steps, training forwards or calls since the last draw
+        self.register_buffer("Omega", self._draw(self.generator("cpu")))
+
+    def _check(self, m: int, eps: float) -> None:
+        if m < 1:
+            raise LunaError(f"performer.m must be at least 1, got {m}")
+        if eps < 0:
+            raise LunaError(f"performer.eps must be at least 0, got {eps}")
+        if self.redraw_every < 0:
+            raise LunaError(
+                f"performer.redraw must be at least 0 (0 = never), got {self.redraw_every}"
+            )
+        if self.profile == "strict" and self.redraw_unit == "call":
+            raise LunaError(
+                "performer.redraw_unit='call' makes evaluation random: it needs profile=official; "
+                "under strict choose 'step' or 'forward'"
+            )
+        if self.causal and self.profile != "strict":
+            raise LunaError(
+                f"performer has no causal form under profile={self.profile}: its key maximum reads "
+                "the future; use profile=strict"
+            )
+
+    # ------------------------------------------------------------------ the random projection
+
+    def _draw(self, generator: torch.Generator) -> Tensor:
+        Omega = gaussian_projection(
+            self.m, self.head_dim, generator, orthogonal=self.orthogonal, scaling=self.scaling
+        )
+        return Omega.to(torch.get_default_dtype())
+
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Draw Omega anew, from this module's own stream unless another is given."""
+        # A new tensor, not a copy into the old one: a graph awaiting its backward holds that.
+        self.Omega = self._draw(generator or self.generator("cpu")).to(self.Omega)
+        self.age = 0
+
+    def after_step(self) -> None:
+        """An optimiser step has been taken."""
+        if self.redraw_unit == "step":
+            self._grow_older()
+
+    @torch.compiler.disable
+    def _before_forward(self, q: Tensor) -> None:
+        if self.redraw_unit == "call" or (self.redraw_unit == "forward" and self.training):
+            self._grow_older(_seeded_by(q) if self.profile == "official" else None)
+
+    def _grow_older(self, generator: torch.Generator | None = None) -> None:
+        self.age += 1
+        if self.redraw_every and self.age >= self.redraw_every:
+            self.redraw(generator)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        return super().get_extra_state() | {"age": torch.tensor(self.age)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.age = int(state["age"])
+        super().set_extra_state({key: value for key, value in state.items() if key != "age"})
+
+    # ------------------------------------------------------------------ the feature map
+
+    def exponent(self, x: Tensor, norm: bool = True) -> Tensor:
+        """s(x) (B, H, n, m), with or without its term -|x'|^2 / 2."""
+        x = x * self.head_dim**-0.25
+        s = x @ self.Omega.to(x.dtype).mT
+        return s - x.square().sum(-1, keepdim=True) / 2 if norm else s
+
+    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        s = self.exponent(q)
+        return self.m**-0.5 * (s - s.amax(-1, keepdim=True)).exp() + self.floor
+
+    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+        s = self.exponent(k)
+        a = s.amax(-1)
+        return self.m**-0.5 * (s - a.unsqueeze(-1)).exp(), a
+
+    def feature_flops(self, n: int) -> int:
+        d, m = self.head_dim, self.m
+        return 2 * n * d * m + 3 * n * d + 5 * n * m
+
+    # ------------------------------------------------------------------ the quirks
+
+    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.profile == "strict":
+            return super().features(q, k, mask)
+        if self.profile == "published":
+            q, k = (self.head_dim**-0.25 * t for t in (q, k))
+            k = _zero_padding(k, mask)
+        over = (0, 1, 2, 3) if self.profile == "published" else (2, 3)
+        return self._public_map(q, (3,)), self._public_map(k, over)
+
+    def _public_map(self, x: Tensor, over: tuple[int, ...]) -> Tensor:
+        top = self.exponent(x, norm=False).amax(over, keepdim=True)
+        return self.m**-0.5 * (self.exponent(x) - top).exp() + self.floor
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if self.redraw_unit != "step":
+            self._before_forward(q)
+        if self.profile == "published":
+            v = _zero_padding(v, mask)
+        if self.profile != "official":
+            return super().attend(q, k, v, mask, x)
+        phi_q, phi_k = self.features(q, k, mask)
+        c = phi_q @ phi_k.sum(-2).unsqueeze(-1)  # (B, H, n, 1)
+        return phi_q @ (phi_k.mT @ v) / _lifted(c)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        if self.profile == "strict":
+            return super()._matrix(q, k, mask, x)
+        phi_q, phi_k = self.features(q, k, mask)
+        A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
+        if self.profile == "official":
+            return A / _lifted(A.sum(-1, keepdim=True))
+        return _zero_padding((A / A.sum(-1, keepdim=True)).mT, mask).mT
+
+
+def _zero_padding(t: Tensor, mask: Tensor | None) -> Tensor:
+    return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
+
+
+def _lifted(c: Tensor) -> Tensor:
+    return c + 2e-6 * (c.abs() <= 1e-6)
+
+
+def _seeded_by(q: Tensor) -> torch.Generator:
+    """ceil(1e7 sum of q) as a 32-bit seed: the schedule of the JAX code, not its random numbers."""
+    total = (q.detach().double().sum() * 1e7).ceil().nan_to_num(0, 0, 0).clamp(-(2.0**62), 2.0**62)
+    return torch.Generator().manual_seed(int(total.item()) % 2**32)

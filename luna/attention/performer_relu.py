@@ -1,0 +1,46 @@
+"""Performer's generalised attention with deterministic features: phi(x) = relu(x) + eps.
+
+No random projection and no d^(-1/4) scaling. This is what the row "Performer" of the official Long
+Range Arena is on every task but ListOps: the default attention class of
+google-research/long-range-arena, called Performer-ReLU in the paper.
+
+`official`   that code: its attention ignores the bias through which padding arrives, so padding is
+             attended
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from luna.base import LunaError, Paper, Slot, register
+from luna.linear import KernelAttention
+from luna.weighted import TINY
+
+
+@register("performer_relu")
+class PerformerReLU(KernelAttention):
+    paper = Paper(
+        title="Rethinking Attention with Performers",
+        year=2021,
+        url="https://arxiv.org/abs/2009.14794",
+    )
+    complexity: ClassVar[str] = "O(n d e)"
+    profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
+
+    def __init__(self, slot: Slot, *, eps: float = 1e-3):
+        super().__init__(slot, eps=TINY)
+        if eps < 0:
+            raise LunaError(f"performer_relu.eps must be at least 0, got {eps}")
+        self.feature_eps = eps
+        self.feature_dim = slot.head_dim
+
+    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return x.relu() + self.feature_eps
+
+    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return super().features(q, k, None if self.profile == "official" else mask)
+
+    def feature_flops(self, n: int) -> int:
+        return 2 * n * self.head_dim

@@ -1,0 +1,73 @@
+"""Random Fourier features: linear attention with the Gaussian kernel, or with the softmax kernel.
+
+    gaussian   phi(q) . phi(k) ~ exp(-|q - k|^2 / (2 sqrt(d)))
+    softmax    keys are multiplied by e^(|k|^2 / (2 sqrt(d))), which turns the above into
+               e^(q . k / sqrt(d)) up to a factor of the query that cancels
+
+The frequencies are drawn once, from the slot's seed, and never trained: this is the fixed-kernel
+row of LUNA's ablation. Features are signed, and so may be the denominator: its magnitude is kept
+above eps, its sign is kept. (The code of RFA, jungokasai/T2R, clamps |c| and so flips the output
+where c < 0; `clamped` says how often the guard is at work.)
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from luna.base import LunaError, Paper, Slot, register
+from luna.feature_maps.rff import FourierFeatures
+from luna.weighted import WeightedKernelAttention
+
+
+@register("rff")
+class RFF(WeightedKernelAttention):
+    paper = Paper(
+        title="Random Feature Attention",
+        year=2021,
+        url="https://arxiv.org/abs/2103.02143",
+    )
+    complexity: ClassVar[str] = "O(n P (d + e))"
+    convex: ClassVar[bool] = False  # weights may be negative
+    signed: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        P: int = 32,
+        kernel: Literal["gaussian", "softmax"] = "gaussian",
+        eps: float = 1e-2,
+    ):
+        super().__init__(slot, eps=eps)
+        if P < 1:
+            raise LunaError(f"rff.P must be at least 1, got {P}")
+        if eps <= 0:
+            raise LunaError(f"rff.eps must be greater than 0, got {eps}")
+        self.weighted = kernel == "softmax"
+        self.map = FourierFeatures(slot.head_dim, P, slot.seed)
+        self.feature_dim = 2 * P
+
+    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return self.map(q)
+
+    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return super().phi_k(k, mask, start) if self.weighted else self.map(k)
+
+    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+        return self.map(k), k.square().sum(-1) / (2 * self.head_dim**0.5)
+
+    @torch.no_grad()
+    def clamped(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, H, n) bool: the real queries of the bidirectional form whose denominator is lifted."""
+        q, k, _, mask = self._enter(q, k, k, mask)
+        phi_q, phi_k = self.features(q, k, mask)
+        small = (phi_q @ phi_k.sum(-2).unsqueeze(-1)).squeeze(-1).abs() < self.eps
+        return small if mask is None else small & mask[:, None, :]
+
+    def feature_flops(self, n: int) -> int:
+        """The softmax kernel adds norms, exponentials and products of the keys, half per side."""
+        weights = n * (self.head_dim + self.feature_dim // 2 + 1) if self.weighted else 0
+        return self.map.flops(n) + weights

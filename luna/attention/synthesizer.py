@@ -1,0 +1,254 @@
+"""Synthesizer: attention weights that are learned, or read off one token, instead of compared.
+
+    A = softmax(sum of the parts of `form`)      o = A v
+
+    random              R[:n, :n], R (H, n_max, n_max)
+    factorized_random   R1[:n] R2[:, :n], R1 (H, n_max, r), R2 (H, r, n_max)
+    dense               W2 relu(q_i) + b2, W2: d -> n_max shared by the heads, first n columns
+    factorized_dense    A_i[j // b] B_i[j mod b], A = W_a relu(q) + b_a in R^a, B likewise in R^b,
+                        a b = n_max
+    dot                 q_i . k_j / sqrt(d)
+
+The paper's dense forms apply W1 x + b1 first: here the caller's query projection is that layer.
+`form` joins parts with "+"; all five models of the Long Range Arena run random+dot, whatever their
+configuration files say. Weights are tied to positions, and cost is quadratic.
+
+`official`   google-research/long-range-arena: padding is masked, with -1e10, only where the dot
+             product is kept; the dense part is reshaped, not transposed, to (B, H, n, n_max), which
+             mixes heads with positions; one dropout pattern serves all examples and heads
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import Attention, LunaError, Paper, Slot, register
+
+MASKED = 1e10  # subtracted by the official code
+
+
+class Sizes(NamedTuple):
+    n_heads: int
+    head_dim: int
+    n_max: int
+    rank: int
+    factor: int  # a, the wider stride of factorized_dense
+    frozen: bool
+    reshaped: bool  # the official quirk
+
+
+class Random(nn.Module):
+    def __init__(self, s: Sizes):
+        super().__init__()
+        _table(self, "R", (s.n_heads, s.n_max, s.n_max), s.frozen)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        n = q.shape[-2]
+        return self.R[:, :n, :n].to(q.dtype).unsqueeze(0)
+
+    def flops(self, n: int) -> int:
+        return 0
+
+
+class FactorizedRandom(nn.Module):
+    def __init__(self, s: Sizes):
+        super().__init__()
+        self.rank = s.rank
+        _table(self, "R1", (s.n_heads, s.n_max, s.rank), s.frozen)
+        _table(self, "R2", (s.n_heads, s.rank, s.n_max), s.frozen)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        n = q.shape[-2]
+        return (self.R1[:, :n].to(q.dtype) @ self.R2[..., :n].to(q.dtype)).unsqueeze(0)
+
+    def flops(self, n: int) -> int:
+        return 2 * n * n * self.rank
+
+
+class Dense(nn.Module):
+    def __init__(self, s: Sizes):
+        super().__init__()
+        self.head_dim, self.reshaped = s.head_dim, s.reshaped
+        self.W2 = _dense(s.head_dim, s.n_max)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        n = q.shape[-2]
+        if not self.reshaped:
+            W, b = self.W2.weight[:n].to(q.dtype), self.W2.bias[:n].to(q.dtype)
+            return F.linear(q.relu(), W, b)  # (B, H, n, n)
+        B = F.linear(q.relu(), self.W2.weight.to(q.dtype), self.W2.bias.to(q.dtype))
+        return B.transpose(1, 2).reshape(B.shape)[
+            ..., :n
+        ]  # (B, n, H, n_max) read as (B, H, n, n_max)
+
+    def flops(self, n: int) -> int:
+        columns = self.W2.out_features if self.reshaped else n
+        return 2 * n * self.head_dim * columns + n * self.head_dim + n * columns
+
+
+class FactorizedDense(nn.Module):
+    def __init__(self, s: Sizes):
+        super().__init__()
+        self.head_dim = s.head_dim
+        self.a, self.b = s.factor, s.n_max // s.factor
+        self.W_a, self.W_b = _dense(s.head_dim, self.a), _dense(s.head_dim, self.b)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        n, hidden = q.shape[-2], q.relu()
+        A, B = (
+            F.linear(hidden, W.weight.to(q.dtype), W.bias.to(q.dtype)) for W in (self.W_a, self.W_b)
+        )
+        j = torch.arange(n, device=q.device)
+        return A[..., j // self.b] * B[..., j % self.b]  # (B, H, n, n)
+
+    def flops(self, n: int) -> int:
+        return n * (2 * self.head_dim + 1) * (self.a + self.b) + n * self.head_dim + n * n
+
+
+class Dot(nn.Module):
+    def __init__(self, s: Sizes):
+        super().__init__()
+        self.head_dim = s.head_dim
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q * self.head_dim**-0.5) @ k.mT
+
+    def flops(self, n: int) -> int:
+        return 2 * n * n * self.head_dim
+
+
+PARTS: dict[str, Callable[[Sizes], nn.Module]] = {
+    "random": Random,
+    "factorized_random": FactorizedRandom,
+    "dense": Dense,
+    "factorized_dense": FactorizedDense,
+    "dot": Dot,
+}
+
+
+@register("synthesizer")
+class Synthesizer(Attention):
+    paper = Paper(
+        title="Synthesizer: Rethinking Self-Attention for Transformer Models",
+        year=2021,
+        url="https://arxiv.org/abs/2005.00743",
+    )
+    complexity: ClassVar[str] = "O(n² e)"
+    profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
+    uses_dropout: ClassVar[bool] = True
+    equivariant: ClassVar[bool] = False
+    linear_in_n: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        form: str = "random+dot",
+        rank: int = 32,
+        factor: int | None = None,
+        frozen: bool = False,
+    ):
+        super().__init__(slot)
+        names = form.split("+")
+        _check(names, form, rank, factor, slot.max_len)
+        sizes = Sizes(
+            slot.n_heads,
+            slot.head_dim,
+            slot.max_len,
+            rank,
+            _middle_divisor(slot.max_len) if factor is None else factor,
+            frozen,
+            reshaped=self.profile == "official",
+        )
+        self.parts = nn.ModuleDict({name: PARTS[name](sizes) for name in names})
+
+    def logits(self, q: Tensor, k: Tensor) -> Tensor:
+        """(B, H, n, n), or (1, H, n, n) where no part depends on the input."""
+        n = q.shape[-2]
+        if n > self.max_len:
+            raise LunaError(
+                f"synthesizer was built for max_len={self.max_len} tokens and got {n}: "
+                "build it with a larger max_len"
+            )
+        first, *rest = (part(q, k) for part in self.parts.values())
+        return sum(rest, first)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        A = self._weights(self.logits(q, k), mask)
+        return self._drop(A) @ v
+
+    def _weights(self, B: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return B.softmax(-1)
+        if self.profile == "official":
+            pair = mask[:, None, :, None] & mask[:, None, None, :]
+            return (B - MASKED * ~pair if "dot" in self.parts else B).softmax(-1)
+        pad = ~mask[:, None, None, :]
+        # A finite minimum and a second fill, so that a row without any key is 0 and not NaN.
+        return B.masked_fill(pad, torch.finfo(B.dtype).min).softmax(-1).masked_fill(pad, 0)
+
+    def _drop(self, A: Tensor) -> Tensor:
+        if self.profile == "official":
+            return A * F.dropout(torch.ones_like(A[:1, :1]), self.slot.dropout, self.training)
+        return F.dropout(A, self.slot.dropout, self.training)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        B = self.logits(q, k).expand(len(q), -1, -1, -1)
+        if mask is None:
+            mask = torch.ones(len(q), q.shape[-2], dtype=torch.bool, device=q.device)
+        visible = mask[:, None, None, :].expand_as(B)
+        if self.profile == "official":
+            visible = torch.ones_like(visible)
+            if "dot" in self.parts:
+                B = B - MASKED * ~(mask[:, None, :, None] & mask[:, None, None, :])
+        E = (B - B.amax(-1, keepdim=True)).exp() * visible
+        return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """The parts, their sum (n² each after the first), the softmax (5 n²) and A v (2 n² e)."""
+        parts = sum(part.flops(n) for part in self.parts.values()) + (len(self.parts) - 1) * n * n
+        return self.n_heads * (parts + 5 * n * n + 2 * n * n * (d_v or self.head_dim))
+
+
+def _check(names: list[str], form: str, rank: int, factor: int | None, max_len: int) -> None:
+    if not set(names) <= set(PARTS) or len(set(names)) < len(names) or names == ["dot"]:
+        raise LunaError(
+            f"synthesizer.form must join different parts of {', '.join(PARTS)} with '+', "
+            f"not dot alone, got {form!r}"
+        )
+    if rank < 1:
+        raise LunaError(f"synthesizer.rank must be at least 1, got {rank}")
+    if factor is not None and (factor < 1 or max_len % factor):
+        raise LunaError(
+            f"synthesizer.factor must divide max_len={max_len}, or be None for the divisor "
+            f"closest to its root, got {factor}"
+        )
+
+
+def _middle_divisor(n: int) -> int:
+    return next(a for a in range(math.isqrt(n), 0, -1) if n % a == 0)
+
+
+def _table(module: nn.Module, name: str, shape: tuple[int, int, int], frozen: bool) -> None:
+    """Xavier-uniform with JAX's fans of a 3-d shape: the first dimension is a receptive field."""
+    bound = math.sqrt(6 / (shape[0] * (shape[1] + shape[2])))
+    table = torch.empty(shape).uniform_(-bound, bound)
+    if frozen:
+        module.register_buffer(name, table)
+    else:
+        module.register_parameter(name, nn.Parameter(table))
+
+
+def _dense(d_in: int, d_out: int) -> nn.Linear:
+    linear = nn.Linear(d_in, d_out)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.normal_(linear.bias, std=1e-6)
+    return linear

@@ -1,0 +1,1 @@
+"""Pretrained softmax models turned into linear attention."""

@@ -1,0 +1,49 @@
+"""Hedgehog's distillation loss: the student's attention rows are trained towards the teacher's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from luna.base import autocast_off
+
+FLOOR = 1e-8  # relu features give exact zeros: the largest loss of a row is -log(1e-8) = 18.42
+
+
+def softmax_rows(
+    q: Tensor, k: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """The teacher's matrix T (B, H, n, n): softmax of q k^T / sqrt(d) over real (and, if causal, not
+    future) keys; 0 in rows that see no key."""
+    hidden = torch.zeros(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
+    if causal:
+        hidden = hidden | torch.ones_like(hidden).triu(1)
+    if mask is not None:
+        hidden = hidden | ~mask[:, None, None, :]
+    with autocast_off(q.device):
+        q, k = _full(q), _full(k)
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1).masked_fill(hidden, 0)
+
+
+def attention_cross_entropy(
+    teacher: Tensor, student: Tensor, mask: Tensor | None = None, *, floor: float = FLOOR
+) -> Tensor:
+    """Minus the mean over examples, heads and real queries i of sum_j T_ij log max(A_ij, floor), for
+    T and A (B, H, n, n).
+
+    The mean weighs every real token equally, whatever the length of its example. The loss is at least
+    the teacher's entropy, `attention_cross_entropy(teacher, teacher, mask)`; the rest is the KL
+    divergence.
+    """
+    with autocast_off(teacher.device):
+        rows = -(_full(teacher) * _full(student).clamp_min(floor).log()).sum(-1)  # (B, H, n)
+        if mask is None:
+            return rows.mean()
+        real = mask[:, None, :].expand_as(rows)
+        return rows.masked_fill(~real, 0).sum() / real.sum().clamp_min(1)
+
+
+def _full(t: Tensor) -> Tensor:
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t

@@ -1,0 +1,98 @@
+"""The kernels of LUNA's ablation that weight a bank of scalar functions, at the same width D = M L.
+
+    bank_coef         phi_i(x) = D^(-1/2) sum_l c_l psi_l(w_i . x + beta_i)     i = 1..D
+    bank_coef_concat  phi_{iL+l}(x) = M^(-1/2) c_l psi_l(w_i . x + beta_i)      i = 1..M
+
+The first is the paper's formula read as a sum, the second as a concatenation; with trainable psi the
+c_l of the second are absorbed by the last layer, so that its function class is plain LUNA's. psi_l are
+MLPs, or eight fixed functions. The coefficients may turn negative, so both maps are signed.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import LunaError
+from luna.feature_maps.learned import Channels, Design, FeatureMap, Projections
+
+FIXED = (
+    torch.relu,
+    torch.tanh,
+    torch.sin,
+    torch.cos,
+    lambda u: (-u.square() / 2).exp(),
+    torch.sigmoid,
+    F.softplus,
+    lambda u: u,
+)
+
+
+class FixedBank(nn.Module):
+    """The first L of relu, tanh, sin, cos, exp(-u²/2), sigmoid, softplus, u, without a final relu."""
+
+    def __init__(self, design: Design):
+        super().__init__()
+        if design.L > len(FIXED):
+            raise LunaError(f"luna.bank='fixed' has {len(FIXED)} functions, so L <= {len(FIXED)}")
+        self.L = design.L
+
+    def forward(self, u: Tensor) -> Tensor:
+        return torch.stack([function(u) for function in FIXED[: self.L]], dim=-1)
+
+    def flops(self, n_scalars: int) -> int:
+        return n_scalars * self.L
+
+
+BANKS: dict[str, type[Channels] | type[FixedBank]] = {"mlp": Channels, "fixed": FixedBank}
+
+
+class BankFeatures(FeatureMap):
+    """Projections, bank and coefficients of both maps."""
+
+    signed = True
+    weighting: int  # FLOPs of the coefficients, per value of the bank
+
+    def __init__(self, design: Design, n_projections: int):
+        super().__init__(design)
+        self.projections = Projections(design.groups, design.head_dim, n_projections)
+        self.bank = BANKS[design.bank](design)
+        self.coef = nn.Parameter(torch.full((design.groups, design.L), 1 / design.L))
+        self.scale = n_projections**-0.5
+        self.feature_dim = design.M * design.L
+
+    def channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """psi_l(u_i) (B, H, n, projections, L) and the scaled coefficients (G, 1, 1, L)."""
+        coef = self.coef[:, None, None, :].to(x.dtype) * self.scale
+        return self.bank(self.projections(x)), coef
+
+    def flops(self, n: int) -> int:
+        scalars, L = n * self.projections.d_out, self.coef.shape[1]
+        return self.projections.flops(n) + self.bank.flops(scalars) + self.weighting * scalars * L
+
+
+class BankSum(BankFeatures):
+    """`bank_coef`: D projections, one weighted sum of the bank for each."""
+
+    weighting = 2
+
+    def __init__(self, design: Design):
+        super().__init__(design, design.M * design.L)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        y, coef = self.channels(x)
+        return (y * coef).sum(-1)
+
+
+class BankConcat(BankFeatures):
+    """`bank_coef_concat`: M projections, each passed through the weighted bank."""
+
+    weighting = 1
+
+    def __init__(self, design: Design):
+        super().__init__(design, design.M)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        y, coef = self.channels(x)
+        return (y * coef).flatten(-2)

@@ -1,0 +1,191 @@
+"""LUNA's learned feature map: projections of a token, each passed through a bank of scalar functions.
+
+    u_i = w_i . x + beta_i    (i = 1..M)        phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(u_i)    (l = 1..L)
+
+With psi_l scalar MLPs and h = 1 this is the paper's listing; the envelope h is in envelope.py, the
+kernels of the ablation are in bank.py. Groups: 1 set of parameters for a layer, or one per head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from luna.feature_maps import envelope as env
+from luna.feature_maps.envelope import Envelope
+from luna.feature_maps.headwise import HeadwiseLinear
+from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """LUNA's options, as far as its feature maps read them (luna/attention/luna.py explains each)."""
+
+    head_dim: int
+    groups: int
+    M: int
+    L: int
+    hidden: int
+    activation: Activation
+    nonneg: bool
+    shared_channels: bool
+    envelope: env.Kind
+    envelope_hidden: int
+    envelope_squash: env.Squash
+    bank: str
+    ch_rms: bool
+    chunk: int
+    evaluate: Evaluate
+    seed: int
+
+
+class FeatureMap(nn.Module):
+    """phi: x (B, H, n, d) -> (B, H, n, feature_dim)."""
+
+    feature_dim: int
+    signed: bool  # features may be negative
+    eps: float = 1e-6  # of the denominator
+
+    def __init__(self, design: Design):
+        super().__init__()
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def flops(self, n: int) -> int:
+        """Forward FLOPs on n tokens of one head."""
+        raise NotImplementedError
+
+
+class Projections(HeadwiseLinear):
+    """u = W x + beta, W ~ N(0, 1) / sqrt(d) and beta = 0 at the start."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.d_in**-0.5)
+        nn.init.zeros_(self.bias)
+
+    def flops(self, n: int) -> int:
+        return super().flops(n) + n * self.d_out
+
+
+class Channels(nn.Module):
+    """psi_1..psi_L: MLPs of one scalar with a hidden layer each, or one hidden layer for all of them,
+    initialised as the linear layers they are: u (B, H, n, M) -> (B, H, n, M, L)."""
+
+    def __init__(self, design: Design):
+        super().__init__()
+        G, L, w = design.groups, design.L, design.hidden
+        C = 1 if design.shared_channels else L
+        self.e = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
+        self.f = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
+        self.a = nn.Parameter(torch.empty(G, L, w).uniform_(-(w**-0.5), w**-0.5))
+        self.g = nn.Parameter(torch.empty(G, L).uniform_(-(w**-0.5), w**-0.5))
+        self.activation, self.nonneg = design.activation, design.nonneg
+        self.evaluate, self.chunk = design.evaluate, design.chunk
+        self.signed = not design.nonneg
+
+    def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
+        """`scale` multiplies the result, for nothing: relu(s y) = s relu(y) for s > 0."""
+        G, B = len(self.g), len(u)
+        rows = u.reshape(1, -1) if G == 1 else u.transpose(0, 1).reshape(G, -1)
+        y = scalar_mlp(
+            rows,
+            self.e,
+            self.f,
+            self.a * scale,
+            self.g * scale,
+            activation=self.activation,
+            nonneg=self.nonneg,
+            evaluate=self.evaluate,
+            chunk=self.chunk,
+        )  # (G, rows, L)
+        if G == 1:
+            return y.view(*u.shape, -1)
+        return y.view(G, B, *u.shape[2:], -1).transpose(0, 1)
+
+    def flops(self, n_scalars: int) -> int:
+        """As the listing evaluates them, whatever `evaluate` is: 5 w + 2 a scalar and channel, or
+        3 w for the hidden layer and 2 w + 2 a channel where it is shared."""
+        (_, C, w), L = self.e.shape, self.g.shape[1]
+        return n_scalars * (C * 3 * w + L * (2 * w + 2))
+
+    def extra_repr(self) -> str:
+        (G, C, w), L = self.e.shape, self.g.shape[1]
+        return f"groups={G}, L={L}, hidden={w}{' shared' if C < L else ''}, {self.activation}"
+
+
+class ChannelRMS(nn.Module):
+    """Shrinks channels whose root mean square over real tokens exceeds 0.1 (an option of the listing).
+
+    The listing's statistic mixes padding in and makes an evaluation depend on its batch; here padding
+    is left out and evaluation uses a running average.
+    """
+
+    target, eps, momentum = 0.1, 1e-6, 0.1
+    mean_square: Tensor
+    batches: Tensor
+
+    def __init__(self, groups: int, L: int):
+        super().__init__()
+        self.register_buffer("mean_square", torch.zeros(groups, L))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(self, y: Tensor, mask: Tensor | None) -> Tensor:
+        square = self._batch_mean_square(y, mask) if self.training else self.mean_square
+        rms = (square + self.eps).sqrt()  # (G, L)
+        gain = (self.target / (rms + self.eps)).clamp(max=1)
+        return y * gain[:, None, None, :].to(y.dtype)
+
+    def _batch_mean_square(self, y: Tensor, mask: Tensor | None) -> Tensor:
+        B, H, n, M, _ = y.shape
+        real = y.new_ones(B, n) if mask is None else mask.to(y.dtype)
+        square = torch.einsum("bhnml,bn->hl", y.square(), real)
+        if len(self.mean_square) == 1:
+            square = square.mean(0, keepdim=True)
+        square = square / (real.sum() * M).clamp(min=1)
+        with torch.no_grad():
+            weight = torch.where(self.batches == 0, 1.0, self.momentum) * (real.sum() > 0)
+            self.mean_square.lerp_(square.to(self.mean_square.dtype), weight)
+            self.batches.add_((real.sum() > 0).long())
+        return square
+
+
+class LearnedFeatures(FeatureMap):
+    """The map above; D = M L, projection-major."""
+
+    def __init__(self, design: Design):
+        super().__init__(design)
+        G, d, M, L = design.groups, design.head_dim, design.M, design.L
+        self.projections = Projections(G, d, M)
+        self.channels = Channels(design)
+        self.rms = ChannelRMS(G, L) if design.ch_rms else None
+        self.envelope = None
+        if design.envelope != "none":
+            self.envelope = Envelope(
+                G,
+                d,
+                L,
+                kind=design.envelope,
+                hidden=design.envelope_hidden,
+                squash=design.envelope_squash,
+            )
+        self.scale = M**-0.5
+        self.feature_dim, self.signed = M * L, self.channels.signed
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        u = self.projections(x)  # (B, H, n, M)
+        if self.rms is None:
+            y = self.channels(u, self.scale)  # (B, H, n, M, L)
+        else:
+            y = self.rms(self.channels(u), mask) * self.scale
+        if self.envelope is not None:
+            y = y * self.envelope(x).unsqueeze(-2)
+        return y.flatten(-2)
+
+    def flops(self, n: int) -> int:
+        count = self.projections.flops(n) + self.channels.flops(n * self.projections.d_out)
+        if self.envelope is not None:
+            count += self.envelope.flops(n) + n * self.feature_dim
+        return count

@@ -1,0 +1,40 @@
+"""Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in the paired form of RFA.
+
+    x' = d^(-1/4) x     omega_p ~ N(0, I)
+    phi(x) = P^(-1/2) [cos(omega_1 . x') .. cos(omega_P . x'), sin(omega_1 . x') .. sin(omega_P . x')]
+
+    E[phi(x) . phi(y)] = exp(-|x - y|^2 / (2 sqrt(d)))     phi(x) . phi(x) = 1 exactly
+
+Pairs are used because cos(omega . x' + b) with a random phase has a larger variance at the same
+width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from luna.feature_maps.random import gaussian_projection
+
+
+class FourierFeatures(nn.Module):
+    """Fixed features (..., d) -> (..., 2P), one draw of frequencies for all heads."""
+
+    Omega: Tensor  # (P, d)
+
+    def __init__(self, head_dim: int, n_frequencies: int, seed: int):
+        super().__init__()
+        self.head_dim, self.n_frequencies = head_dim, n_frequencies
+        Omega = gaussian_projection(n_frequencies, head_dim, torch.Generator().manual_seed(seed))
+        self.register_buffer("Omega", Omega.to(torch.get_default_dtype()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = (x * self.head_dim**-0.25) @ self.Omega.to(x.dtype).mT  # (..., P)
+        return torch.cat([u.cos(), u.sin()], dim=-1) * self.n_frequencies**-0.5
+
+    def flops(self, n: int) -> int:
+        """n tokens of one head: the projection, a sine and a cosine."""
+        return 2 * n * self.head_dim * self.n_frequencies + 2 * n * self.n_frequencies
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim} -> {2 * self.n_frequencies}"

@@ -1,0 +1,1 @@
+"""One folder per fast operation; the plain reference stands beside every fast version."""

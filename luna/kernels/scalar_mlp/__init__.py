@@ -1,0 +1,65 @@
+"""L scalar MLPs, each applied to every scalar of a batch: psi_l(u) = sum_r a_lr s(e_lr u + f_lr) + g_l.
+
+Shapes, in this folder:
+
+    u (G, N)        scalars; G groups with parameters of their own (1, or one per head)
+    e, f (G, C, w)  first layers: C = L for separate MLPs, C = 1 for one hidden layer shared by all
+    a (G, L, w)     second layers
+    g (G, L)
+    out (G, N, L)
+
+`dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu, in
+time and memory independent of w (README.md beside this file has the derivation). `auto` takes the
+second wherever it applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor
+
+from luna.base import LunaError
+from luna.kernels.scalar_mlp.piecewise import SLOPES, piecewise
+from luna.kernels.scalar_mlp.reference import ACTIVATIONS, dense
+
+Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
+Evaluate = Literal["auto", "dense", "piecewise"]
+
+EVALUATORS: dict[str, Callable[..., Tensor]] = {"dense": dense, "piecewise": piecewise}
+
+__all__ = ["ACTIVATIONS", "Activation", "Evaluate", "dense", "evaluator", "piecewise", "scalar_mlp"]
+
+
+def evaluator(evaluate: str, activation: str) -> str:
+    """The name of the evaluation that `evaluate` means for this activation."""
+    if evaluate == "piecewise" and activation not in SLOPES:
+        raise LunaError(
+            f"evaluate='piecewise' needs a piecewise linear activation ({', '.join(SLOPES)}), "
+            f"not '{activation}': use evaluate='auto'"
+        )
+    if evaluate == "auto":
+        return "piecewise" if activation in SLOPES else "dense"
+    return evaluate
+
+
+def scalar_mlp(
+    u: Tensor,
+    e: Tensor,
+    f: Tensor,
+    a: Tensor,
+    g: Tensor,
+    *,
+    activation: str = "relu",
+    nonneg: bool = False,
+    evaluate: str = "auto",
+    chunk: int = 1_000_000,
+) -> Tensor:
+    """psi of every scalar and channel, (G, N) -> (G, N, L); `nonneg` adds a final relu.
+
+    `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it does
+    not change the result. Half precision is computed in float32 and returned as it came.
+    """
+    run = EVALUATORS[evaluator(evaluate, activation)]
+    return run(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)

@@ -1,0 +1,146 @@
+"""Exact evaluation of relu MLPs of one scalar as piecewise linear functions (README.md derives it).
+
+K - 1 breakpoints of all channels together, sorted, cut the line into K intervals; on interval j every
+channel is psi_l(u) = slope_jl u + intercept_jl. One binary search per scalar finds j; one row of the
+table holds the slopes and intercepts of all channels there. Hidden units never exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # of the activation left of 0
+
+
+def piecewise(
+    u: Tensor,
+    e: Tensor,
+    f: Tensor,
+    a: Tensor,
+    g: Tensor,
+    *,
+    activation: str = "relu",
+    nonneg: bool = False,
+    chunk: int = 1_000_000,
+) -> Tensor:
+    dtype = u.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        u = u.float()
+    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
+    rows = max(1, chunk // a.shape[1])
+    y, _ = _lookup(u.contiguous(), keys, table, nonneg, rows)
+    return y.to(dtype)
+
+
+def tables(
+    e: Tensor, f: Tensor, a: Tensor, g: Tensor, slope: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Sorted keys (G, K-1) and table (G, K, 2L) of [slopes, intercepts], interval j holding the scalars
+    that exceed exactly j keys. The table is differentiable; the keys need not be, psi being continuous.
+
+    A unit is on where e u + f > 0. For e > 0 that is u > -f/e; for e < 0 it is u < -f/e, so that the
+    unit is off for u >= -f/e, which is u > (the number before -f/e): with this key every comparison is
+    the strict one, and an input on a breakpoint gets the derivative of the inactive side, as relu gives
+    it. A unit with e = 0 is on everywhere (f > 0, key -inf) or nowhere (key inf).
+    """
+    e, f, a, g = (p.double() for p in (e, f, a, g))  # sums over w terms; rounded once, at the end
+    rises = e >= 0
+    with torch.no_grad():
+        keys = -(f.to(dtype) / e.to(dtype))
+        keys = torch.where(e == 0, torch.where(f > 0, -torch.inf, torch.inf).to(dtype), keys)
+        keys = torch.where(rises, keys, keys.nextafter(keys.new_tensor(-torch.inf)))
+        keys, order = keys.mT.flatten(1).sort(-1)  # (G, wC), unit by unit
+
+    # A unit's factor is `slope` or 1: what it is left of the key, and how it changes there.
+    leftmost = 1 - (1 - slope) * rises.to(e.dtype)
+    step = (1 - slope) * (2 * rises.to(e.dtype) - 1)
+    parts = []
+    for weight, constant in ((e, torch.zeros_like(g)), (f, g)):
+        first = (a * (leftmost * weight)).sum(-1) + constant  # (G, L)
+        jumps = (a * (step * weight)).mT  # (G, w, L), of unit r in channel l
+        if e.shape[1] > 1:  # a breakpoint of one channel leaves the others alone
+            jumps = jumps.diag_embed()  # (G, w, C, L)
+        jumps = jumps.flatten(1, -2).take_along_dim(order.unsqueeze(-1), 1)  # (G, wC, L), sorted
+        parts.append(torch.cat([first.unsqueeze(1), jumps], dim=1).cumsum(1))
+    return keys, torch.cat(parts, dim=-1).to(dtype)
+
+
+@torch.library.custom_op("luna::piecewise_linear", mutates_args=())
+def _lookup(
+    u: Tensor, keys: Tensor, table: Tensor, nonneg: bool, rows: int
+) -> tuple[Tensor, Tensor]:
+    """y (G, N, L) and, for backward, the interval of each scalar (G, N)."""
+    L = table.shape[-1] // 2
+    y = u.new_empty(*u.shape, L)
+    interval = torch.empty_like(u, dtype=torch.int32)
+    for at in _blocks(u, rows):
+        j = torch.searchsorted(keys[at[0]], u[at], out_int32=True)
+        line = table[at[0]].index_select(0, j)  # (n, 2L)
+        torch.addcmul(line[:, L:], line[:, :L], u[at].unsqueeze(-1), out=y[at])
+        interval[at] = j
+    if nonneg:
+        y.relu_()
+    return y, interval
+
+
+@torch.library.custom_op("luna::piecewise_linear_backward", mutates_args=())
+def _lookup_backward(
+    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
+) -> tuple[Tensor, Tensor]:
+    """d/du: slope . grad. d/d table: sums of u grad and of grad over the scalars of an interval."""
+    K, L = table.shape[1], table.shape[2] // 2
+    du, dtable = torch.empty_like(u), torch.zeros_like(table)
+    slopes = table[..., :L].contiguous()
+    ids = torch.arange(K, dtype=torch.int32, device=u.device)
+    for at in _blocks(u, rows):
+        d = grad[at] if y is None else torch.ops.aten.threshold_backward(grad[at], y[at], 0)
+        j = interval[at]
+        du[at] = slopes[at[0]].index_select(0, j).mul_(d).sum(-1)
+        # Sums over runs of the sorted intervals: faster than index_add, and always in one order.
+        j, order = j.sort(stable=True)
+        start = torch.searchsorted(j, ids)
+        dtable[at[0], :, :L] += F.embedding_bag(
+            order, d, start, mode="sum", per_sample_weights=u[at].take(order)
+        )
+        dtable[at[0], :, L:] += F.embedding_bag(order, d, start, mode="sum")
+    return du, dtable
+
+
+def _blocks(u: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
+    """Indices of the (G, N) scalars, one group and at most `rows` of them at a time."""
+    for group in range(u.shape[0]):
+        for start in range(0, u.shape[1], rows):
+            yield group, slice(start, start + rows)
+
+
+@_lookup.register_fake
+def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool, rows: int) -> tuple[Tensor, Tensor]:
+    y = u.new_empty(*u.shape, table.shape[-1] // 2)
+    return y, torch.empty_like(u, dtype=torch.int32)
+
+
+@_lookup_backward.register_fake
+def _(
+    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(u), torch.empty_like(table)
+
+
+def _save(ctx, inputs, output) -> None:
+    u, _, table, nonneg, ctx.rows = inputs
+    y, interval = output
+    ctx.mark_non_differentiable(interval)
+    ctx.save_for_backward(u, table, interval, y if nonneg else None)
+
+
+def _backward(ctx, grad: Tensor, _):
+    u, table, interval, y = ctx.saved_tensors
+    du, dtable = _lookup_backward(grad.contiguous(), u, table, interval, y, ctx.rows)
+    return du, None, dtable, None, None
+
+
+_lookup.register_autograd(_backward, setup_context=_save)

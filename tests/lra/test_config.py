@@ -1,0 +1,168 @@
+"""Every config composes, every key is read, every mistake is one sentence."""
+
+from __future__ import annotations
+
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from lra import data
+from lra.compose import compose
+from lra.config import CONFIGS, UserError
+
+from .conftest import command
+
+GROUPS = (
+    "task",
+    "attention",
+    "model",
+    "protocol",
+    "compute",
+    "trainer",
+    "logger",
+    "sweep",
+    "experiment",
+)
+
+
+def files(group: str) -> list[str]:
+    return sorted(p.stem for p in (CONFIGS / group).glob("*.yaml"))
+
+
+def test_every_folder_of_configs_is_a_known_group():
+    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {*GROUPS, "hydra"}
+
+
+@pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in files(g)])
+def test_every_file_composes_and_passes_the_schema(group: str, name: str):
+    task = next((t for t in files("task") if _has_row(group, name, t)), "listops")
+    run = compose([f"task={task}", f"{group}={name}"] if group != "task" else [f"task={name}"])
+    chosen = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
+    assert chosen.get(group, name) == name
+
+
+def _has_row(group: str, name: str, task: str) -> bool:
+    if group not in ("protocol", "model"):
+        return True
+    table = OmegaConf.load(CONFIGS / group / f"{name}.yaml").get("tasks")
+    return not table or task in table
+
+
+@pytest.mark.parametrize("task", files("task"))
+@pytest.mark.parametrize("attention", files("attention"))
+def test_every_pair_of_task_and_attention_composes(task: str, attention: str):
+    run = compose([f"task={task}", f"attention={attention}"])
+    assert (run.task.name, run.attention["name"]) == (task, attention)
+
+
+@pytest.mark.parametrize("launcher", [p.stem for p in (CONFIGS / "hydra/launcher").glob("*.yaml")])
+def test_every_launcher_composes_and_its_target_resolves(launcher: str):
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        cfg = hydra.compose("train", [f"hydra/launcher={launcher}"], return_hydra_config=True)
+    assert callable(hydra.utils.get_class(cfg.hydra.launcher._target_))
+
+
+def test_no_config_names_a_target_that_does_not_resolve():
+    for path in CONFIGS.rglob("*.yaml"):
+        for line in path.read_text().splitlines():
+            if "_target_:" in line:
+                assert hydra.utils.get_object(line.partition(":")[2].strip())
+
+
+def test_every_task_has_a_config_and_the_other_way_round():
+    assert set(files("task")) == set(data.names())
+
+
+def test_every_attention_has_a_config_with_exactly_its_options_at_their_defaults():
+    luna = pytest.importorskip("luna")
+    assert set(files("attention")) == set(luna.names())
+    for name in luna.names():
+        written = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
+        defaults = {key: p.default for key, p in luna.options(name).items()}
+        assert written == {"name": name} | defaults, name
+
+
+MISTAKES = {
+    "unknown task": (["task=listop"], "unknown task 'listop'; did you mean listops?"),
+    "unknown attention": (["attention=lunna"], "unknown attention 'lunna'; did you mean luna"),
+    "unknown group": (["atention=luna"], "'atention'"),
+    "unknown key": (["model.n_layrs=3"], "'model.n_layrs' is not a setting; did you mean n_layers"),
+    "unknown attention option": (["attention.MM=3"], "'attention.MM' is not a setting"),
+    "unknown task option": (["task.sourc=tiny"], "'task.sourc' is not a setting; did you mean source"),
+    "appended key": (["+model.width=3"], "'model.width' is not a setting"),
+    "appended top-level key": (["+speed=3"], "'speed' is not a setting"),
+    "wrong type": (["model.n_layers=two"], "model.n_layers"),
+    "wrong type of a float": (["budget=lots"], "budget"),
+    "not a choice": (["protocol.style.pooling=max"], "protocol.style.pooling"),
+    "unknown source": (["task.source=internet"], "no source 'internet'"),
+    "budget of zero": (["budget=0"], "budget=0.0 is out of range: it must be greater than 0"),
+    "negative seed": (["seed=-1"], "seed=-1 is out of range"),
+    "length over storage": (["protocol.data.max_length=99999"], "protocol.data.max_length"),
+    "heads that do not divide": (["model.n_heads=3"], "model.n_heads=3 is out of range"),
+    "dropout of one": (["model.dropout=1.0"], "model.dropout=1.0 is out of range"),
+    "a protocol without the task": (["task=pathx", "protocol=skyformer"], "has no settings for task 'pathx'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    mistake: str, capsys: pytest.CaptureFixture[str]
+):
+    from lra.compose import guard
+
+    words, sentence = MISTAKES[mistake]
+    assert guard(lambda: compose(words)) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["attention=lunna"], "unknown attention 'lunna'; did you mean luna"),
+        (["model.n_layrs=3"], "'model.n_layrs' is not a setting; did you mean n_layers"),
+        (["model.n_layers=two"], "model.n_layers"),
+        (["attention.M=eight", "task.source=tiny"], "luna.M must be int, got 'eight'"),
+        (["attention.dwc=conv3d", "task.source=tiny"], "conv3d"),
+    ],
+)
+def test_the_real_command_line_says_the_same(words: list[str], sentence: str):
+    done = command("train.py", *words)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--cfg", "job"], ["model.n_layrs=3"]])
+def test_help_config_and_mistakes_import_nothing_heavy(words: list[str]):
+    code = (
+        f"import sys, runpy; sys.argv = ['train.py', *{words!r}]\n"
+        "try: runpy.run_path('train.py', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'pytorch_lightning', 'wandb', 'tensorflow_datasets'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = command("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_budget_scales_steps_warmup_and_evaluations_together():
+    full = compose(["task=listops"])
+    tenth = compose(["task=listops", "budget=0.1"])
+    recipe, whole = tenth.protocol.recipe, full.protocol.recipe
+    assert recipe.steps == whole.steps // 10
+    assert recipe.warmup == whole.warmup // 10
+    assert recipe.steps % tenth.protocol.evaluation.every == 0
+    assert recipe.steps // tenth.protocol.evaluation.every >= tenth.min_evaluations
+
+
+@pytest.mark.parametrize("steps", [1, 7, 1001, 2500])
+def test_training_always_ends_at_an_evaluation(steps: int):
+    run = compose(
+        ["task=listops", f"protocol.recipe.steps={steps}", "protocol.evaluation.every=1000"]
+    )
+    assert run.protocol.recipe.steps >= steps
+    assert run.protocol.recipe.steps % run.protocol.evaluation.every == 0
