@@ -4,7 +4,7 @@
     from lra.data.prepare import find_or_prepare
 
     task = lra.data.get("listops")
-    options = lra.data.options("listops", ["source=tiny"])
+    options = lra.data.configure("listops", ["source=tiny"])
     prepared = find_or_prepare(options, max_length=2000, data_dir="data")
     ids, lengths, labels = ...  # prepared.split("train"), or batches: lra.data.loader.Loader
 
@@ -40,7 +40,7 @@ def get(name: str) -> Task:
     return getattr(importlib.import_module(module), cls)()
 
 
-def options(name: str, overrides: Sequence[str] = ()) -> Options:
+def configure(name: str, overrides: Sequence[str] = ()) -> Options:
     """configs/task/<name>.yaml with `key=value` overrides, typed and checked."""
     from lra.data.options import read
 

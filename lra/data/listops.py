@@ -92,7 +92,9 @@ class ListOps(task.Task):
             _shape(options)
             for name in ("n_train", "n_val", "n_test"):
                 if getattr(options, name) < 1:
-                    raise UserError(f"{name}={getattr(options, name)} is out of range: it must be at least 1")
+                    raise UserError(
+                        f"{name}={getattr(options, name)} is out of range: it must be at least 1"
+                    )
             if options.seed < 0:
                 raise UserError(f"seed={options.seed} is out of range: it must be at least 0")
 
@@ -112,11 +114,16 @@ class ListOps(task.Task):
                     wrong.append(int(i))
         if whole:
             told = f"example {wrong[0]} does not" if wrong else "all do"
-            yield not wrong, f"{split.name}: {whole:,} expressions evaluated to their labels: {told}"
+            yield (
+                not wrong,
+                f"{split.name}: {whole:,} expressions evaluated to their labels: {told}",
+            )
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
         if prepared.facts["options"]["brackets"] != Brackets.keep.name:
-            raise UserError("expressions without brackets cannot be written as expressions: brackets=keep")
+            raise UserError(
+                "expressions without brackets cannot be written as expressions: brackets=keep"
+            )
         if any(part["truncated"] for part in prepared.facts["splits"].values()):
             raise UserError(
                 f"expressions were cut at {prepared.facts['width']} tokens and cannot be written whole: "

@@ -8,7 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 VERSION = "listops-v1"  # stored with prepared data; change it when an id changes its meaning
-TOKENS = (*"0123456789", "[MAX", "[MED", "[MIN", "[SM", "]")  # sorted; id = position + 1, 0 is padding
+TOKENS = (
+    *"0123456789",
+    "[MAX",
+    "[MED",
+    "[MIN",
+    "[SM",
+    "]",
+)  # sorted; id = position + 1, 0 is padding
 UNKNOWN = len(TOKENS) + 1  # reserved, as in the official encoder; nothing here ever writes it
 VOCAB = UNKNOWN + 1
 ID = {token: position + 1 for position, token in enumerate(TOKENS)}

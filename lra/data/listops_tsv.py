@@ -22,13 +22,19 @@ def find(path: Path) -> dict[str, Path]:
     """The three files of a folder or of a prefix such as `dir/basic`."""
     if path.is_dir():
         for place in PLACES:
-            prefixes = sorted(p.name[: -len("_train.tsv")] for p in (path / place).glob("*_train.tsv"))
+            prefixes = sorted(
+                p.name[: -len("_train.tsv")] for p in (path / place).glob("*_train.tsv")
+            )
             if prefixes:
                 break
         else:
-            raise UserError(f"{path} holds no file <prefix>_train.tsv, nor does {path}/listops-1000")
+            raise UserError(
+                f"{path} holds no file <prefix>_train.tsv, nor does {path}/listops-1000"
+            )
         if len(prefixes) > 1 and PREFIX not in prefixes:
-            raise UserError(f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>")
+            raise UserError(
+                f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>"
+            )
         path = path / place / (PREFIX if PREFIX in prefixes else prefixes[0])
     files = {split: path.with_name(f"{path.name}_{split}.tsv") for split in SPLITS}
     missing = [str(file) for file in files.values() if not file.is_file()]
@@ -105,7 +111,9 @@ def _header(file: Path, line: str) -> tuple[int, int, int]:
 
 
 def _unquote(field: str) -> str:
-    return field[1:-1].replace('""', '"') if len(field) > 1 and field[0] == field[-1] == '"' else field
+    return (
+        field[1:-1].replace('""', '"') if len(field) > 1 and field[0] == field[-1] == '"' else field
+    )
 
 
 def _ids(where: str, source: str, brackets: bool) -> np.ndarray:

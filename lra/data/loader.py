@@ -51,7 +51,9 @@ class Loader:
         world: int = 1,
     ):
         if batch_size % world:
-            raise UserError(f"a batch of {batch_size} cannot be split evenly over {world} processes")
+            raise UserError(
+                f"a batch of {batch_size} cannot be split evenly over {world} processes"
+            )
         if split.width > rules.pad_to:
             raise UserError(
                 f"examples of {split.width} ids do not fit into pad_to={rules.pad_to}: raise "
@@ -63,7 +65,7 @@ class Loader:
         self.delivered = 0  # batches of the stream
         self._stream = _Stream(len(split), seed)
         self._bounds = _cut(len(split), batch_size, drop_last, world)
-        if steps is None and limit <= 0 and len(self._bounds) < 2:
+        if len(split) < (batch_size if drop_last else world):
             raise UserError(
                 f"the {len(split)} examples of {split.task.name}'s {split.name} split do not fill "
                 f"one batch of {batch_size}: lower protocol.recipe.batch or use more examples"

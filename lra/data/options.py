@@ -65,7 +65,9 @@ def _load(task: Task) -> DictConfig:
         raise UserError(f"{file}: '{error.key}' is not an option of task '{task.name}'") from error
     except (OmegaConfBaseException, yaml.YAMLError, OSError) as error:
         first = str(error).strip().splitlines()[0]
-        raise UserError(f"{file} cannot be read as a config of task '{task.name}': {first}") from error
+        raise UserError(
+            f"{file} cannot be read as a config of task '{task.name}': {first}"
+        ) from error
     assert isinstance(cfg, DictConfig)
     return cfg
 
@@ -75,7 +77,9 @@ def _types(task: Task) -> dict[str, tuple[type, ...]]:
     hints = typing.get_type_hints(task.Options)
     return {
         field.name: tuple(
-            t for t in typing.get_args(hints[field.name]) or (hints[field.name],) if t is not type(None)
+            t
+            for t in typing.get_args(hints[field.name]) or (hints[field.name],)
+            if t is not type(None)
         )
         for field in dataclasses.fields(task.Options)
     }

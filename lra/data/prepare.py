@@ -128,9 +128,7 @@ def _asked(task: Task, options: Options, max_length: int) -> dict[str, Any]:
     }
 
 
-def _write(
-    task: Task, options: Options, width: int, job: Job, partial: Path
-) -> dict[str, Any]:
+def _write(task: Task, options: Options, width: int, job: Job, partial: Path) -> dict[str, Any]:
     """Write the arrays into `partial`; the facts that only the examples could tell."""
     parts = task.parts(options, job)
     _room(task, parts, width, partial)

@@ -161,7 +161,9 @@ class Rows:
         handle = self._file.fileno()
         for row, target in zip(index.tolist(), out, strict=True):
             if os.preadv(handle, [target], self._start + row * self._stride) != wanted:
-                raise UserError(f"{self.path} is damaged: it ends within row {row} of {self.shape[0]}")
+                raise UserError(
+                    f"{self.path} is damaged: it ends within row {row} of {self.shape[0]}"
+                )
         return out
 
 

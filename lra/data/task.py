@@ -51,7 +51,9 @@ class Job:
     """What a task is given beside its options when it prepares."""
 
     workers: int
-    notes: Counter[str] = dataclasses.field(default_factory=Counter)  # what was skipped, and how often
+    notes: Counter[str] = dataclasses.field(
+        default_factory=Counter
+    )  # what was skipped, and how often
 
 
 class Task:

@@ -64,7 +64,8 @@ class BigBird(Attention):
             # One draw holds the graph of every N: a row takes those R of its candidates that rank lowest.
             N = -(-self.max_len // block)
             generator = torch.Generator().manual_seed(self.graph_seed)
-            self.register_buffer("rank", torch.rand(self.n_heads, N, N, generator=generator))
+            rank = torch.rand(self.n_heads, N, N, generator=generator).argsort(-1).int()
+            self.register_buffer("rank", rank)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
@@ -122,26 +123,87 @@ class BigBird(Attention):
         row = torch.arange(N, device=device)[:, None]
         column = torch.arange(N, device=device)[None, :]
         taken = ((row - column).abs() <= 1) | (column == 0) | (column == N - 1)
-        rank, graph = self.rank[:, :N, :N].masked_fill(taken, 2).topk(min(self.R, N), largest=False)
-        return graph.masked_fill(rank == 2, -1)
+        worst = self.rank.shape[1]
+        rank = self.rank[:, :N, :N].masked_fill(taken, worst)
+        rank, graph = rank.topk(min(self.R, N), largest=False)
+        return graph.masked_fill(rank == worst, -1)
 
     def _public_graph(self, n: int) -> np.ndarray:
-        N = n // self.block
-        official = self.profile == "official"
-        rng = np.random.RandomState(self.graph_seed)  # noqa: NPY002  (the generator those codes draw with)
-        graph = np.full((self.n_heads, N, self.R), -1)
-        if official or n in CAPPED_LENGTHS:
-            cap = min(n, CAP)
-            last = cap // self.block - 1 if cap > 2 * self.block else N - 1
-            order = [(h, i) for h in range(self.n_heads) for i in range(1, N - 1)]
-            targets = [capped_targets(i, N, last, official) for _, i in order]
-        else:
-            reach = min(N, 2 * self.R + 5)
-            order = [(h, i) for i in range(1, N) for h in range(self.n_heads)]
-            targets = [range(reach)] * len(order)
-        for (h, i), candidates in zip(order, targets, strict=True):
-            drawn = rng.permutation(np.array(candidates, dtype=np.int64))
-            if not (official or n in CAPPED_LENGTHS):
-                drawn = drawn[[allowed(i, int(j), reach) for j in drawn]]
-            graph[h, i, : len(drawn[: self.R])] = drawn[: self.R]
-        return graph
+        H, N, R, official = self.n_heads, n // self.block, self.R, self.profile == "official"
+        rng = np.random.RandomState(self.graph_seed)  # noqa: NPY002 (what those codes draw with)
+        if not official and n not in CAPPED_LENGTHS:
+            return first_blocks_graph(H, N, R, rng)
+        cap = min(n, CAP)
+        last = cap // self.block - 1 if cap > 2 * self.block else N - 1
+        return capped_graph(H, N, R, last, rng, official)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        n = q.shape[-2]
+        q, k, _, real = self._filled(q, k, k, real_tokens(mask, q))
+        graph = self.random_graph(q.shape[-2], q.device)
+        N = graph.shape[1]
+        i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)[None, :]
+        ends = (i == 0) | (i == N - 1)
+        fixed = ends | ((i - j).abs() <= 1) | (j == 0) | (j == N - 1)
+        drawn = (graph.unsqueeze(-1) == torch.arange(N, device=q.device)).sum(2)  # (H, N, N)
+        times = fixed + drawn.masked_fill(ends, 0)  # how often block i counts the keys of block j
+        times = times.repeat_interleave(self.block, 1).repeat_interleave(self.block, 2)
+
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+        scores = scores + (times * real.mT).to(scores).log()
+        A = scores.softmax(-1).nan_to_num(0.0)[..., :n, :n]
+        return A if mask is None else A.masked_fill(~mask[:, None, :, None], 0)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """2 b^2 (d + e) for each of the N blocks (n filled up) and each block of keys: N at the two ends, 4 + R beside
+        them, 5 + R elsewhere."""
+        b = self.block
+        N = n // b + 1 if self.profile == "official" else -(-n // b)
+        R = min(self.R, N) if self.profile == "strict" else self.R
+        fixed = [len({0, i - 1, i, i + 1, N - 1}) for i in range(1, N - 1)]
+        pairs = min(N, 2) * N + sum(fixed) + len(fixed) * R
+        return self.n_heads * 2 * b * b * pairs * (self.head_dim + (d_v or self.head_dim))
+
+
+def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """(rows, {0, i-1, i, i+1, N-1}) for the rows 1 ... N-2: first those two, whose sets are smaller, then the others."""
+    groups = []
+    if N > 2:
+        rows = sorted({1, N - 2})
+        groups.append((rows, [sorted({0, i - 1, i, i + 1, N - 1}) for i in rows]))
+    if N > 4:
+        rows = range(2, N - 2)
+        groups.append((rows, [(0, i - 1, i, i + 1, N - 1) for i in rows]))
+    return [(torch.tensor(r, device=device), torch.tensor(s, device=device)) for r, s in groups]
+
+
+def capped_graph(
+    H: int, N: int, R: int, last: int, rng: np.random.RandomState, official: bool
+) -> np.ndarray:
+    """Row i draws from the blocks 1 ... last outside its window. The PyTorch code forgets the window in the rows N-3 and
+    N-2; the JAX code remembers it there as if `last` were the last block."""
+    graph = np.full((H, N, R), -1)
+    for h in range(H):
+        for i in range(1, N - 1):
+            targets = np.arange(1, min(last, N - 2) + 1)
+            if i > 2 and i >= N - 3:
+                targets = targets[targets <= last - 4 + (i - N + 3)] if official else targets
+            else:
+                targets = targets[np.abs(targets - i) > 1]
+            drawn = rng.permutation(targets)[:R]
+            graph[h, i, : len(drawn)] = drawn
+    return graph
+
+
+def first_blocks_graph(H: int, N: int, R: int, rng: np.random.RandomState) -> np.ndarray:
+    """Every row draws from the first 2 R + 5 blocks without its window and the two ends of these; rows 1 and 2 R + 3 also
+    without the block two beyond their window."""
+    reach = min(N, 2 * R + 5)
+    graph = np.full((H, N, R), -1)
+    for i in range(1, N):  # the last row is drawn as well, and not used
+        barred = {0, reach - 1, i - 1, i, i + 1}
+        barred |= {reach - 2} if i == 1 else {1} if i == reach - 2 else set()
+        for h in range(H):
+            drawn = [j for j in rng.permutation(reach) if j not in barred][:R]
+            graph[h, i, : len(drawn)] = drawn
+    return graph

@@ -1,11 +1,98 @@
+"""Small runs on the bundled miniature, in this process or through the real command line."""
+
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from lra.compose import Run, compose
 from lra.config import CONFIGS, Model, Protocol
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Trains in a second; dropout stays on, so that random state matters.
+SMALL = (
+    "task=listops",
+    "task.source=tiny",
+    "attention=linear",
+    "trainer=cpu",
+    "trainer.threads=1",
+    "trainer.progress=lines",
+    "trainer.checkpoint_every=4",
+    "trainer.log_every=5",
+    "model.n_layers=1",
+    "model.d_model=16",
+    "model.qkv_dim=16",
+    "model.mlp_dim=16",
+    "protocol.data.pad_to=512",
+    "protocol.data.max_length=512",
+    "protocol.data.pad=batch",
+    "protocol.recipe.batch=8",
+    "protocol.recipe.steps=30",
+    "protocol.recipe.warmup=5",
+    "protocol.recipe.lr=0.01",
+    "protocol.evaluation.every=10",
+    "compute=off",
+)
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def environment() -> dict[str, str]:
+    """One thread a process: tests run side by side, and results must not depend on how many."""
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "WANDB_SILENT": "true"}
+    return os.environ | quiet
+
+
+def command(*words: str, **options: Any) -> Completed:
+    """`python <words>` in the repository, waited for."""
+    return subprocess.run(
+        [sys.executable, *words],
+        **{"cwd": REPOSITORY, "env": environment(), "timeout": 240} | options,
+        capture_output=True,
+        text=True,
+    )
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    """The same in the background; its output can be read line by line."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def overrides(tmp_path: Path, data_dir: Path) -> list[str]:
+    return [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path / 'runs'}"]
+
+
+@pytest.fixture
+def small(overrides: list[str]) -> Callable[..., Run]:
+    """The small run, with more settings."""
+    return lambda *more: compose([*overrides, *more])
+
+
+@pytest.fixture
+def train(overrides: list[str]) -> Callable[..., Completed]:
+    """`python train.py` with the small run's settings and more."""
+    return lambda *more, **options: command("train.py", *overrides, *more, **options)
 
 
 @pytest.fixture(scope="session")

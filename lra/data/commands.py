@@ -1,0 +1,224 @@
+"""`lra data list | prepare | verify | show | export`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra import data
+from lra.config import CONFIGS, UserError, nearest
+from lra.data.task import SPLITS, Options
+
+SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
+
+
+def add_parser(commands: Any) -> None:
+    """Hang `data` and its commands under the subparsers of `lra`."""
+    parser = commands.add_parser("data", help="prepare, verify, look at the data of the tasks")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+
+    listing = actions.add_parser("list", help="the tasks, and what is prepared")
+    listing.set_defaults(run=_list)
+
+    prepare = actions.add_parser("prepare", help="turn a task's source into arrays, once")
+    _choose(prepare)
+    prepare.add_argument("--workers", type=int, help="processes (default: as many as cores)")
+    prepare.add_argument("--force", action="store_true", help="anew, even where it is prepared")
+    prepare.set_defaults(run=_prepare)
+
+    verify = actions.add_parser("verify", help="recompute hashes and statistics of prepared data")
+    _choose(verify, "all that is prepared, without")
+    verify.set_defaults(run=_verify)
+
+    show = actions.add_parser("show", help="text, ids, mask and label of examples")
+    _choose(show)
+    show.add_argument("--split", choices=SPLITS, default="train")
+    show.add_argument(
+        "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
+    )
+    show.add_argument("--nonzero", action="store_true", help="the mask of mask=nonzero")
+    show.add_argument("--json", action="store_true", help="for machines")
+    show.set_defaults(run=_show)
+
+    export = actions.add_parser("export", help="write prepared data in the official format")
+    _choose(export)
+    export.add_argument("--to", type=Path, required=True, metavar="DIR")
+    export.add_argument("--force", action="store_true", help="over files that are there already")
+    export.set_defaults(run=_export)
+
+    for action in (listing, prepare, verify, show, export):
+        action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m lra.data.commands data ...`: the same commands without the rest of `lra`."""
+    parser = argparse.ArgumentParser(prog="lra")
+    add_parser(parser.add_subparsers(required=True))
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
+    """The words that say which preparation is meant."""
+    tasks = f"one of {', '.join(data.names())}"
+    if optional:
+        parser.add_argument("task", nargs="?", help=f"{tasks} ({optional})")
+    else:
+        parser.add_argument("task", help=tasks)
+    parser.add_argument("settings", nargs="*", metavar="key=value", help=SETTINGS)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--protocol", default="luna", help="whose lengths to use (default: luna)")
+    length.add_argument("--max-length", type=int, metavar="N", help="ids kept of an example")
+
+
+def _options(arguments: argparse.Namespace) -> tuple[Options, int]:
+    task = data.get(arguments.task)
+    options = data.configure(arguments.task, arguments.settings)
+    length = arguments.max_length
+    if length is None:
+        length = _protocol_length(arguments.protocol, task.name) or task.max_length
+    elif length < 1:
+        raise UserError(f"--max-length {length} is out of range: it must be at least 1")
+    return options, length
+
+
+def _protocol_length(protocol: str, task: str) -> int | None:
+    """What a protocol's table says of a task; read here without Hydra, as plain YAML."""
+    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
+    if protocol not in known:
+        raise UserError(f"unknown protocol '{protocol}'{nearest(protocol, known)}")
+    table = yaml.safe_load(known[protocol].read_text()).get("tasks", {})
+    return table.get(task, {}).get("max_length")
+
+
+def _prepared(arguments: argparse.Namespace) -> Any:
+    from lra.data.prepare import command, find
+
+    options, length = _options(arguments)
+    prepared = find(options, max_length=length, data_dir=arguments.data_dir)
+    if prepared is None:
+        todo = command(options, max_length=length, data_dir=arguments.data_dir)
+        raise UserError(f"{options.name} is not prepared with these settings: run `{todo}`")
+    return prepared
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    for name in data.names():
+        task = data.get(name)
+        shape = f"{task.grid[0]} x {task.grid[1]} image" if task.grid else f"{task.max_length} ids"
+        if task.dual:
+            shape = f"2 x {shape}"
+        print(f"{name:<14} {task.title}: {task.classes} classes, {shape}, vocabulary {task.vocab}")
+        print(f"{'':<14} sources: {', '.join(task.sources)}")
+        for folder in _folders(arguments.data_dir, name):
+            print(f"{'':<14} {_state(folder)}")
+
+
+def _state(folder: Path) -> str:
+    from lra.data.arrays import Prepared
+
+    try:
+        return f"prepared: {folder}  ({Prepared.open(folder).describe()})"
+    except UserError as error:
+        return f"unusable: {error}"
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    from lra.data.prepare import find, prepare
+
+    if arguments.workers is not None and arguments.workers < 1:
+        raise UserError(f"--workers {arguments.workers} is out of range: it must be at least 1")
+    options, length = _options(arguments)
+    where = {"max_length": length, "data_dir": arguments.data_dir}
+    there = not arguments.force and find(options, **where) is not None
+    prepared = prepare(options, **where, workers=arguments.workers, force=arguments.force)
+    facts = prepared.facts
+    print(f"{options.name} {'was prepared already' if there else 'is prepared'}: {prepared.folder}")
+    print(f"  {prepared.describe()}")
+    for split in SPLITS:
+        part = facts["splits"][split]
+        lengths = part["lengths"]
+        print(
+            f"  {split:<6}{part['examples']:>8,} examples, lengths {lengths['0']:,} to {lengths['100']:,} "
+            f"(median {lengths['50']:,}), most frequent label {max(part['labels']) / part['examples']:.1%}"
+        )
+        if part["truncated"]:
+            print(f"  {'':<6}{part['truncated']:>8,} cut at {facts['width']:,} ids")
+    for reason, count in facts["notes"].items():
+        print(f"  {reason}: {count:,}")
+    if not there:
+        print(f"  {prepared.manifest['made']['seconds']} s")
+
+
+def _verify(arguments: argparse.Namespace) -> None:
+    from lra.data.verify import verify
+
+    differing = 0
+    for folder in _meant(arguments):
+        print(folder)
+        for line in verify(folder):
+            print(f"  {line.status:<8} {line.text}", flush=True)
+            differing += line.status == "differs"
+    if differing:
+        raise UserError(f"{differing} of the lines above differ: prepare again with --force")
+
+
+def _meant(arguments: argparse.Namespace) -> list[Path]:
+    """The preparation of these settings; without settings, all of the task; without a task, all."""
+    if arguments.settings or arguments.max_length:
+        return [_prepared(arguments).folder]
+    names = [data.get(arguments.task).name] if arguments.task else data.names()
+    folders = [folder for name in names for folder in _folders(arguments.data_dir, name)]
+    if not folders:
+        what = arguments.task or "<task>"
+        raise UserError(
+            f"nothing is prepared in {arguments.data_dir}: run `lra data prepare {what}`"
+        )
+    return folders
+
+
+def _folders(data_dir: Path, task: str) -> list[Path]:
+    return sorted(p.parent for p in (data_dir / task).glob("[!.]*/manifest.json"))
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from lra.data.show import examples, text
+
+    prepared = _prepared(arguments)
+    found = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n\n".join(text(prepared, example) for example in found))
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    prepared, folder = _prepared(arguments), arguments.to
+    if folder.exists() and not arguments.force and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is there already: name a new folder, or use --force to write into it")
+    for path in prepared.task.export(prepared, folder):
+        print(path)
+
+
+def _numbers(words: str) -> list[int]:
+    """0,5,100-103 -> 0, 5, 100, 101, 102, 103"""
+    found = []
+    for word in words.split(","):
+        first, dash, last = word.partition("-")
+        found += range(int(first), int(last if dash else first) + 1)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

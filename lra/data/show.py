@@ -1,0 +1,74 @@
+"""Prepared examples for the eye: raw text, ids, mask, label."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data.arrays import Prepared
+
+WIDTH = 100  # columns of a line
+
+
+def examples(
+    prepared: Prepared, split: str, index: Sequence[int], *, nonzero: bool = False
+) -> list[dict[str, Any]]:
+    """Chosen examples as plain values. The mask is that of the true length, or of the ids that are not 0."""
+    part = prepared.split(split)
+    beyond = [i for i in index if not 0 <= i < len(part)]
+    if beyond:
+        raise UserError(
+            f"{prepared.task.name} has no {split} example {beyond[0]}: they are numbered 0 to {len(part) - 1}"
+        )
+    at = np.asarray(index, np.int64)
+    found = []
+    for i, ids, lengths in zip(index, part.ids(at), part.lengths(at), strict=True):
+        sides = [
+            _sequence(prepared, *side, nonzero)
+            for side in zip(np.atleast_2d(ids), np.atleast_1d(lengths), strict=True)
+        ]
+        facts = {"split": split, "index": int(i), "label": int(part.labels[i])}
+        found.append(facts | ({"pair": sides} if prepared.task.dual else sides[0]))
+    return found
+
+
+def text(prepared: Prepared, example: dict[str, Any]) -> str:
+    """One example as lines of text."""
+    lines = [
+        f"{prepared.task.name} {example['split']} {example['index']}   label {example['label']}"
+    ]
+    for side in example.get("pair", [example]):
+        lines[-1] += f"   length {side['length']} of {prepared.facts['width']}"
+        mask = ", ".join(f"{bit} x {len(list(run))}" for bit, run in groupby(side["mask"]))
+        for name, value in (
+            ("text", side["text"]),
+            ("ids", " ".join(map(str, side["ids"][: side["length"]]))),
+            ("mask", mask),
+        ):
+            lines += _hang(name, value)
+    return "\n".join(lines)
+
+
+def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -> dict[str, Any]:
+    mask = ids != 0 if nonzero else np.arange(len(ids)) < length
+    return {
+        "length": int(length),
+        "text": prepared.task.decode(ids[:length]),
+        "ids": ids.tolist(),
+        "mask": mask.astype(int).tolist(),
+    }
+
+
+def _hang(name: str, value: str) -> list[str]:
+    """The value, wrapped behind its name; lines of a picture stay as they are."""
+    wrapped = [
+        line
+        for paragraph in value.split("\n")
+        for line in textwrap.wrap(paragraph, WIDTH - 8, drop_whitespace=False) or [""]
+    ]
+    return [f"  {name if i == 0 else '':<5} {line}" for i, line in enumerate(wrapped)]

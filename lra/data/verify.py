@@ -1,0 +1,125 @@
+"""Prepared data held against their manifest, against themselves, and against what is known of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lra.config import UserError
+from lra.data.arrays import Prepared, read_manifest, statistics
+from lra.data.store import sha256
+from lra.data.task import SPLITS
+
+EXPECTED = Path(__file__).parent / "expected"
+
+
+class Line(NamedTuple):
+    status: str  # ok | differs | unknown
+    text: str
+
+
+def verify(folder: Path) -> Iterator[Line]:
+    """One line per thing that was checked. What depends on a damaged file is not looked at further."""
+    try:
+        manifest = read_manifest(folder)
+    except UserError as error:
+        yield Line("differs", str(error))
+        return
+    yield Line("ok", f"manifest.json  fingerprint {manifest['fingerprint']}")
+    arrays = list(_arrays(folder, manifest["facts"]["arrays"]))
+    yield from arrays
+    if all(line.status == "ok" for line in arrays):
+        prepared = Prepared.open(folder)
+        yield from _recount(prepared)
+        for split in SPLITS:
+            for holds, text in prepared.task.audit(prepared.split(split)):
+                yield Line("ok" if holds else "differs", text)
+        yield from _expected(prepared)
+    yield from _inputs(manifest["made"]["inputs"])
+
+
+def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Line]:
+    for name, facts in arrays.items():
+        path = folder / f"{name}.npy"
+        try:
+            yield _same(path, facts)
+        except OSError as error:
+            yield Line("differs", f"{path}: {facts['bytes']:,} bytes expected, {error.strerror}")
+    strangers = {p.name for p in folder.iterdir()} - {f"{name}.npy" for name in arrays}
+    for stranger in sorted(strangers - {"manifest.json"}):
+        yield Line("unknown", f"{folder / stranger}: not in the manifest")
+
+
+def _same(path: Path, facts: dict[str, Any]) -> Line:
+    size = path.stat().st_size
+    if size != facts["bytes"]:
+        return Line("differs", f"{path}: {facts['bytes']:,} bytes expected, {size:,} found")
+    found = sha256(path)
+    if found != facts["sha256"]:
+        return Line("differs", f"{path}: sha256 {facts['sha256']} expected, {found} found")
+    return Line("ok", f"{path.name}  {size:,} bytes, sha256 {found[:16]}")
+
+
+def _recount(prepared: Prepared) -> Iterator[Line]:
+    """Counts, labels, lengths, ids and duplicates, from the arrays anew."""
+    found = statistics({s: prepared.split(s) for s in SPLITS})
+    for split in SPLITS:
+        for key, value in found["splits"][split].items():
+            yield _compare(f"{split}: {key}", prepared.facts["splits"][split][key], value)
+        lowest, highest = found["splits"][split]["ids"]
+        if not 0 <= lowest <= highest < prepared.task.vocab:
+            yield Line("differs", f"{split}: ids {lowest} to {highest} of {prepared.task.vocab}")
+    yield _compare("duplicates", prepared.facts["duplicates"], found["duplicates"])
+
+
+def _compare(what: str, expected: Any, found: Any) -> Line:
+    if expected != found:
+        return Line("differs", f"{what}: {_brief(expected)} expected, {_brief(found)} found")
+    return Line("ok", f"{what}: {_brief(found)}")
+
+
+def _expected(prepared: Prepared) -> Iterator[Line]:
+    """The statistics committed for this task and source, where these options have any."""
+    facts = prepared.facts
+    what = f"statistics committed for {facts['task']} from source={facts['source']}"
+    file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
+    entries = json.loads(file.read_text()) if file.exists() else []
+    applying = [entry for entry in entries if not list(_differences(entry["when"], facts))]
+    if not applying:
+        yield Line("unknown", f"{what}: none for these options")
+    for entry in applying:
+        wrong = list(_differences(entry["expect"], facts))
+        if not wrong:
+            yield Line("ok", f"{what}: {', '.join(entry['expect'])}")
+        for where, expected, found in wrong:
+            told = f"{where}: {_brief(expected)} expected, {_brief(found)} found"
+            yield Line("differs", f"{what}: {told}")
+
+
+def _differences(expected: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where `found` is not what `expected` says; of a dict only the keys that `expected` has are looked at."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key, value in expected.items():
+            yield from _differences(value, found.get(key), f"{where} {key}".strip())
+    elif expected != found:
+        yield where, expected, found
+
+
+def _inputs(inputs: list[dict[str, Any]]) -> Iterator[Line]:
+    """The files the arrays were made from, where they still are."""
+    for facts in inputs:
+        path = Path(facts["path"])
+        if path.exists():
+            yield _same(path, facts)
+        else:
+            yield Line("unknown", f"{path}: not there any more")
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_brief(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return " ".join(map(_brief, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,45 @@
+"""Linear attention with phi(u) = elu(u) + 1 (Linear Transformer, eq. 7): D = d, no scaling of q or k.
+
+`strict`     denominators are kept above eps.
+`published`  eps is added to them (idiap/fast-transformers).
+`official`   the same, and padding is attended like any token (google-research/long-range-arena, whose
+             module takes a mask and does not use it).
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from luna.base import LunaError, Paper, Slot, register
+from luna.linear import KernelAttention
+
+
+@register("linear")
+class Linear(KernelAttention):
+    paper = Paper(
+        title="Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention",
+        year=2020,
+        url="https://arxiv.org/abs/2006.16236",
+    )
+    complexity = "O(n d e)"
+    profiles = ("strict", "published", "official")
+
+    def __init__(self, slot: Slot, *, eps: float = 1e-6):
+        super().__init__(slot, eps=eps)
+        if eps <= 0:
+            raise LunaError(f"linear.eps must be greater than 0, got {eps}")
+        self.feature_dim = slot.head_dim
+
+    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return F.elu(x) + 1
+
+    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return super().features(q, k, None if self.profile == "official" else mask)
+
+    def den(self, c: Tensor) -> Tensor:
+        return super().den(c) if self.profile == "strict" else c + self.eps
+
+    def feature_flops(self, n: int) -> int:
+        """exp, comparison and addition of every entry."""
+        return 3 * n * self.head_dim

@@ -1,0 +1,39 @@
+"""Uniform attention: every token receives the mean of the real values.
+
+The bag-of-tokens control: no token knows another one but through the average (the deep averaging network
+of Iyyer et al. in a Transformer's slot). What a method gains over it, it gains by attending.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from luna.base import Attention, Paper, register
+
+
+@register("uniform")
+class Uniform(Attention):
+    paper = Paper(
+        title="Deep Unordered Composition Rivals Syntactic Methods for Text Classification",
+        year=2015,
+        url="https://aclanthology.org/P15-1162/",
+    )
+    complexity = "O(n e)"
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if mask is None:
+            return v.mean(-2, keepdim=True).expand_as(v)
+        count = mask.sum(-1).clamp(min=1)[:, None, None, None]
+        return (v.sum(-2, keepdim=True) / count).expand_as(v)  # padded values are 0 already
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        B, H, n, _ = q.shape
+        real = q.new_ones(B, n) if mask is None else mask.to(q.dtype)
+        share = real / real.sum(-1, keepdim=True).clamp(min=1)
+        return share[:, None, None, :].expand(B, H, n, n)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """One sum over the tokens and one division."""
+        return self.n_heads * (n + 1) * (d_v or self.head_dim)

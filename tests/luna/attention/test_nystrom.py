@@ -1,0 +1,294 @@
+"""Nyströmformer (eq. 13 and 14), strict and as published."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.inverse import inverse
+
+from .kit import (
+    BI,
+    CI,
+    CV,
+    MASKS,
+    PE,
+    PI,
+    B,
+    D,
+    H,
+    N,
+    amp_gap,
+    build,
+    counted_flops,
+    difference,
+    gradients_agree,
+    largest_tensor,
+    mask_of,
+    qkv,
+    softmax_attention,
+)
+
+PROFILES = ("strict", "published")
+
+
+def by_position(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, m: int) -> Tensor:
+    """The public code where m divides n: reshape, divide by s, mask only the last factor."""
+    keep = mask[:, None, :, None].to(q.dtype)
+    q, k = (t * keep / D**0.25 for t in (q, k))
+    short_q, short_k = (t.reshape(B, H, m, N // m, D).mean(-2) for t in (q, k))
+    F = (q @ short_k.mT).softmax(-1)
+    A = (short_q @ short_k.mT).softmax(-1)
+    G = (short_q @ k.mT - 1e9 * (1 - keep.mT)).softmax(-1)
+    Z = A.mT / A.sum(-2).max()
+    eye = torch.eye(m, dtype=q.dtype)
+    for _ in range(6):
+        X = A @ Z
+        Z = 0.25 * Z @ (13 * eye - X @ (15 * eye - X @ (7 * eye - X)))
+    return F @ Z @ G @ v
+
+
+def by_rank(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, m: int) -> Tensor:
+    """Strict, written for one example at a time on its valid tokens alone; exact inverse."""
+    out = torch.zeros_like(v)
+    for b in range(B):
+        rows = mask[b].nonzero().flatten()
+        m_b = min(m, len(rows))
+        segment = torch.tensor([r * m_b // len(rows) for r in range(len(rows))])
+        for h in range(H):
+            x, y = (t[b, h, rows] / D**0.25 for t in (q, k))
+            short_x, short_y = (
+                torch.stack([t[segment == a].mean(0) for a in range(m_b)]) for t in (x, y)
+            )
+            F, A = (x @ short_y.T).softmax(-1), (short_x @ short_y.T).softmax(-1)
+            G = (short_x @ y.T).softmax(-1)
+            out[b, h, rows] = F @ torch.linalg.inv(A) @ G @ v[b, h, rows]
+    return out
+
+
+def test_NY_1_every_token_a_landmark_and_an_exact_inverse_is_softmax():
+    q, k, v = qkv()
+    attention = build("nystrom", landmarks=N, inverse_steps=None)
+    assert difference(attention(q, k, v), softmax_attention(q, k, v)) < 1e-11
+
+
+@pytest.mark.parametrize(("steps", "order"), [(6, 4e-2), (12, 4e-4), (20, 3e-7), (40, 4e-13)])
+def test_NY_1_error_of_the_iteration(steps, order):
+    q, k, v = qkv()
+    attention = build("nystrom", landmarks=N, inverse_steps=steps)
+    error = difference(attention(q, k, v), softmax_attention(q, k, v))
+    assert order / 3 < error < 3 * order
+
+
+@pytest.mark.parametrize("m", [4, 16, 32])
+@pytest.mark.parametrize("constant_in", ["k", "q"])
+def test_NY_2_constant_segments_are_softmax(m, constant_in):
+    tensors = dict(zip("qkv", qkv(), strict=True))
+    t = tensors[constant_in].unflatten(2, (m, -1))
+    tensors[constant_in] = t[:, :, :, :1].expand_as(t).flatten(2, 3)
+    attention = build("nystrom", landmarks=m, inverse_steps=None)
+    out = attention(*tensors.values())
+    assert difference(out, softmax_attention(*tensors.values())) < 1e-10
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_NY_3_constant_values_need_the_exact_inverse(profile):
+    full = mask_of("full")
+    exact = build("nystrom", landmarks=16, inverse_steps=None, profile=profile)
+    assert CV(exact, full) < 1e-11
+    gap = CV(build("nystrom", landmarks=16, profile=profile), full)
+    assert 2e-3 < gap < 0.1
+
+
+def test_NY_5_a_centred_impulse_adds_the_masked_values():
+    (q, k, v), mask = qkv(), mask_of("scatter")
+    for profile in PROFILES:
+        attention = build("nystrom", landmarks=16, conv_kernel=5, profile=profile)
+        with torch.no_grad():
+            attention.conv.weight.zero_()[:, 0, 2, 0] = 1
+        plain = build("nystrom", landmarks=16, profile=profile)(q, k, v, mask)
+        added = attention(q, k, v, mask) - plain
+        assert difference(added, v.masked_fill(~mask[:, None, :, None], 0)) < 1e-14
+
+
+def test_NY_5_one_filter_per_head_along_the_sequence():
+    q, k, v = qkv(d_v=3)
+    attention = build("nystrom", landmarks=16, conv_kernel=5).double()
+    added = attention(q, k, v) - build("nystrom", landmarks=16)(q, k, v)
+    w = attention.conv.weight
+    assert w.shape == (H, 1, 5, 1)
+    assert w.abs().max() <= 5**-0.5
+    padded = torch.nn.functional.pad(v, (0, 0, 2, 2))
+    expected = sum(w[:, 0, t, 0].view(H, 1, 1) * padded[:, :, t : t + N] for t in range(5))
+    assert difference(added, expected) < 1e-14
+
+
+@pytest.mark.parametrize("m", [4, 12, 16, 48])
+@pytest.mark.parametrize("kind", MASKS)
+def test_NY_6_strict_works_on_the_valid_tokens_alone(m, kind):
+    """m = 48 is more than some examples have tokens; 12 does not divide their number."""
+    (q, k, v), mask = qkv(), mask_of(kind)
+    out = build("nystrom", landmarks=m, inverse_steps=None)(q, k, v, mask)
+    assert difference(out, by_rank(q, k, v, mask, m), mask) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_NY_6_strict_properties(kind):
+    mask = mask_of(kind)
+    for options in ({"landmarks": 16}, {"landmarks": 100}, {"landmarks": 16, "conv_kernel": 5}):
+        attention = build("nystrom", **options)
+        assert max(f(attention, mask) for f in (PI, CI, BI)) < 1e-10
+        assert BI(attention, mask, axis=1) < 1e-10
+        assert PE(attention, mask) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["prefix", "scatter"])
+def test_NY_6_published_properties(kind):
+    attention, mask = build("nystrom", landmarks=16, profile="published"), mask_of(kind)
+    assert CI(attention, mask) < 1e-10
+    assert PI(attention, mask, extra=16) > 1e-3  # segments move, and padded ones keep weight
+    assert PE(attention, mask) > 1e-3
+    assert BI(attention, mask) > 1e-2  # the constant of the inverse is the batch's
+
+
+@pytest.mark.parametrize("kind", ["prefix", "scatter"])
+@pytest.mark.parametrize("m", [N, 100])
+def test_NY_6_enough_landmarks_are_masked_softmax(kind, m):
+    (q, k, v), mask = qkv(), mask_of(kind)
+    attention = build("nystrom", landmarks=m, inverse_steps=None)
+    gap = difference(attention(q, k, v, mask), softmax_attention(q, k, v, mask), mask)
+    assert gap < 1e-10
+
+
+@pytest.mark.parametrize("m", [4, 16, 32])
+def test_NY_6_strict_equals_published_when_nothing_is_masked(m):
+    tensors = qkv()
+    strict, published = (
+        build("nystrom", landmarks=m, inverse_steps=None, profile=profile) for profile in PROFILES
+    )
+    assert difference(strict(*tensors), published(*tensors)) < 1e-10
+    assert difference(strict(*tensors, mask_of("full")), published(*tensors)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_published_is_the_public_code(kind):
+    (q, k, v), mask = qkv(), mask_of(kind)
+    attention = build("nystrom", landmarks=16, profile="published")
+    assert difference(attention(q, k, v, mask), by_position(q, k, v, mask, 16)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_published_is_softmax_where_the_landmarks_are_the_tokens(kind):
+    (q, k, v), mask = qkv(), mask_of(kind)
+    attention = build("nystrom", landmarks=N, profile="published")
+    gap = difference(attention(q, k, v, mask), softmax_attention(q, k, v, mask), mask)
+    assert gap < 1e-10
+
+
+def test_published_segments_where_landmarks_do_not_divide():
+    """The ImageNet variant: (s + 1) m - n segments of length s = n // m, then longer ones."""
+    attention = build("nystrom", landmarks=4, profile="published")
+    positions, member = attention.segments(None, 10, torch.device("cpu"))
+    tokens = [p[keep].tolist() for p, keep in zip(positions[0], member[0], strict=True)]
+    assert tokens == [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]]
+
+
+def test_published_couples_the_batch_as_much_as_the_public_code():
+    """Scaling q and k of example 1 by 4 moves example 0 by about 0.18."""
+    attention, (q, k, v) = build("nystrom", landmarks=16, profile="published"), qkv()
+    scale = torch.tensor([1.0, 4.0], dtype=q.dtype).view(B, 1, 1, 1)
+    moved = difference(attention(q * scale, k * scale, v)[0], attention(q, k, v)[0])
+    assert moved == pytest.approx(0.18, rel=0.2)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(
+    "options", [{}, {"inverse_steps": None}, {"landmarks": 12}, {"conv_kernel": 7}]
+)
+def test_matrix(profile, kind, options):
+    (q, k, v), mask = qkv(d_v=6), mask_of(kind)
+    attention = build("nystrom", **({"landmarks": 16} | options), profile=profile).double()
+    A = attention.matrix(q, k, mask)
+    assert difference(attention(q, k, v, mask), A @ v) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_GC(kind, profile):
+    options = {"landmarks": 3, "conv_kernel": 3, "inverse_steps": 4, "profile": profile}
+    attention = build("nystrom", n_heads=1, head_dim=3, **options)
+    assert gradients_agree(attention, mask_of(kind, 2, 7), n=7)
+
+
+def test_GC_exact_inverse():
+    attention = build("nystrom", n_heads=1, head_dim=3, landmarks=3, inverse_steps=None)
+    assert gradients_agree(attention, mask_of("scatter", 2, 7), n=7)
+
+
+def test_empty_example_and_too_few_tokens():
+    """0, 1 and 3 valid tokens of 64 for 16 landmarks: zeros, the value itself, softmax."""
+    q, k, v = (t.requires_grad_() for t in qkv(batch=3))
+    mask = torch.zeros(3, N, dtype=torch.bool)
+    mask[1, 5] = mask[2, 7] = mask[2, 8] = mask[2, 40] = True
+    out = build("nystrom", landmarks=16, inverse_steps=None)(q, k, v, mask)
+    assert torch.equal(out[0], torch.zeros_like(out[0]))
+    assert difference(out[1, :, 5], v[1, :, 5]) < 1e-12
+    assert difference(out[2:], softmax_attention(q, k, v, mask)[2:], mask[2:]) < 1e-10
+    out.sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v))
+
+
+def test_AMP():
+    assert amp_gap(build("nystrom", landmarks=16, conv_kernel=5)) == 0
+
+
+def test_no_tensor_is_quadratic_in_n():
+    """Per head: scores n x m, gathered tokens n x d, nothing that grows faster."""
+    n, m = 1024, 8
+    attention = build("nystrom", n_heads=2, head_dim=8, max_len=n, landmarks=m, conv_kernel=5)
+    assert largest_tensor(attention, n) <= 2 * n * m
+
+
+@pytest.mark.parametrize(("n", "millions"), [(1024, 169), (2048, 236), (4096, 370)])
+def test_flops_of_the_lra_sizes(n, millions):
+    attention = build("nystrom", n_heads=1, max_len=n)
+    assert round(attention.flops(n) / 1e6) == millions
+    assert attention.flops(n) == 8 * n * 128 * D + 2 * n * 128**2 + 2 * 128**2 * D + 48 * 128**3
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("n", "d_v"), [(64, None), (50, 6), (16, None), (5, 3)])
+def test_flops_are_what_torch_counts(profile, n, d_v):
+    for conv_kernel in (None, 5):
+        options = {"landmarks": 16, "conv_kernel": conv_kernel, "profile": profile}
+        attention = build("nystrom", **options)
+        assert attention.flops(n, d_v) == counted_flops(attention, n, d_v)
+
+
+def test_parameters():
+    count = sum(p.numel() for p in build("nystrom", conv_kernel=35).parameters())
+    assert count == H * 35
+    assert not list(build("nystrom").parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"landmarks": 0}, "at least 1"), ({"conv_kernel": 4}, "odd"), ({"conv_kernel": 0}, "odd")],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(luna.LunaError, match=message):
+        build("nystrom", **options)
+
+
+def test_NY_4_six_steps_are_part_of_the_method():
+    """The default is six steps, and they are far from the pseudo-inverse."""
+    tensors = qkv()
+    six, exact = (build("nystrom", landmarks=16, inverse_steps=T)(*tensors) for T in (6, None))
+    assert difference(build("nystrom", landmarks=16)(*tensors), six) == 0
+    assert difference(six, exact) > 1e-2
+    A = build("nystrom", landmarks=16).factors(*tensors[:2], None)[1]
+    assert difference(A.sum(-1), torch.ones(B, H, 16)) < 1e-12
+    assert (torch.eye(16) - A @ inverse(A, 6)).abs().max() > 1e-3
