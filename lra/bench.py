@@ -21,13 +21,13 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from lra.data.loader import Loader
-from lra.data.prepare import find_or_prepare
 
 from lra import optim, records
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
 from lra.config import UserError
+from lra.data.loader import Loader
+from lra.data.prepare import find_or_prepare
 from lra.run import build, trainer_for
 from lra.runs import RunFolder, write_json
 

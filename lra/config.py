@@ -142,7 +142,7 @@ class Recipe:
 @dataclass
 class Evaluation:
     every: int  # optimiser steps
-    dev_batches: int  # per evaluation; -1 = the whole dev split
+    dev_batches: int  # the next so many of an endless dev stream; -1 = the whole dev split
     drop_last: bool  # quirk: the last partial batch is never scored
     select: Select  # which checkpoint the reported test accuracy belongs to
     select_after: float  # fraction of the steps before which no best checkpoint is kept

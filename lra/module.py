@@ -8,11 +8,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from lra.data.loader import Batch
 from torch import Tensor, nn
 
 from lra import optim
 from lra.config import Recipe
+from lra.data.loader import Batch
 
 
 class Meter:
@@ -72,12 +72,15 @@ class LRAModule(pl.LightningModule):
     """Cross-entropy on a network's logits; training and evaluation both count what they saw
     exactly."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, identity: str = ""):
+    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, title: str = ""):
         super().__init__()
         self.network = network
-        self.identity = identity  # of the run a checkpoint belongs to
         self.recipe = recipe
         self.classes = classes
+        self.title = title  # on the progress bar
+        self.identity = (
+            ""  # of the run, once the data's fingerprint is known; goes into checkpoints
+        )
         self.meter = Meter()  # training, since the last row of metrics
         self.evaluation = Meter()
         self.predicted = torch.zeros(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -18,6 +17,8 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from lra.config import Recipe, Schedule
+
+Rule = Callable[[int, Recipe], float]  # of the optimiser step
 
 
 def build(parameters: Iterable[nn.Parameter], recipe: Recipe) -> tuple[Optimizer, LRScheduler]:
@@ -37,8 +38,8 @@ class StepSchedule(LambdaLR):
 
     def __init__(self, optimizer: Optimizer, recipe: Recipe):
         beta1 = BETA1.get(recipe.schedule)
-        self._beta1 = beta1 and partial(beta1, recipe=recipe)
-        super().__init__(optimizer, lambda s: SCHEDULES[recipe.schedule](s, recipe))
+        self._beta1 = _bind(beta1, recipe) if beta1 else None
+        super().__init__(optimizer, _bind(SCHEDULES[recipe.schedule], recipe))
 
     def step(self, epoch: int | None = None) -> None:
         super().step(epoch)
@@ -48,6 +49,10 @@ class StepSchedule(LambdaLR):
 
     def state_dict(self) -> dict[str, Any]:
         return {key: value for key, value in super().state_dict().items() if key != "_beta1"}
+
+
+def _bind(rule: Rule, recipe: Recipe) -> Callable[[int], float]:
+    return lambda s: rule(s, recipe)
 
 
 def ramp(s: int, recipe: Recipe) -> float:
@@ -104,7 +109,7 @@ def cosine_floor(s: int, recipe: Recipe) -> float:
     return 0.4 + 0.6 * 0.5 * (1 + math.cos(math.pi * past))
 
 
-SCHEDULES: dict[Schedule, Callable[[int, Recipe], float]] = {
+SCHEDULES: dict[Schedule, Rule] = {
     Schedule.constant: constant,
     Schedule.rsqrt: rsqrt,
     Schedule.cosine: cosine,
@@ -112,4 +117,4 @@ SCHEDULES: dict[Schedule, Callable[[int, Recipe], float]] = {
     Schedule.cosine_floor: cosine_floor,
 }
 
-BETA1: dict[Schedule, Callable[[int, Recipe], float]] = {Schedule.onecycle: onecycle_beta1}
+BETA1: dict[Schedule, Rule] = {Schedule.onecycle: onecycle_beta1}

@@ -20,13 +20,10 @@ class Report(pl.Callback):
         self.folder, self.every = folder, every
         self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
         self._bar: Progress | None = None
-        self._shown_at = self._first_at = time.monotonic()
-        self._first_step = 0
         self._dev = ""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._shown_at = self._first_at = time.monotonic()
-        self._first_step = trainer.global_step
+        self._start = self._shown = (trainer.global_step, time.monotonic())
         if self.style == "bar" and trainer.is_global_zero:
             columns = (
                 TextColumn("{task.description}"),
@@ -42,10 +39,10 @@ class Report(pl.Callback):
             return
         self.folder.progress(trainer.global_step, trainer.max_steps)
         now = time.monotonic()
-        if self.style == "off" or now - self._shown_at < (0.5 if self._bar else self.every):
+        if self.style == "off" or now - self._shown[1] < (0.5 if self._bar else self.every):
             return
-        self._shown_at = now
         text = self._text(trainer, module, now)
+        self._shown = (trainer.global_step, now)
         if self._bar:
             self._bar.update(self._task, completed=trainer.global_step, text=text)
         else:
@@ -57,16 +54,14 @@ class Report(pl.Callback):
         if sums is not None:
             loss, hits, examples = sums.tolist()
             parts.append(f"loss {loss / examples:.3f}  acc {hits / examples:.1%}")
-        rate = (trainer.global_step - self._first_step) / max(now - self._first_at, 1e-9)
-        left = (trainer.max_steps - trainer.global_step) / max(rate, 1e-9)
-        return "  ".join(
-            [
-                *parts,
-                *([self._dev] if self._dev else []),
-                f"{rate:.1f} steps/s",
-                f"{clock(left)} left",
-            ]
+        if self._dev:
+            parts.append(self._dev)
+        recent, overall = (
+            (trainer.global_step - step) / max(now - since, 1e-9)
+            for step, since in (self._shown, self._start)
         )
+        left = (trainer.max_steps - trainer.global_step) / max(overall, 1e-9)
+        return "  ".join([*parts, f"{recent:.1f} steps/s", f"{clock(left)} left"])
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))

@@ -12,7 +12,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import yaml
-from lra.data.prepare import find_or_prepare
+
+import lunafrom lra.data.prepare import find_or_prepare
 
 from lra import data, model, records
 from lra.callbacks import (
@@ -69,9 +70,8 @@ def build(run: Run) -> LRAModule:
     torch.manual_seed(run.seed)
     task = data.get(run.task.name)
     network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
-    module = LRAModule(network, run.protocol.recipe, task.classes)
-    module.title = f"{task.name}/{run.attention['name']}"
-    return module
+    title = f"{task.name}/{run.attention['name']}"
+    return LRAModule(network, run.protocol.recipe, task.classes, title)
 
 
 def _train(run: Run, module: LRAModule, prepared: Any, folder: RunFolder) -> dict[str, Any]:
@@ -95,10 +95,10 @@ def _train(run: Run, module: LRAModule, prepared: Any, folder: RunFolder) -> dic
         _note_failure(folder, error)
         raise
     folder.finish(result)
-    test = result["test"]
+    test, seconds = result["test"], sum(result["seconds"].values())
     print(
         f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
-        f"({test['select']} checkpoint, step {test['step']}) in {clock(sum(result['seconds'].values()))}"
+        f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}"
     )
     return result
 
@@ -217,11 +217,11 @@ def _count(run: Run, module: LRAModule) -> dict[str, Any]:
 
 def _introduce(run: Run, prepared: Any, folder: RunFolder, counted: dict[str, Any]) -> None:
     recipe = run.protocol.recipe
-    shown = [
-        f"{k}={v}" for k, v in run.attention.items() if k != "name" and (k, v) != ("dwc", "none")
-    ]
+    usual = {key: p.default for key, p in luna.options(run.attention["name"]).items()}
+    usual |= {"name": run.attention["name"], "dwc": "none"}
+    shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     print(f"task       {run.task.name}  {prepared.describe()}")
-    print(f"attention  {run.attention['name']}  {' '.join(shown)}".rstrip())
+    print(f"attention  {run.attention['name']}  {' '.join(shown)}")
     line = f"compute    {counted['parameters']:,} parameters  "
     line += f"{counted['flops'] / 1e9:.3f} GFLOPs per example"
     if ratio := counted.get("reference"):

@@ -127,8 +127,11 @@ class Attention(nn.Module):
         )
 
     def tie(self, first: Attention) -> None:
-        """A backbone calls this on the attention of every layer, the first included, with that of the first layer:
-        a method that shares parameters between layers takes them from there."""
+        """A backbone calls this on the attention of every layer, the first included, with that of
+        the first layer: a method that shares parameters between layers takes them from there."""
+
+    def after_step(self) -> None:
+        """Called by the training loop after each optimiser step; most methods have nothing to do."""
 
     # ------------------------------------------------------------------ what every method inherits
 

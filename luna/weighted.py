@@ -6,8 +6,8 @@ causal attention it would be read off the future: where a feature underflows, or
 later keys would change earlier rows. So the exponent stays apart from the feature, and
 
     bidirectional   subtracts the largest a_j of the valid keys
-    causal          subtracts, at row i, the largest a_j with j <= i: a row is what the bidirectional
-                    form makes of its prefix
+    causal          subtracts, at row i, the largest a_j with j <= i: row i is what the
+                    bidirectional form makes of its prefix
     streaming       rescales the state whenever a larger weight arrives
 
 Every exponential below has an exponent <= 0.
@@ -15,13 +15,13 @@ Every exponential below has an exponent <= 0.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.linear import KernelAttention, State, denominator
+from luna.linear import KernelAttention, denominator
 
 TINY = 1e-20  # denominator of positive features: it only has to keep 0 / 0 away
 
@@ -33,7 +33,7 @@ def largest(a: Tensor) -> Tensor:
 
 
 def decay(old: Tensor, new: Tensor) -> Tensor:
-    """e^(old - new), old <= new; the clamp is for prefixes without a valid key, whose sums are 0."""
+    """e^(old - new), old <= new. The clamp is for prefixes without a valid key (sums are 0)."""
     return (old - new).clamp_max(0).exp()
 
 
@@ -134,9 +134,7 @@ class WeightedKernelAttention(KernelAttention):
             chunk=self.chunk,
         )
 
-    def step(
-        self, state: State | WeightedState | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[State | WeightedState, Tensor]:
+    def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
         if not (self.weighted and self.causal):
             return super().step(state, q_t, k_t, v_t)
         dtype = v_t.dtype

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lra.config import UserError, nearest
 
 if TYPE_CHECKING:
-    from lra.data.task import Options, Task
+    from lra.data.task import Task, TaskOptions
 
 TASKS = {
     "listops": "lra.data.listops:ListOps",
@@ -40,7 +40,7 @@ def get(name: str) -> Task:
     return getattr(importlib.import_module(module), cls)()
 
 
-def configure(name: str, overrides: Sequence[str] = ()) -> Options:
+def configure(name: str, overrides: Sequence[str] = ()) -> TaskOptions:
     """configs/task/<name>.yaml with `key=value` overrides, typed and checked."""
     from lra.data.options import read
 

@@ -6,12 +6,12 @@
         {train,val,test}.lengths.npy (N,) uint32
         {train,val,test}.labels.npy  (N,) uint8
 
-A dual task repeats its texts, so it stores each once: texts.ids.npy, texts.lengths.npy, and in place of a split's
-ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
+A dual task repeats its texts, so it stores each once: texts.ids.npy, texts.lengths.npy, and in
+place of a split's ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
 
-The manifest's `facts` say what the data are, the SHA-256 of every array included; its `fingerprint` is their hash.
-`made` says when, by what and from which files. Opening reads the manifest and looks at file sizes; it never
-hashes: that is `lra data verify`.
+The manifest's `facts` say what the data are, the SHA-256 of every array included; its
+`fingerprint` is their hash. `made` says when, by what and from which files. Opening reads the
+manifest and looks at file sizes; it never hashes: that is `lra data verify`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lra.data.task import SPLITS, Example, Task
 
 FORMAT = 1  # of the folder; a change makes older folders unreadable
 MANIFEST = "manifest.json"
-QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}
 BLOCK = 2**24  # bytes read at once where a whole split is read
 
 
@@ -78,7 +78,10 @@ class Prepared:
         self.fingerprint: str = manifest["fingerprint"]
         self.task = data.get(self.facts["task"])
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
-        self._splits = {s: Split(s, self.task, self.facts["width"], arrays) for s in SPLITS}
+        try:
+            self._splits = {s: Split(s, self.task, self.facts["width"], arrays) for s in SPLITS}
+        except (ValueError, EOFError) as error:  # numpy's, of a header that is none
+            raise UserError(f"{folder} is damaged ({error}); {_again(manifest)}") from error
 
     @classmethod
     def open(cls, folder: Path) -> Prepared:
@@ -88,10 +91,9 @@ class Prepared:
             path = folder / f"{name}.npy"
             found = path.stat().st_size if path.exists() else None
             if found != facts["bytes"]:
+                state = "missing" if found is None else f"damaged: {found:,} bytes found"
                 raise UserError(
-                    f"{path} is {'missing' if found is None else 'damaged'}: {facts['bytes']:,} bytes "
-                    f"expected, {'none' if found is None else format(found, ',')} found; "
-                    f"{_again(manifest)}"
+                    f"{path} is {state}, {facts['bytes']:,} bytes expected; {_again(manifest)}"
                 )
         return cls(folder, manifest)
 
@@ -158,7 +160,7 @@ class Writer:
 
     def _text(self, split: str, ids: np.ndarray) -> int:
         kept = np.ascontiguousarray(ids[: self.width], self._dtype)
-        digest = hashlib.blake2b(kept, digest_size=16).digest()
+        digest = hashlib.blake2b(kept.tobytes(), digest_size=16).digest()
         if digest not in self._texts:
             self._texts[digest] = len(self._texts)
             self._sequence(split, "texts", ids)
@@ -192,7 +194,8 @@ class Writer:
 
 
 def statistics(splits: dict[str, Split]) -> dict[str, Any]:
-    """What can be counted in the arrays alone: per split, and duplicates within and across splits."""
+    """What can be counted in the arrays alone: per split, and duplicates within and across
+    splits."""
     facts, seen = {}, {}
     for name, split in splits.items():
         facts[name], seen[name] = _describe(split)
@@ -204,25 +207,23 @@ def statistics(splits: dict[str, Split]) -> dict[str, Any]:
 
 def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
     """The facts of one split, and a digest of each different example."""
-    digests, constant = set(), 0
-    lowest, highest = split.task.vocab, -1
-    lengths = []
+    digests: set[bytes] = set()
+    lengths, lowest, highest, constant = [], split.task.vocab, -1, 0
     for ids, length in split.blocks():
         lengths.append(length.ravel())
         highest = max(highest, int(ids.max()))
         real = np.arange(split.width) < length[..., None]
         lowest = min(lowest, int(np.where(real, ids, highest).min()))
-        if split.task.grid is not None:
-            constant += int((ids == ids[..., :1]).all(-1).sum())
+        constant += int((ids == ids[..., :1]).all(-1).sum())
         digests.update(hashlib.blake2b(row, digest_size=16).digest() for row in ids)
-    quantiles = np.quantile(np.concatenate(lengths), np.array(QUANTILES) / 100, method="lower")
-    return {
+    quantiles = np.quantile(np.concatenate(lengths), list(QUANTILES.values()), method="lower")
+    facts = {
         "examples": len(split),
         "labels": np.bincount(split.labels, minlength=split.task.classes).tolist(),
-        "lengths": dict(zip(map(str, QUANTILES), quantiles.astype(int).tolist(), strict=True)),
+        "lengths": dict(zip(QUANTILES, quantiles.astype(int).tolist(), strict=True)),
         "ids": [lowest, highest],
-        "constant": constant,
-    }, digests
+    }
+    return facts | ({"constant": constant} if split.task.grid else {}), digests
 
 
 # ---------------------------------------------------------------------- the manifest

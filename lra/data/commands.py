@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lra import data
-from lra.config import CONFIGS, UserError, nearest
-from lra.data.task import SPLITS, Options
+from lra.config import UserError
+from lra.data.options import default_length
+from lra.data.task import SPLITS, TaskOptions
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
@@ -43,7 +42,7 @@ def add_parser(commands: Any) -> None:
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
     )
     show.add_argument("--nonzero", action="store_true", help="the mask of mask=nonzero")
-    show.add_argument("--json", action="store_true", help="for machines")
+    show.add_argument("--json", action="store_true", help="one JSON object a line")
     show.set_defaults(run=_show)
 
     export = actions.add_parser("export", help="write prepared data in the official format")
@@ -82,24 +81,15 @@ def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
     length.add_argument("--max-length", type=int, metavar="N", help="ids kept of an example")
 
 
-def _options(arguments: argparse.Namespace) -> tuple[Options, int]:
+def _options(arguments: argparse.Namespace) -> tuple[TaskOptions, int]:
     task = data.get(arguments.task)
     options = data.configure(arguments.task, arguments.settings)
     length = arguments.max_length
     if length is None:
-        length = _protocol_length(arguments.protocol, task.name) or task.max_length
+        length = default_length(task, arguments.protocol)
     elif length < 1:
         raise UserError(f"--max-length {length} is out of range: it must be at least 1")
     return options, length
-
-
-def _protocol_length(protocol: str, task: str) -> int | None:
-    """What a protocol's table says of a task; read here without Hydra, as plain YAML."""
-    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
-    if protocol not in known:
-        raise UserError(f"unknown protocol '{protocol}'{nearest(protocol, known)}")
-    table = yaml.safe_load(known[protocol].read_text()).get("tasks", {})
-    return table.get(task, {}).get("max_length")
 
 
 def _prepared(arguments: argparse.Namespace) -> Any:
@@ -143,22 +133,26 @@ def _prepare(arguments: argparse.Namespace) -> None:
     where = {"max_length": length, "data_dir": arguments.data_dir}
     there = not arguments.force and find(options, **where) is not None
     prepared = prepare(options, **where, workers=arguments.workers, force=arguments.force)
-    facts = prepared.facts
-    print(f"{options.name} {'was prepared already' if there else 'is prepared'}: {prepared.folder}")
+    took = f"in {prepared.manifest['made']['seconds']} s"
+    print(f"{options.name} {'was prepared already' if there else f'is prepared, {took}'}")
+    print(f"  {prepared.folder}")
     print(f"  {prepared.describe()}")
     for split in SPLITS:
-        part = facts["splits"][split]
-        lengths = part["lengths"]
-        print(
-            f"  {split:<6}{part['examples']:>8,} examples, lengths {lengths['0']:,} to {lengths['100']:,} "
-            f"(median {lengths['50']:,}), most frequent label {max(part['labels']) / part['examples']:.1%}"
-        )
-        if part["truncated"]:
-            print(f"  {'':<6}{part['truncated']:>8,} cut at {facts['width']:,} ids")
-    for reason, count in facts["notes"].items():
+        print(f"  {split:<5} {_sizes(prepared.facts['splits'][split])}")
+    for reason, count in prepared.facts["notes"].items():
         print(f"  {reason}: {count:,}")
-    if not there:
-        print(f"  {prepared.manifest['made']['seconds']} s")
+
+
+def _sizes(split: dict[str, Any]) -> str:
+    lengths = split["lengths"]
+    words = [
+        f"{split['examples']:>7,} examples",
+        f"lengths {lengths['min']:,} to {lengths['max']:,}, median {lengths['median']:,}",
+        f"most frequent label {max(split['labels']) / split['examples']:.1%}",
+    ]
+    if split["truncated"]:
+        words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")
+    return ", ".join(words)
 
 
 def _verify(arguments: argparse.Namespace) -> None:
@@ -198,7 +192,7 @@ def _show(arguments: argparse.Namespace) -> None:
     prepared = _prepared(arguments)
     found = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print("\n".join(json.dumps(example) for example in found))
     else:
         print("\n\n".join(text(prepared, example) for example in found))
 
@@ -206,14 +200,16 @@ def _show(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     prepared, folder = _prepared(arguments), arguments.to
     if folder.exists() and not arguments.force and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there already: name a new folder, or use --force to write into it")
+        raise UserError(
+            f"{folder} is there already: name a new folder, or use --force to write into it"
+        )
     for path in prepared.task.export(prepared, folder):
         print(path)
 
 
 def _numbers(words: str) -> list[int]:
     """0,5,100-103 -> 0, 5, 100, 101, 102, 103"""
-    found = []
+    found: list[int] = []
     for word in words.split(","):
         first, dash, last = word.partition("-")
         found += range(int(first), int(last if dash else first) + 1)

@@ -1,9 +1,10 @@
-"""ListOps: nested operations on digits, ten classes (Nangia and Bowman 2018; Tay et al. 2021, section 2.2.1).
+"""ListOps: nested operations on digits, ten classes (Nangia and Bowman 2018; Tay et al. 2021,
+section 2.2.1).
 
     [MAX 2 9 [MIN 4 7 ] 0 ]  ->  9
 
-Tokens are the digits, the operators with their bracket, and the closing bracket. The files write every
-application in parentheses besides; those are dropped and nothing else is.
+Tokens are the digits, the operators with their bracket, and the closing bracket. The files write
+every application in parentheses besides; those are dropped and nothing else is.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from lra.config import UserError
 from lra.data import listops_generator as generator
 from lra.data import listops_tokens as tokens
 from lra.data import listops_tsv as tsv
-from lra.data import task
 from lra.data.arrays import Prepared, Split
-from lra.data.task import SPLITS, Example, Job, Part, read_by
+from lra.data.progress import Progress
+from lra.data.task import SPLITS, Example, Job, Part, Task, TaskOptions, read_by
 
 TINY = Path(__file__).parent / "tiny" / "listops"
 TINY_SHAPE = generator.Shape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
@@ -37,7 +38,7 @@ class Brackets(Enum):
 
 
 @dataclass
-class Options(task.Options):
+class ListOpsOptions(TaskOptions):
     brackets: Brackets
     path: str | None = read_by("release", place=True)
     seed: int = read_by("generated")
@@ -51,16 +52,16 @@ class Options(task.Options):
     p_leaf: float = read_by("generated")
 
 
-class ListOps(task.Task):
+class ListOps(Task):
     name = "listops"
     title = "nested operations on digits"
     classes = 10
     vocab = tokens.VOCAB
     max_length = 2000
     sources = ("generated", "release", "tiny")
-    Options = Options
+    Options = ListOpsOptions
 
-    def parts(self, options: Options, job: Job) -> list[Part]:
+    def parts(self, options: ListOpsOptions, job: Job) -> list[Part]:
         keep = options.brackets is Brackets.keep
         if options.source == "generated":
             return self._generated(options, job)
@@ -71,23 +72,23 @@ class ListOps(task.Task):
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
 
-    def provenance(self, options: Options) -> str:
+    def provenance(self, options: ListOpsOptions) -> str:
         return {
             "generated": "re-generated, not the released files",
             "release": "the official files, or files in their format",
             "tiny": "a bundled miniature, for trying things out",
         }[options.source]
 
-    def versions(self, options: Options) -> dict[str, str]:
+    def versions(self, options: ListOpsOptions) -> dict[str, str]:
         own = {"generated": {"generator": generator.VERSION}, "tiny": {"files": "1"}}
         return {"vocabulary": tokens.VERSION, **own.get(options.source, {})}
 
-    def inputs(self, options: Options) -> list[Path]:
+    def inputs(self, options: ListOpsOptions) -> list[Path]:
         if options.source == "generated" or (options.source == "release" and options.path is None):
             return []
         return list(self._files(options).values())
 
-    def check_options(self, options: Options) -> None:
+    def check_options(self, options: ListOpsOptions) -> None:
         if options.source == "generated":
             _shape(options)
             for name in ("n_train", "n_val", "n_test"):
@@ -98,7 +99,7 @@ class ListOps(task.Task):
             if options.seed < 0:
                 raise UserError(f"seed={options.seed} is out of range: it must be at least 0")
 
-    def width(self, options: Options, max_length: int) -> int:
+    def width(self, options: ListOpsOptions, max_length: int) -> int:
         longest = {"generated": options.max_length - 1, "tiny": TINY_SHAPE.max_length - 1}
         return min(max_length, longest.get(options.source, max_length))
 
@@ -126,16 +127,17 @@ class ListOps(task.Task):
             )
         if any(part["truncated"] for part in prepared.facts["splits"].values()):
             raise UserError(
-                f"expressions were cut at {prepared.facts['width']} tokens and cannot be written whole: "
-                "prepare with a larger --max-length"
+                f"expressions were cut at {prepared.facts['width']} tokens and cannot be written "
+                "whole: prepare with a larger --max-length"
             )
-        written = []
-        for name in SPLITS:
-            written.append(folder / f"{tsv.PREFIX}_{name}.tsv")
-            tsv.write(written[-1], _expressions(prepared.split(name)))
-        return written
+        files = {s: folder / f"{tsv.PREFIX}_{s}.tsv" for s in SPLITS}
+        total = sum(len(prepared.split(s)) for s in SPLITS)
+        with Progress("writing", total) as progress:
+            for name, file in files.items():
+                tsv.write(file, progress.track(_expressions(prepared.split(name))))
+        return list(files.values())
 
-    def _generated(self, options: Options, job: Job) -> list[Part]:
+    def _generated(self, options: ListOpsOptions, job: Job) -> list[Part]:
         counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
         workers = job.workers if sum(counts.values()) > FEW else 1
         stream = generator.generate(_shape(options), seed=options.seed, workers=workers)
@@ -144,7 +146,7 @@ class ListOps(task.Task):
         examples = itertools.starmap(Example, stream)
         return [Part(s, itertools.islice(examples, n), n) for s, n in counts.items()]
 
-    def _files(self, options: Options) -> dict[str, Path]:
+    def _files(self, options: ListOpsOptions) -> dict[str, Path]:
         if options.source == "tiny":
             return tsv.find(TINY)
         if options.path is None:
@@ -152,7 +154,7 @@ class ListOps(task.Task):
         return tsv.find(Path(options.path).expanduser())
 
 
-def _shape(options: Options) -> generator.Shape:
+def _shape(options: ListOpsOptions) -> generator.Shape:
     return generator.Shape(
         min_length=options.min_length,
         max_length=options.max_length,

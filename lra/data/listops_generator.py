@@ -1,13 +1,13 @@
 """ListOps expressions, many at once: the tree distribution of google-research/long-range-arena,
 `lra_benchmarks/data/listops.py`, re-derived level by level in numpy.
 
-node(depth): a digit with probability p_leaf, and always at max_depth; otherwise an operator with 2..max_args
-arguments, both uniform. An expression's length counts one token per digit and two per operator; it is
-accepted when min_length < length < max_length, both strict. Nothing depends on the digits and operators but the
-value, so only accepted trees draw them.
+node(depth): a digit with probability p_leaf, and always at max_depth; otherwise an operator with
+2..max_args arguments, both uniform. An expression's length counts one token per digit and two per
+operator; it is accepted when min_length < length < max_length, both strict. Nothing depends on
+the digits and operators but the value, so only accepted trees draw them.
 
-A block of trees is a function of (shape, seed, block number) alone. Blocks are used in the order of their
-numbers, which makes the data the same for any number of workers.
+A block of trees is a function of (shape, seed, block number) alone. Blocks are used in the order
+of their numbers, which makes the data the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lra.data.parallel import ordered_map
 
 VERSION = "listops-generator-1"  # change it when the same seed gives other expressions
 
-OPERATORS = np.array([MAX, MED, MIN, SM], np.uint8)
+OPERATORS = np.array([MAX, MED, MIN, SM], np.uint8)  # consecutive ids
 NODES_PER_BLOCK = (
     2**20
 )  # expected; small enough for the caches, large enough to hide numpy's overhead
@@ -62,7 +62,8 @@ class Shape:
             )
 
     def mean_nodes(self) -> float:
-        """Of a raw tree: nodes multiply by the mean number of children from each depth to the next."""
+        """Of a raw tree: nodes multiply by the mean number of children from each depth to the
+        next."""
         growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
         return sum(growth**depth for depth in range(self.max_depth))
 
@@ -138,7 +139,7 @@ def write(rng: np.random.Generator, levels: list[Level]) -> Block:
         before = np.cumsum(below.length) - below.length  # siblings follow each other ...
         offset = starts[-1][level.ops] + 1 - before[level.first()]  # ... right after their operator
         starts.append(before + np.repeat(offset, level.args[level.ops]))
-    values: np.ndarray | None = None
+    values = np.empty(0, np.uint8)
     for level, start in zip(reversed(levels), reversed(starts), strict=True):
         children, values = values, rng.integers(0, 10, len(level.args), np.uint8)
         tokens[start] = values + DIGITS[0]
@@ -152,18 +153,20 @@ def write(rng: np.random.Generator, levels: list[Level]) -> Block:
 
 
 def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
-    """The value of each operator: `children` holds args[0] values of the first, args[1] of the second, ..."""
+    """The value of each operator: `children` holds args[0] values of the first, args[1] of the
+    second, ..."""
     row = np.repeat(np.arange(len(args)), args)
     first = np.cumsum(args) - args
     table = np.full((len(args), args.max()), 255, np.uint8)  # 255 sorts behind every value
     table[row, np.arange(len(children)) - first[row]] = children
     table.sort(axis=1)
     at = np.arange(len(args))
-    median = (
+    largest, smallest = table[at, args - 1], table[:, 0]
+    middle = (
         table[at, (args - 1) // 2] + table[at, args // 2]
     ) // 2  # even counts: mean, truncated
-    total = np.add.reduceat(children, first)  # at most 25 * 9, fits
-    return np.choose(op - MAX, [table[at, args - 1], median, table[:, 0], total % 10])
+    total = np.add.reduceat(children, first)  # at most 25 * 9: fits
+    return np.choose(op - OPERATORS[0], [largest, middle, smallest, total % 10])
 
 
 def block(number: int, shape: Shape, seed: int) -> Block:
@@ -179,14 +182,15 @@ def generate(shape: Shape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.
     for made in ordered_map(make, itertools.count(), workers=workers):
         before = len(seen)
         for tokens, value in made.expressions():
-            digest = hashlib.blake2b(tokens, digest_size=16).digest()
+            digest = hashlib.blake2b(tokens.tobytes(), digest_size=16).digest()
             if digest not in seen:
                 seen.add(digest)
                 yield tokens, value
         fruitless = 0 if len(seen) > before else fruitless + 1
         if fruitless == FRUITLESS_BLOCKS:
+            trees = FRUITLESS_BLOCKS * shape.block_trees()
             raise UserError(
-                f"only {len(seen)} different expressions with {shape.min_length} < length < "
-                f"{shape.max_length} were found in {FRUITLESS_BLOCKS * shape.block_trees():,} more trees: "
-                "ask for fewer examples or widen min_length, max_length, max_depth"
+                f"{trees:,} trees brought no expression with {shape.min_length} < length < "
+                f"{shape.max_length} beyond {len(seen):,} others: ask for fewer examples, or widen "
+                "min_length, max_length or max_depth"
             )

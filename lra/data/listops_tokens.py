@@ -1,6 +1,7 @@
 """The alphabet of ListOps: ids, text and value of an expression.
 
-The official vocabulary is a set in hash order, different in every process; this one is sorted and fixed.
+The official vocabulary is a set in hash order, different in every process; this one is sorted and
+fixed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ OPENING = range(MAX, SM + 1)
 
 
 def encode(source: str) -> np.ndarray:
-    """Ids of an expression in either form: parentheses carry nothing and are dropped, anything else that is
-    not in the vocabulary is a ValueError that names the symbol."""
+    """Ids of an expression in either form: parentheses carry nothing and are dropped, anything
+    else that is not in the vocabulary is a ValueError that names the symbol."""
     symbols = source.replace("(", "").replace(")", "").split()
     try:
         return np.fromiter(map(ID.__getitem__, symbols), np.uint8, len(symbols))
@@ -40,7 +41,8 @@ def decode(ids: np.ndarray) -> str:
 
 
 def fault(ids: np.ndarray) -> str | None:
-    """What is wrong with the brackets, or None: one digit, or an operator that closes with the last token."""
+    """What is wrong with the brackets, or None: one digit, or an operator that closes with the
+    last token."""
     if not len(ids):
         return "it is empty"
     opens, closes = (ids >= OPENING[0]) & (ids <= OPENING[-1]), ids == CLOSE

@@ -1,20 +1,24 @@
-"""The official ListOps files: `<prefix>_{train,val,test}.tsv`, columns Source and Target, one expression a row."""
+"""The official ListOps files: `<prefix>_{train,val,test}.tsv`, columns Source and Target, one
+expression a row."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from lra.config import UserError
 from lra.data.listops_tokens import CLOSE, binary, encode, fault
-from lra.data.store import disk_errors
+from lra.data.store import disk_errors, read_errors
 from lra.data.task import SPLITS, Example
 
 PREFIX = "basic"  # what the official generator calls its files
-# Where the files lie below a folder the user gives: in it, or in the release's archive, whose top folder is doubled.
+# Where the files lie below a folder the user gives: in it, or in the release's archive, whose top
+# folder is doubled.
 PLACES = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
 
 
@@ -66,34 +70,27 @@ def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
     try:
         with disk_errors(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-            out = partial.open("w", encoding="ascii", newline="")
-        with out:
-            with disk_errors(file.parent):
+            with partial.open("w", encoding="ascii", newline="") as out:
                 out.write("Source\tTarget\r\n")
-            for ids, label in expressions:
-                row = f"{binary(ids)}\t{label}\r\n"
-                with disk_errors(file.parent):
-                    out.write(row)
-            with disk_errors(file.parent):
+                out.writelines(f"{binary(ids)}\t{label}\r\n" for ids, label in expressions)
                 out.flush()
                 os.fsync(out.fileno())
-        partial.replace(file)
+            partial.replace(file)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise
 
 
-def _open(file: Path):
-    try:
+def _open(file: Path) -> TextIO:
+    with read_errors(file):
         return file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
 
 
 def _lines(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     number = 0
     try:
-        for number, line in enumerate(lines, 1):  # noqa: B007  (used after the loop breaks)
+        for number, line in enumerate(lines, 1):
             yield number, line.removesuffix("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{file}, after line {number}: not text ({error.reason})") from error

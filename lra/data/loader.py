@@ -1,8 +1,9 @@
 """From prepared arrays to batches of tensors.
 
-Training is one stream of batches without epochs in its interface: epoch e visits every example once, in an order that
-is a function of (seed, e) alone, and a batch may straddle two epochs. Whoever knows how many batches were delivered
-knows the rest of the stream, so that number is the whole state of a loader. Nothing is drawn from a global random state.
+Training is one stream of batches without epochs in its interface: epoch e visits every example
+once, in an order that is a function of (seed, e) alone, and a batch may straddle two epochs.
+Whoever knows how many batches were delivered knows the rest of the stream, so that number is the
+whole state of a loader. Nothing is drawn from a global random state.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class Batch(NamedTuple):
 class Loader:
     """Batches of one split. `batch_size` is global: each of `world` processes gets its equal share.
 
-    steps        a shuffled stream of exactly that many batches, for training
-    limit        > 0: each pass yields the next `limit` batches of an endless shuffled stream, as the Skyformer code
-                 evaluates its dev split
-    neither      each pass yields every example once, in order, the last batch partial unless `drop_last`
+    steps      a shuffled stream of exactly that many batches, for training
+    limit > 0  each pass yields the next `limit` batches of an endless shuffled stream, which is
+               how the Skyformer code evaluates on its dev split
+    neither    each pass yields every example once, in order, and the last batch may be partial,
+               unless `drop_last`
 
     The first two have a state: a pass goes on where the last one, or the saved state, stopped.
     """
@@ -137,8 +139,8 @@ class _Stream:
 
 
 def _cut(n: int, size: int, drop_last: bool, world: int) -> list[int]:
-    """Bounds of the batches of one ordered pass. A last batch too small to give every process an example joins
-    the one before it: processes must see equally many batches."""
+    """Bounds of the batches of one ordered pass. A last batch too small to give every process an
+    example joins the one before it: processes must see equally many batches."""
     bounds = list(range(0, n + 1, size))
     if not drop_last and bounds[-1] < n:
         if n - bounds[-1] < world and len(bounds) > 1:

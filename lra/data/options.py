@@ -1,4 +1,5 @@
-"""A task's options: configs/task/<name>.yaml and `key=value` overrides, held against the task's schema."""
+"""A task's options: configs/task/<name>.yaml and `key=value` overrides, held against the task's
+schema."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from lra.config import CONFIGS, UserError, nearest
-from lra.data.task import Options, Task, plain
+from lra.data.task import Task, TaskOptions, plain
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def read(task: Task, overrides: Sequence[str] = ()) -> Options:
+def read(task: Task, overrides: Sequence[str] = ()) -> TaskOptions:
     """The task's options, typed and checked; UserError names the override that is wrong."""
     cfg = _load(task)
     types = _types(task)
@@ -35,6 +36,7 @@ def read(task: Task, overrides: Sequence[str] = ()) -> Options:
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
     options = OmegaConf.to_object(cfg)
+    assert isinstance(options, TaskOptions)
     task.check(options)
     return options
 
@@ -44,14 +46,25 @@ def defaults(task: Task) -> dict[str, Any]:
     return vars(OmegaConf.to_object(_load(task)))
 
 
-def overrides(task: Task, options: Options) -> list[str]:
-    """The `key=value` words that turn the defaults into these options, for a command to be shown."""
+def overrides(task: Task, options: TaskOptions) -> list[str]:
+    """The `key=value` words that turn the defaults into these options, for a command to be
+    shown."""
     usual = defaults(task)
     return [
         f"{key}={'null' if value is None else plain(value)}"
         for key, value in vars(options).items()
         if value != usual[key]
     ]
+
+
+def default_length(task: Task, protocol: str = "luna") -> int:
+    """Ids kept of an example under a protocol; the benchmark's own number where it says nothing of
+    the task. Read as plain YAML, without Hydra."""
+    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
+    if protocol not in known:
+        raise UserError(f"unknown protocol '{protocol}'{nearest(protocol, known)}")
+    table = yaml.safe_load(known[protocol].read_text()).get("tasks", {})
+    return table.get(task.name, {}).get("max_length", task.max_length)
 
 
 def _load(task: Task) -> DictConfig:

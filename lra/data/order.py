@@ -1,7 +1,8 @@
 """The order in which TensorFlow Datasets stores a split, without TensorFlow Datasets.
 
-Examples are sorted by MD5(split name + key) as a 128-bit integer; percent slices cut that order, a bound being
-percent * n / 100 rounded to the nearest integer. The same in versions 4.0.1 and 4.9, for any number of shards.
+Examples are sorted by MD5(split name + key) as a 128-bit integer; percent slices cut that order,
+a bound being percent * n / 100 rounded to the nearest integer. The same in versions 4.0.1 and
+4.9, for any number of shards.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 
 
 def order(split: str, keys: Iterable[int | str | bytes]) -> np.ndarray:
-    """Positions of `keys` in stored order: element 0 is the position of the example that comes first."""
+    """Positions of `keys` in stored order: element 0 is the position of the example that comes
+    first."""
     salt = hashlib.md5(split.encode(), usedforsecurity=False)
     digests = []
     for key in keys:

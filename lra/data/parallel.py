@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +26,8 @@ def cores() -> int:
 def ordered_map(
     function: Callable[[T], R], work: Iterable[T], *, workers: int, ahead: int = 3
 ) -> Iterator[R]:
-    """function(item) for each item, in order. Work may be endless: at most `ahead` results per worker wait.
+    """function(item) for each item, in order. Work may be endless: at most `ahead` results per
+    worker wait.
 
     The processes are spawned, not forked: whoever calls this may have started threads.
     """
@@ -35,7 +37,7 @@ def ordered_map(
         yield from map(function, work)
         return
     pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupt
+        workers, multiprocessing.get_context("spawn"), initializer=_start_worker
     )
     waiting: deque = deque()
     items = iter(work)
@@ -54,5 +56,14 @@ def ordered_map(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _ignore_interrupt() -> None:
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,8 +1,10 @@
-"""Pathfinder images: two long snakes of dashes, short distractors, and two discs, on one long snake or on both.
+"""Pathfinder images: two long snakes of dashes, short distractors, and two discs, which lie on the
+same long snake (label 1) or not.
 
-The distribution is that of drewlinsley/pathfinder (`snakes2.py`, December 2019), border quirk included, with the
-parameters given by the builder docstrings of google-research/long-range-arena (`lra_benchmarks/data/pathfinder.py`).
-The random numbers are our own: an image is a function of (settings, seed, number) alone, whatever the number of workers.
+The distribution is that of drewlinsley/pathfinder (`snakes2.py`, December 2019), border quirk
+included, with the parameters in the docstrings of google-research/long-range-arena
+(`lra_benchmarks/data/pathfinder.py`). The random numbers are our own: an image is a function of
+(settings, seed, number), whatever the number of workers.
 """
 
 from __future__ import annotations
@@ -11,93 +13,107 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from lra.config import UserError
-from lra.data.draw import Pen, Point, Room, Stroke, add_marker, move, reverse, scale8, window
+from lra.data.draw import (
+    Pen,
+    Point,
+    Room,
+    Stroke,
+    add_marker,
+    covers,
+    move,
+    reverse,
+    scale8,
+    stamp,
+)
 from lra.data.parallel import ordered_map
 
 VERSION = "pathfinder-generator-1"  # change it when the same seed gives other images
-BLOCK = 200  # images a worker draws at a time
+BLOCK = 100  # images a worker draws at a time
 
 SEED_TRIES, TURN_TRIES, DISTRACTOR_TRIES = 3, 3, 5
-DEAD_END = 1e-4  # a snake cannot go on when its endpoints' weights sum to less
-FREE = 179  # room of a cell that counts as free: occupancy <= 0.3
-MIN_FREE = 0.01  # of the image, to try another distractor
+DEAD_END = 1e-4  # a snake cannot go on when the weights of its endpoints sum to less
+FREE = 179  # room of a cell that counts as free: its occupancy is at most 0.3
+MIN_FREE = 0.01  # of the image, for another distractor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One kind of image. Distances are pixels; contours are counted in dashes."""
+    """One kind of image. Distances are in pixels, contours in dashes."""
 
     side: int
     padding: int  # width of the frame that counts as occupied
     length: int  # of a dash
     thickness: float
-    margins: tuple[int, ...]  # around a dash; each image draws one
+    margins: tuple[int, ...]  # around a dash; an image draws one of these
     marker_radius: float
     seed_distance: int  # between the tails of the two targets
-    continuity: float  # bends stay below 90 degrees / continuity
-    contour: int
-    distractors: int  # wanted; one that finds no place is left out
+    continuity: float  # bends are below 90 degrees / continuity
     contrast: float  # of a target's dash
     distractor_contrast: float
+    distractor_dashes: int  # wanted in all
+    contour: int = 14  # of a target; a distractor's is a third
     scale: int = 2  # dashes are drawn this much larger and shrunk
 
     @property
     def distractor_contour(self) -> int:
         return self.contour // 3
 
-    def __post_init__(self) -> None:
-        if self.distractors < 0:
-            raise UserError(
-                f"distractors={self.distractors} is out of range: it must be at least 0"
-            )
+    @property
+    def distractors(self) -> int:
+        """Wanted; one that finds no place is left out."""
+        return self.distractor_dashes // self.distractor_contour
 
 
-SIZES = {  # as "hard", the only difficulty the docstrings describe
+SIZES = {
     32: Settings(
-        side=32, padding=1, length=2, thickness=0.5, margins=(1,), marker_radius=1.5, seed_distance=7,
-        continuity=1.0, contour=14, distractors=20 // 4, contrast=1.5, distractor_contrast=2.0,
+        side=32, padding=1, length=2, thickness=0.5, margins=(1,), marker_radius=1.5,
+        seed_distance=7, continuity=1.0, contrast=1.5, distractor_contrast=2.0,
+        distractor_dashes=20,
     ),
     64: Settings(
-        side=64, padding=1, length=5, thickness=1.0, margins=(1,), marker_radius=2.5, seed_distance=12,
-        continuity=1.8, contour=14, distractors=22 // 4, contrast=0.8, distractor_contrast=0.8,
+        side=64, padding=1, length=5, thickness=1.0, margins=(1,), marker_radius=2.5,
+        seed_distance=12, continuity=1.8, contrast=0.8, distractor_contrast=0.8,
+        distractor_dashes=22,
     ),
     128: Settings(
-        side=128, padding=1, length=5, thickness=1.5, margins=(2, 3), marker_radius=3.0, seed_distance=20,
-        continuity=1.8, contour=14, distractors=35 // 4, contrast=0.9, distractor_contrast=0.9,
+        side=128, padding=1, length=5, thickness=1.5, margins=(2, 3), marker_radius=3.0,
+        seed_distance=20, continuity=1.8, contrast=0.9, distractor_contrast=0.9,
+        distractor_dashes=35,
     ),
     256: Settings(
-        side=256, padding=22, length=5, thickness=2.0, margins=(3,), marker_radius=5.0, seed_distance=27,
-        continuity=1.8, contour=14, distractors=30 // 4, contrast=1.0, distractor_contrast=1.0,
+        side=256, padding=22, length=5, thickness=2.0, margins=(3,), marker_radius=5.0,
+        seed_distance=27, continuity=1.8, contrast=1.0, distractor_contrast=1.0,
+        distractor_dashes=30,
     ),
 }  # fmt: skip
-DISTRACTOR_DASHES = {32: 20, 64: 22, 128: 35, 256: 30}  # the numerators above
 CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
 
 
 def settings(side: int, difficulty: str = "hard", *, distractors: int | None = None) -> Settings:
     """The settings of `pathfinder<side>_<difficulty>`.
 
-    How many distractors LRA asked for is documented for hard alone. By default easy and intermediate ask for as many
-    as make up the same number of distractor dashes (10 and 6 at 32x32, against 5): an assumption.
+    How many distractors LRA's images were asked to hold is documented for hard alone: 5, 5, 8 and 7
+    for the four sizes. By default the others ask for as many dashes in all, which makes 10 (easy)
+    and 6 (intermediate) distractors at 32x32. That is an assumption.
     """
     for name, value, known in (("side", side, SIZES), ("difficulty", difficulty, CONTOURS)):
         if value not in known:
             raise UserError(f"{name}={value} is unknown: choose from {', '.join(map(str, known))}")
-    contour = CONTOURS[difficulty]
+    chosen = replace(SIZES[side], contour=CONTOURS[difficulty])
     if distractors is None:
-        distractors = DISTRACTOR_DASHES[side] // (contour // 3)
-    return replace(SIZES[side], contour=contour, distractors=distractors)
+        return chosen
+    if distractors < 0:
+        raise UserError(f"distractors={distractors} is out of range: it must be at least 0")
+    return replace(chosen, distractor_dashes=distractors * chosen.distractor_contour)
 
 
 class Dash(NamedTuple):
-    start: Point  # where it was drawn from: a seed's tail, later the endpoint
+    start: Point  # where it is drawn from: a first dash's tail, any other's endpoint
     angle: float
     stroke: Stroke
 
@@ -105,7 +121,7 @@ class Dash(NamedTuple):
 @dataclass(slots=True)
 class Snake:
     dashes: list[Dash]
-    pivot: Point  # where the last dash bends away from the one before
+    pivot: Point  # around which the last dash lies
     angle: float  # direction of travel
 
     @property
@@ -129,18 +145,23 @@ class Scene:
 
 
 def sees_every_corner(cells: np.ndarray) -> bool:
-    """Whether a footprint has a cell inside the image wherever its centre lies, the four corners being the worst.
+    """Whether a footprint has a cell inside the image wherever it is put; corners are the worst.
 
-    Upstream dilates with OpenCV, which gives -inf where all cells fall outside, and takes one such value for a full
-    image. So only some angles can ever start a first target or a distractor; at 32x32 they span 30 degrees.
+    The border quirk: upstream dilates with OpenCV, which gives -inf where every cell falls outside,
+    and takes one such value for an image without a free cell. So the first target and every
+    distractor start at some angles only; at 32x32 these span 30 degrees.
     """
-    return all(
-        ((cells * signs) >= 0).all(axis=1).any() for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1))
-    )
+    corners = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+    return all((cells * corner >= 0).all(axis=1).any() for corner in corners)
+
+
+def below(rng: np.random.Generator, n: int) -> int:
+    """Uniform in 0 ... n-1; for one number at a time many times faster than rng.integers."""
+    return int(rng.random() * n)
 
 
 class Stage:
-    """Grows snakes on an image of one size, with dashes of one margin."""
+    """Grows snakes with dashes of one margin on an image of one size."""
 
     def __init__(self, settings: Settings, margin: int) -> None:
         self.settings = settings
@@ -153,21 +174,21 @@ class Stage:
             continuity=settings.continuity,
         )
         self.room = Room(self.pen, settings.side, settings.padding)
-        self.angles = [degrees * math.pi / 180 for degrees in range(-180, 180)]
+        self.angles = [degree * math.pi / 180 for degree in range(-180, 180)]
         footprints = {angle: self.pen.footprint(angle) for angle in self.angles}
         self.footprints = {a: cells for a, cells in footprints.items() if sees_every_corner(cells)}
-        areas = {angle: self._first_area(cells) for angle, cells in self.footprints.items()}
-        self.first_areas = [(angle, area) for angle, area in areas.items() if all(area)]
+        areas = {angle: self._first_tails(cells) for angle, cells in self.footprints.items()}
+        self.first_tails = [(angle, area) for angle, area in areas.items() if all(area)]
 
     def targets(self, rng: np.random.Generator) -> tuple[Snake, Snake]:
-        """Two snakes grown in turn; when either cannot go on, both start again."""
+        """Two snakes, grown in turn; when one cannot go on, both start again."""
         while True:
             self.room.clear()
             pair = self._seeds(rng)
             if pair is not None and all(
                 self._extend(snake, rng) for _ in range(self.settings.contour - 1) for snake in pair
             ):
-                self._leave(pair[1])  # upstream forgets the last dash of the other
+                self._leave(pair[1])  # upstream never does so for the last dash of the first snake
                 return pair
 
     def distractors(self, rng: np.random.Generator) -> list[Snake]:
@@ -183,24 +204,26 @@ class Stage:
         return found
 
     def _seeds(self, rng: np.random.Generator) -> tuple[Snake, Snake] | None:
-        # A first seed that upstream refuses restarts the pair, so drawing from those it accepts is the same law.
-        while True:
-            angle, (rows, columns) = self.first_areas[below(rng, len(self.first_areas))]
-            tail = rows[below(rng, len(rows))], columns[below(rng, len(columns))]
-            if (first := self._seed(tail, angle)) is not None:
-                break
+        # Upstream starts again after a first seed it refuses: the law is that of those it accepts.
+        first = None
+        while first is None:
+            angle, (rows, columns) = self.first_tails[below(rng, len(self.first_tails))]
+            row, column = rows[below(rng, len(rows))], columns[below(rng, len(columns))]
+            first = self._seed((row, column), angle)
         distance = self.settings.seed_distance
         for _ in range(SEED_TRIES):
             angle = self.angles[below(rng, 360)]
             around = below(rng, 360) * math.pi / 180
-            row = round(tail[0] + distance * math.sin(around))
-            column = round(tail[1] + distance * math.cos(around))
-            if (second := self._seed((row, column), angle)) is not None:
+            tail = (
+                round(row + distance * math.sin(around)),
+                round(column + distance * math.cos(around)),
+            )
+            if (second := self._seed(tail, angle)) is not None:
                 return first, second
         return None
 
     def _seed(self, tail: Point, angle: float) -> Snake | None:
-        """The first dash, unless its head or pivot lies outside the image."""
+        """A first dash, unless its head or its pivot lies outside the image."""
         head = move(tail, angle, self.pen.length)
         pivot = move(head, reverse(angle), self.pen.radius)
         if not all(0 <= c < self.settings.side for c in (*head, *pivot)):
@@ -208,14 +231,15 @@ class Stage:
         return Snake([Dash(tail, angle, self.pen.stroke(angle))], pivot, angle)
 
     def _extend(self, snake: Snake, rng: np.random.Generator) -> bool:
+        """One more dash, unless there is no room; the time of drawing an image is spent here."""
         heading = self.pen.heading(snake.angle)
         pivot = math.ceil(snake.pivot[0] + heading.down), math.ceil(snake.pivot[1] + heading.right)
         cumulative = self.room.weights(pivot, heading).cumsum()
-        if cumulative[-1] < DEAD_END:
+        total = float(cumulative[-1])
+        if total < DEAD_END:
             return False
         for _ in range(TURN_TRIES):
-            pick = rng.random() * cumulative[-1]
-            turn = heading.turns[cumulative.searchsorted(pick, side="right")]
+            turn = heading.turns[cumulative.searchsorted(rng.random() * total, side="right")]
             end = pivot[0] + turn.row, pivot[1] + turn.column
             if self.room.fits(turn.stroke, end):
                 self._leave(snake)
@@ -225,7 +249,7 @@ class Stage:
         return False
 
     def _leave(self, snake: Snake) -> None:
-        """The last dash becomes something to keep away from."""
+        """From now on the snake's last dash takes up room; until now it was the snake's own."""
         last = snake.dashes[-1]
         self.room.add(last.stroke, last.start)
 
@@ -244,7 +268,7 @@ class Stage:
         for _ in range(SEED_TRIES):
             angle = self.angles[below(rng, 360)]
             cells = self.footprints.get(angle)
-            if cells is None or blocked.mean() > 1 - MIN_FREE:
+            if cells is None or (~blocked).mean() < MIN_FREE:
                 return None
             free = np.flatnonzero(~covers(blocked, cells))
             if len(free) == 0:
@@ -255,38 +279,28 @@ class Stage:
         return None
 
     def _blocked(self) -> np.ndarray:
-        """(side, side) bool. The one-pixel frame that upstream adds for distractors lies within the padding."""
+        """(side, side) bool. The padding holds the one-pixel frame that upstream adds here."""
         return self.room.maps[0][self.room.image] < FREE
 
-    def _first_area(self, cells: np.ndarray) -> tuple[range, range]:
-        """Tails of a first target: its footprint stays clear of a frame 2 seed distances wide."""
+    def _first_tails(self, cells: np.ndarray) -> tuple[range, range]:
+        """(rows, columns) from which a footprint stays clear of a frame 2 seed distances wide."""
         frame = max(2 * self.settings.seed_distance, self.settings.padding)
         low, high = frame - cells.min(axis=0), self.settings.side - frame - cells.max(axis=0)
         return range(low[0], high[0]), range(low[1], high[1])
 
 
-def below(rng: np.random.Generator, n: int) -> int:
-    """Uniform in 0 ... n-1; many times faster than rng.integers for a single number."""
-    return int(rng.random() * n)
-
-
-def covers(blocked: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Where a footprint would touch a blocked cell; cells outside the image block nothing."""
-    reach = int(np.abs(cells).max())
-    padded = np.pad(blocked, reach)
-    rows, columns = blocked.shape
-    out = np.zeros_like(blocked)
-    for row, column in (cells + reach).tolist():
-        out |= padded[row : row + rows, column : column + columns]
-    return out
-
-
 class Pathfinder:
-    """Draws the images of one kind."""
+    """Draws images of one kind."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stages = {margin: Stage(settings, margin) for margin in settings.margins}
+
+    def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
+        """The image of this number in the series of this seed."""
+        sequence = np.random.SeedSequence(seed, spawn_key=(number,))
+        scene = self.scene(np.random.Generator(np.random.PCG64(sequence)))
+        return self.render(scene), scene
 
     def scene(self, rng: np.random.Generator) -> Scene:
         label = below(rng, 2)
@@ -299,66 +313,60 @@ class Pathfinder:
         return Scene(label, margin, targets, distractors, (targets[one].tail, targets[other].tip))
 
     def render(self, scene: Scene) -> np.ndarray:
-        """(side, side) uint8, its darkest pixel 0 and its brightest 255."""
+        """(side, side) uint8, scaled so that 0 and 255 both occur."""
         settings = self.settings
-        marks = np.zeros((settings.side, settings.side), np.uint8)
+        markers = np.zeros((settings.side, settings.side), np.uint8)
         for at in scene.markers:
-            add_marker(marks, at, settings.marker_radius, settings.scale)
-        layers = [
-            self._ink(scene.targets) * (settings.contrast / 255),
-            self._ink(scene.distractors) * (settings.distractor_contrast / 255),
-            marks * (1 / 255),
-        ]
+            add_marker(markers, at, settings.marker_radius, settings.scale)
+        layers = (
+            self._ink(scene.targets, settings.contrast),
+            self._ink(scene.distractors, settings.distractor_contrast),
+            markers / 255,
+        )
         return scale8(functools.reduce(np.maximum, layers))
 
-    def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
-        """The image with this number in the series that `seed` begins."""
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
-        scene = self.scene(rng)
-        return self.render(scene), scene
-
-    def _ink(self, snakes: Sequence[Snake]) -> np.ndarray:
+    def _ink(self, snakes: Sequence[Snake], contrast: float) -> np.ndarray:
         layer = np.zeros((self.settings.side, self.settings.side), np.uint8)
         for snake in snakes:
             for dash in snake.dashes:
-                on, of = window(dash.start, dash.stroke.ink.shape[0] // 2, self.settings.side)
-                np.maximum(layer[on], dash.stroke.ink[of], out=layer[on])
-        return layer
+                stamp(layer, dash.stroke.ink, dash.start)
+        return (layer / 255 * contrast).astype(np.float32)  # upstream's precision: it decides ties
 
 
 class Block(NamedTuple):
-    """Consecutive images of a series."""
+    """Some images of a series, in the order they were asked for."""
 
-    first: int  # number of the first
     images: np.ndarray  # (k, side, side) uint8
     labels: np.ndarray  # (k,) uint8
     margins: np.ndarray  # (k,) uint8
 
 
 def generate(
-    n: int,
+    numbers: Sequence[int],
     settings: Settings,
     *,
     seed: int,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Block]:
-    """Images 0 ... n-1 of a series, in order. `progress` is told how many are done."""
-    spans = (range(first, min(first + BLOCK, n)) for first in range(0, n, BLOCK))
-    for block in ordered_map(functools.partial(_block, settings, seed), spans, workers=workers):
+    """The images of these numbers, in this order. `progress` is told how many there are so far."""
+    work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
+    done = 0
+    for block in ordered_map(functools.partial(_block, settings, seed), work, workers=workers):
         yield block
+        done += len(block.images)
         if progress is not None:
-            progress(block.first + len(block.images))
+            progress(done)
 
 
-_pathfinder = functools.lru_cache(maxsize=1)(Pathfinder)  # a worker's tables outlive its blocks
+_pathfinder = functools.lru_cache(maxsize=1)(Pathfinder)  # a worker keeps its tables between blocks
 
 
-def _block(settings: Settings, seed: int, numbers: range) -> Block:
+def _block(settings: Settings, seed: int, numbers: Sequence[int]) -> Block:
     pathfinder = _pathfinder(settings)
     images = np.empty((len(numbers), settings.side, settings.side), np.uint8)
     labels, margins = np.empty((2, len(numbers)), np.uint8)
     for i, number in enumerate(numbers):
-        images[i], scene = pathfinder.image(seed, number)
+        images[i], scene = pathfinder.image(seed, int(number))
         labels[i], margins[i] = scene.label, scene.margin
-    return Block(numbers.start, images, labels, margins)
+    return Block(images, labels, margins)

@@ -22,33 +22,35 @@ from lra.data.arrays import (
     manifest_text,
     statistics,
 )
-from lra.data.options import overrides
+from lra.data.options import default_length, overrides
 from lra.data.parallel import cores
 from lra.data.progress import Progress
-from lra.data.store import disk_errors, lock, new_folder, sha256
-from lra.data.task import SPLITS, Job, Options, Part, Task
+from lra.data.store import disk_errors, lock, new_folder, read_errors, sha256
+from lra.data.task import SPLITS, Job, Part, Task, TaskOptions
 
 
-def identity(task: Task, options: Options, max_length: int) -> str:
+def identity(task: Task, options: TaskOptions, max_length: int) -> str:
     """The preparation id: the source, and a hash of everything that decides the arrays."""
     facts = _asked(task, options, max_length)
     facts.pop("provenance")  # words, not data
     return f"{options.source}-{digest_of(facts)[:10]}"
 
 
-def find(options: Options, *, max_length: int, data_dir: str | Path) -> Prepared | None:
+def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prepared | None:
     """The prepared data, or None where they are not prepared."""
     task = data.get(options.name)
     task.check(options)
     folder = _folder(task, options, max_length, data_dir)
-    return Prepared.open(folder) if (folder / MANIFEST).exists() else None
+    with read_errors(folder):
+        there = (folder / MANIFEST).exists()
+    return Prepared.open(folder) if there else None
 
 
 def find_or_prepare(
-    options: Options, *, max_length: int, data_dir: str | Path, workers: int | None = None
+    options: TaskOptions, *, max_length: int, data_dir: str | Path, workers: int | None = None
 ) -> Prepared:
-    """The prepared data. What is not prepared is prepared now, unless that takes a download: then UserError
-    gives the command."""
+    """The prepared data. What is not prepared is prepared now, unless that takes a download: then
+    UserError gives the command."""
     found = find(options, max_length=max_length, data_dir=data_dir)
     if found is not None:
         return found
@@ -63,7 +65,7 @@ def find_or_prepare(
 
 
 def prepare(
-    options: Options,
+    options: TaskOptions,
     *,
     max_length: int,
     data_dir: str | Path,
@@ -72,51 +74,37 @@ def prepare(
 ) -> Prepared:
     """Prepare a task, or return it where it is prepared already; `force` makes it anew."""
     task = data.get(options.name)
+    where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
+    if not force and (found := find(options, **where)):
+        _same_inputs(found, task, options)
+        return found
     task.check(options)
-    folder = _folder(task, options, max_length, data_dir)
+    folder = _folder(task, options, **where)
     waiting = f"another process is preparing {task.name} in {folder}; waiting for it"
     with lock(folder, waiting):
-        if (folder / MANIFEST).exists() and not force:
-            prepared = Prepared.open(folder)
-            _same_inputs(prepared, task, options)
-            return prepared
-        start = time.monotonic()
-        job = Job(workers=workers or cores())
+        if not force and (found := find(options, **where)):  # made while this one waited
+            return found
         with new_folder(folder) as partial:
-            facts = _asked(task, options, max_length)
-            made = {
-                "command": command(options, max_length=max_length, data_dir=data_dir),
-                "inputs": [_input(path) for path in task.inputs(options)],
-            }
-            facts |= _write(task, options, facts["width"], job, partial)
-            made |= {
-                "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                "seconds": round(time.monotonic() - start, 1),
-                "luna-lra": importlib.metadata.version("luna-lra"),
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            }
-            with disk_errors(folder.parent):
-                (partial / MANIFEST).write_text(manifest_text(facts, made))
+            _make(task, options, Job(workers or cores()), partial, **where)
         return Prepared.open(folder)
 
 
-def command(options: Options, *, max_length: int, data_dir: str | Path) -> str:
+def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
     """The command line that prepares exactly this."""
     task = data.get(options.name)
     words = ["lra data prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
         words.append(f"--data-dir {data_dir}")
-    if task.width(options, max_length) != task.width(options, task.max_length):
+    if task.width(options, max_length) != task.width(options, default_length(task)):
         words.append(f"--max-length {max_length}")
     return " ".join(words)
 
 
-def _folder(task: Task, options: Options, max_length: int, data_dir: str | Path) -> Path:
+def _folder(task: Task, options: TaskOptions, max_length: int, data_dir: str | Path) -> Path:
     return Path(data_dir) / task.name / identity(task, options, max_length)
 
 
-def _asked(task: Task, options: Options, max_length: int) -> dict[str, Any]:
+def _asked(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
     """The facts that are known before any example is seen."""
     return {
         "task": task.name,
@@ -128,38 +116,67 @@ def _asked(task: Task, options: Options, max_length: int) -> dict[str, Any]:
     }
 
 
-def _write(task: Task, options: Options, width: int, job: Job, partial: Path) -> dict[str, Any]:
-    """Write the arrays into `partial`; the facts that only the examples could tell."""
-    parts = task.parts(options, job)
+def _make(
+    task: Task,
+    options: TaskOptions,
+    job: Job,
+    partial: Path,
+    *,
+    max_length: int,
+    data_dir: str | Path,
+) -> None:
+    """Fill `partial` with arrays and their manifest."""
+    start = time.monotonic()
+    facts = _asked(task, options, max_length)
+    inputs = [_input(path) for path in task.inputs(options)]
+    arrays, truncated = _write(task, task.parts(options, job), facts["width"], partial)
+    paths = {name: partial / f"{name}.npy" for name in arrays}
+    counted = statistics({s: Split(s, task, facts["width"], paths) for s in SPLITS})
+    for split, facts_of_split in counted["splits"].items():
+        facts_of_split["truncated"] = truncated[split]
+    facts |= {**counted, "notes": dict(sorted(job.notes.items())), "arrays": arrays}
+    made = {
+        "command": command(options, max_length=max_length, data_dir=data_dir),
+        "inputs": inputs,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "seconds": round(time.monotonic() - start, 1),
+        "luna-lra": importlib.metadata.version("luna-lra"),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    with disk_errors(partial.parent):
+        (partial / MANIFEST).write_text(manifest_text(facts, made))
+
+
+def _write(
+    task: Task, parts: list[Part], width: int, partial: Path
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Write the arrays; what they are, and how many examples of each split had to be cut."""
     _room(task, parts, width, partial)
+    sizes = [part.size for part in parts]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
     writer = Writer(partial, task, width)
-    counts = [part.count for part in parts]
-    total = None if None in counts else sum(c for c in counts if c is not None)
     try:
         with Progress(f"preparing {task.name}", total) as progress:
             for part in parts:
                 for example in progress.track(part.examples):
                     writer.add(part.split, example)
-        arrays = writer.close()
+        return writer.close(), writer.truncated
     finally:
         writer.abandon()
-    paths = {name: partial / f"{name}.npy" for name in arrays}
-    found = statistics({s: Split(s, task, width, paths) for s in SPLITS})
-    for split in SPLITS:
-        found["splits"][split]["truncated"] = writer.truncated[split]
-    return {**found, "notes": dict(sorted(job.notes.items())), "arrays": arrays}
 
 
 def _room(task: Task, parts: list[Part], width: int, folder: Path) -> None:
     """Refuse at once what cannot fit; what only fails on the way is refused there."""
     if task.dual:  # how often texts repeat is not known
         return
-    needed = sum(part.count or 0 for part in parts) * (width * (1 + (task.vocab > 256)) + 5)
+    needed = sum(part.size or 0 for part in parts) * (width * (1 + (task.vocab > 256)) + 5)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"no space left on the disk of {folder.parent}: {task.name} takes {needed / 1e6:,.0f} MB, "
-            f"{free / 1e6:,.0f} MB are free; free some, or choose another folder"
+            f"no space left on the disk of {folder.parent}: {task.name} takes "
+            f"{needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; free some, or choose another "
+            "folder"
         )
 
 
@@ -167,7 +184,7 @@ def _input(path: Path) -> dict[str, Any]:
     return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
-def _same_inputs(prepared: Prepared, task: Task, options: Options) -> None:
+def _same_inputs(prepared: Prepared, task: Task, options: TaskOptions) -> None:
     """Other files than those the arrays were made of must not pass for them."""
     known = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
     for path in task.inputs(options):

@@ -18,12 +18,14 @@ WIDTH = 100  # columns of a line
 def examples(
     prepared: Prepared, split: str, index: Sequence[int], *, nonzero: bool = False
 ) -> list[dict[str, Any]]:
-    """Chosen examples as plain values. The mask is that of the true length, or of the ids that are not 0."""
+    """Chosen examples as plain values. The mask is that of the true length, or of the ids that
+    are not 0."""
     part = prepared.split(split)
     beyond = [i for i in index if not 0 <= i < len(part)]
     if beyond:
         raise UserError(
-            f"{prepared.task.name} has no {split} example {beyond[0]}: they are numbered 0 to {len(part) - 1}"
+            f"{prepared.task.name} has no {split} example {beyond[0]}: "
+            f"they are numbered 0 to {len(part) - 1}"
         )
     at = np.asarray(index, np.int64)
     found = []

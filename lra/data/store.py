@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,17 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
+
+
+@contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill beside `folder`; it takes that place, whole and on disk, when the block ends well."""
+    """A folder to fill beside `folder`; it takes that place, whole and on disk, when the block
+    ends well."""
     partial = folder.with_name(f".{folder.name}.partial")
     replaced = folder.with_name(f".{folder.name}.replaced")
     with disk_errors(folder.parent):
@@ -65,8 +75,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(folder: Path, waiting: str) -> Iterator[None]:
-    """One process at a time for `folder`; the others say what they wait for. The lock is the kernel's: it goes
-    with its process, however that ends."""
+    """One process at a time for `folder`; the others say what they wait for. The lock is the
+    kernel's: it goes with its process, however that ends."""
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         handle = folder.with_name(f".{folder.name}.lock").open("a")
@@ -80,12 +90,13 @@ def lock(folder: Path, waiting: str) -> Iterator[None]:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as f:
+    with read_errors(path), path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 class ArrayFile:
-    """A .npy file that grows row by row; the number of rows is written into its header at the end."""
+    """A .npy file that grows row by row; the number of rows is written into its header at the
+    end."""
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: np.dtype):
         self.path, self.row, self.dtype, self.rows = path, row, np.dtype(dtype), 0
@@ -138,17 +149,20 @@ class ArrayFile:
 
 
 class Rows:
-    """Rows of a two-dimensional .npy file, read by position and not through a memory map: mapped pages count
-    as the process's memory until the whole file does, and a disk error under a map is a dead process."""
+    """Rows of a two-dimensional .npy file, read by position and not through a memory map: mapped
+    pages count as the process's memory until the whole file does, and a disk error under a map is
+    a dead process."""
 
     def __init__(self, path: Path):
         self.path = path
-        self._file = path.open("rb", buffering=0)
-        version = np.lib.format.read_magic(self._file)
-        if version != (1, 0):
-            raise UserError(f"{path} is damaged: .npy version 1.0 expected, {version} found")
-        self.shape, _, self.dtype = np.lib.format.read_array_header_1_0(self._file)
-        self._start = self._file.tell()
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"{path} is of .npy version {version}, (1, 0) expected")
+            self.shape, _, self.dtype = np.lib.format.read_array_header_1_0(file)
+            self._start = file.tell()
+            self._handle = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._handle)
         self._stride = self.shape[1] * self.dtype.itemsize
 
     def __reduce__(self) -> tuple[type[Rows], tuple[Path]]:
@@ -158,9 +172,8 @@ class Rows:
         """(len(index), columns): the first columns of these rows."""
         out = np.empty((len(index), columns), self.dtype)
         wanted = columns * self.dtype.itemsize
-        handle = self._file.fileno()
         for row, target in zip(index.tolist(), out, strict=True):
-            if os.preadv(handle, [target], self._start + row * self._stride) != wanted:
+            if os.preadv(self._handle, [target], self._start + row * self._stride) != wanted:
                 raise UserError(
                     f"{self.path} is damaged: it ends within row {row} of {self.shape[0]}"
                 )

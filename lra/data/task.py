@@ -20,16 +20,17 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclasses.dataclass
-class Options:
-    """The schema of configs/task/<name>.yaml. A task adds its own fields, and no field has a default here."""
+class TaskOptions:
+    """The schema of configs/task/<name>.yaml. A task adds its own fields, and no field has a
+    default here."""
 
     name: str
     source: str
 
 
 def read_by(*sources: str, place: bool = False) -> Any:
-    """A field that only these sources read. A `place` says where data lie, not what they are: it decides
-    nothing about the prepared arrays."""
+    """A field that only these sources read. A `place` says where data lie, not what they are: it
+    decides nothing about the prepared arrays."""
     return dataclasses.field(metadata={"sources": sources, "place": place})
 
 
@@ -43,7 +44,7 @@ class Part(NamedTuple):
 
     split: str
     examples: Iterable[Example]  # read once, in order, after the parts before it
-    count: int | None  # where it is known beforehand
+    size: int | None  # where it is known beforehand
 
 
 @dataclasses.dataclass
@@ -67,7 +68,7 @@ class Task:
     dual: ClassVar[bool] = False  # an example is a pair of sequences
     grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
     sources: ClassVar[tuple[str, ...]]
-    Options: ClassVar[type[Options]]
+    Options: ClassVar[type[TaskOptions]]
 
     # ------------------------------------------------------------------ what a task implements
 
@@ -102,7 +103,8 @@ class Task:
         return max_length
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """What this task can check of its prepared examples beyond hashes and counts: (holds, sentence)."""
+        """What this task can check of its prepared examples beyond hashes and counts: (holds,
+        sentence)."""
         return iter(())
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
@@ -111,8 +113,9 @@ class Task:
 
     # ------------------------------------------------------------------ what every task inherits
 
-    def check(self, options: Options) -> None:
-        """Refuse an unknown source, an option that the chosen source does not read, a value out of range."""
+    def check(self, options: TaskOptions) -> None:
+        """Refuse an unknown source, an option that the chosen source does not read, a value out
+        of range."""
         from lra.data.options import defaults
 
         if options.source not in self.sources:
@@ -130,8 +133,9 @@ class Task:
                 )
         self.check_options(options)
 
-    def matters(self, options: Options) -> dict[str, Any]:
-        """The options that decide the data, as plain values: those this source reads, places apart."""
+    def matters(self, options: TaskOptions) -> dict[str, Any]:
+        """The options that decide the data, as plain values: those this source reads, places
+        apart."""
         return {
             field.name: plain(getattr(options, field.name))
             for field in dataclasses.fields(options)

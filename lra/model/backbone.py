@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import luna
 from lra.config import Model, Style, UserError
 from lra.model.init import INITIALISERS
+from luna.local import LocalBranch
 
 
 class Place(NamedTuple):
@@ -52,16 +53,13 @@ class AttentionLayer(nn.Module):
                 f"attention '{name}' reads the hidden states, which must be as wide as all heads: "
                 f"model.d_model={model.d_model} is not model.qkv_dim={model.qkv_dim}"
             )
-        self.local = None if dwc == "none" else self._local(dwc, place)
+        self.local = None
+        if dwc != "none":
+            self.local = LocalBranch(
+                dwc, self.n_heads, self.head_dim, grid=place.grid, cls=place.cls
+            )
         self.out = nn.Linear(model.qkv_dim, model.d_model, bias=style.out_bias)
         init(self.out)
-
-    def _local(self, kind: str, place: Place) -> nn.Module:
-        from luna.local import LocalBranch
-
-        return LocalBranch(
-            kind, self.n_heads, self.head_dim, place.grid, causal=False, cls=place.cls
-        )
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.n_heads, self.head_dim))  # (B, n, 3, H, d)
@@ -103,13 +101,13 @@ class Encoder(nn.Module):
 
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
         super().__init__()
-        self.blocks = nn.ModuleList(
+        blocks = [
             Block(attention, model, style, place._replace(seed=place.seed + layer))
             for layer in range(model.n_layers)
-        )
-        first = self.blocks[0].attention.attention
-        for block in self.blocks:
-            block.attention.attention.tie(first)
+        ]
+        for block in blocks:
+            block.attention.attention.tie(blocks[0].attention.attention)
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         self.mask_output = style.mask_output
 

@@ -40,7 +40,8 @@ class CosFormer(KernelAttention):
         super().__init__(slot)
         if isinstance(P, int) and slot.max_len > P:
             raise LunaError(
-                f"cosformer.P must be 'max_len', 'valid' or at least max_len={slot.max_len}, got {P}"
+                f"cosformer.P must be at least max_len={slot.max_len}, or 'max_len' or 'valid'; "
+                f"got {P}"
             )
         if self.causal and (P == "valid" or self.profile == "published"):
             raise LunaError(

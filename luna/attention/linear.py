@@ -1,9 +1,10 @@
-"""Linear attention with phi(u) = elu(u) + 1 (Linear Transformer, eq. 7): D = d, no scaling of q or k.
+"""Linear attention with phi(u) = elu(u) + 1 (Linear Transformer, eq. 7): D = d, no scaling of q or
+k.
 
 `strict`     denominators are kept above eps.
 `published`  eps is added to them (idiap/fast-transformers).
-`official`   the same, and padding is attended like any token (google-research/long-range-arena, whose
-             module takes a mask and does not use it).
+`official`   the same, and padding is attended like any token (google-research/long-range-arena,
+             whose module takes a mask and does not use it).
 """
 
 from __future__ import annotations

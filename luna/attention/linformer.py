@@ -54,6 +54,9 @@ class Linformer(Attention):
     convex = False
     equivariant = False
 
+    E: Tensor  # (H or 1, k, max_len); F is the values' own, where it is not E
+    F: Tensor
+
     def __init__(
         self,
         slot: Slot,
@@ -85,6 +88,7 @@ class Linformer(Attention):
 
     def tie(self, first: Attention) -> None:
         if self._untied:
+            assert isinstance(first, Linformer)
             self.E = first.E
             if not self.one_projection:
                 self.F = first.F

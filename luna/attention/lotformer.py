@@ -158,7 +158,7 @@ class LOTFormer(Attention):
         return torch.einsum("b,bhir,bhr,bhrj->bhij", n_v, P_Q, glue, P_K)
 
     def _plan(self, S: Tensor, mu: Tensor, nu: Tensor) -> Tensor:
-        """Sinkhorn by the definition: potentials u, v in units of S, nothing where a marginal is 0."""
+        """Sinkhorn by the definition: potentials in units of S, nothing where a marginal is 0."""
         S = S.masked_fill((mu == 0).unsqueeze(-1) | (nu == 0).unsqueeze(-2), float("-inf"))
         u, v = torch.zeros_like(S[..., 0]), torch.zeros_like(S[..., 0, :])
         for t in range(self.half_steps):
@@ -171,7 +171,7 @@ class LOTFormer(Attention):
         return ((S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps).exp()
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """4 n R d for the scores, 4 n R e for the products, 5 per entry and half-step of each plan."""
+        """4 n R d for the scores, 4 n R e for the products, 5 per entry and half-step of a plan."""
         R, d, e, T = self.R, self.head_dim, d_v or self.head_dim, self.half_steps
         return self.n_heads * (4 * n * R * d + 4 * n * R * e + (10 * T + 8) * n * R)
 

@@ -1,10 +1,10 @@
 """LUNA: linear attention whose kernel feature map is learned.
 
-    phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(w_i . x + beta_i)        o_i = S^T phi(q_i) / (z . phi(q_i))
+    phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(w_i . x + beta_i)     o_i = S^T phi(q_i) / (z . phi(q_i))
 
-w_i, beta_i are M learned projections, psi_1..psi_L learned scalar MLPs, h an optional envelope (off, as
-in the paper's listing). The defaults are the listing's; M = L = 8 and the kernels besides `learned` are
-the ablation's. Causal attention and streaming are the engine's (luna/linear.py).
+w_i, beta_i are M learned projections, psi_1..psi_L learned scalar MLPs, h an optional envelope
+(off, as in the paper's listing). The defaults are the listing's; M = L = 8 and the kernels besides
+`learned` are the ablation's. Causal attention and streaming are the engine's (luna/linear.py).
 """
 
 from __future__ import annotations

@@ -59,6 +59,26 @@ def segment_means(x: Tensor, positions: Tensor, member: Tensor) -> Tensor:
     return (rows.unflatten(2, positions.shape[1:]) * share[:, None, :, :, None]).sum(3)
 
 
+def depthwise(n_heads: int, K: int) -> nn.Conv2d:
+    """One filter per head, shared by its channels; torch's own initial bound is 1 / sqrt(K)."""
+    padding = (K // 2, 0)
+    return nn.Conv2d(n_heads, n_heads, (K, 1), padding=padding, groups=n_heads, bias=False)
+
+
+def convolve(conv: nn.Conv2d, v: Tensor) -> Tensor:
+    """conv(v) along the sequence, in the dtype of v (B, H, n, e)."""
+    K = conv.kernel_size[0]
+    return conv2d(v, conv.weight.to(v.dtype), padding=(K // 2, 0), groups=conv.groups)
+
+
+def toeplitz(conv: nn.Conv2d, n: int, dtype: torch.dtype) -> Tensor:
+    """The matrix (H, n, n) of `convolve`."""
+    taps = conv.weight[:, 0, :, 0].to(dtype)  # (H, K)
+    K, i = taps.shape[-1], torch.arange(n, device=taps.device)
+    tap = i[None, :] - i[:, None] + K // 2  # the tap that row i applies to column j
+    return taps[:, tap.clamp(0, K - 1)] * ((tap >= 0) & (tap < K))
+
+
 @register("nystrom")
 class Nystrom(Attention):
     paper = Paper(
@@ -89,12 +109,7 @@ class Nystrom(Attention):
         check_steps("nystrom", inverse_steps)
         self.landmarks, self.inverse_steps = landmarks, inverse_steps
         self.constant = resolve_constant("nystrom", constant, self.profile)
-        self.conv = None if conv_kernel is None else self._filters(conv_kernel)
-
-    def _filters(self, K: int) -> nn.Conv2d:
-        """One filter per head, shared by its channels; torch's own initial bound is 1 / sqrt(K)."""
-        H = self.n_heads
-        return nn.Conv2d(H, H, (K, 1), padding=(K // 2, 0), groups=H, bias=False)
+        self.conv = None if conv_kernel is None else depthwise(self.n_heads, conv_kernel)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
@@ -105,7 +120,7 @@ class Nystrom(Attention):
         else:
             F, A, G = self.factors(q, k, mask)
             out = (F @ inverse(A, self.inverse_steps, self.constant)) @ (G @ v)
-        return out if self.conv is None else out + self._convolve(self._seen(v, mask))
+        return out if self.conv is None else out + convolve(self.conv, self._seen(v, mask))
 
     def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """F (B, H, n, m), A (B, H, m, m) and G (B, H, m, n) of scaled q and k."""
@@ -149,10 +164,6 @@ class Nystrom(Attention):
     def _minus(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores if mask is None else scores - MASKED * (~mask[:, None, None, :])
 
-    def _convolve(self, v: Tensor) -> Tensor:
-        weight = self.conv.weight.to(v.dtype)
-        return conv2d(v, weight, padding=self.conv.padding, groups=self.n_heads)
-
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         B, _, n, d = q.shape
         mask = torch.ones(B, n, dtype=torch.bool, device=q.device) if mask is None else mask
@@ -162,13 +173,7 @@ class Nystrom(Attention):
             A = self._minus(q @ k.mT, mask).softmax(-1)
         else:
             A = self._product(q, k, mask)
-        if self.conv is None:
-            return A
-        i = torch.arange(n, device=q.device)
-        lag = i[None, :] - i[:, None] + self.conv.padding[0]  # (n, n): the tap that i applies to j
-        taps = self.conv.weight[:, 0, :, 0].to(q.dtype)  # (H, K)
-        inside = (lag >= 0) & (lag < taps.shape[-1])
-        return A + (taps[:, lag.clamp(0, taps.shape[-1] - 1)] * inside) * valid.unsqueeze(1)
+        return A if self.conv is None else A + toeplitz(self.conv, n, q.dtype) * valid.unsqueeze(1)
 
     def _product(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
         """F Z G with an averaging matrix made of every token's segment number."""
@@ -183,9 +188,8 @@ class Nystrom(Attention):
             n_b = mask.sum(-1, keepdim=True)
             segment = (mask.cumsum(-1) - 1) * n_b.clamp(max=m) // n_b.clamp(min=1)
             counted, visible = mask, torch.arange(m, device=q.device) < n_b
-        inside = (segment[:, None, :] == torch.arange(m, device=q.device)[:, None]) & counted[
-            :, None
-        ]
+        a = torch.arange(m, device=q.device)[:, None]
+        inside = (segment.unsqueeze(1) == a) & counted.unsqueeze(1)
         average = inside.to(q.dtype) / inside.sum(-1, keepdim=True).clamp(min=1)  # (B, m, n)
         landmark_q, landmark_k = average.unsqueeze(1) @ q, average.unsqueeze(1) @ k
 

@@ -21,6 +21,7 @@ attention turns uniform without a word.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ from torch import Tensor
 
 from luna.base import LunaError, Paper, Slot, register
 from luna.feature_maps.random import Scaling, gaussian_projection
-from luna.weighted import TINY, WeightedKernelAttention
+from luna.weighted import TINY, WeightedKernelAttention, largest
 
 RedrawUnit = Literal["step", "forward", "call"]
 
@@ -80,6 +81,7 @@ class Performer(WeightedKernelAttention):
         self.m = self.feature_dim = m
         self.orthogonal, self.scaling = orthogonal, scaling
         self.floor = m**-0.5 * eps
+        self.log_scale = math.log(m) / 2  # m^(-1/2) within the exponential
         self.age = 0  # steps, training forwards or calls since the last draw
         self.register_buffer("Omega", self._draw(self.generator("cpu")))
 
@@ -141,20 +143,27 @@ class Performer(WeightedKernelAttention):
 
     # ------------------------------------------------------------------ the feature map
 
-    def exponent(self, x: Tensor, norm: bool = True) -> Tensor:
-        """s(x) (B, H, n, m), with or without its term -|x'|^2 / 2."""
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """omega_i . x' (B, H, n, m) and |x'|^2 / 2 (B, H, n, 1)."""
         x = x * self.head_dim**-0.25
-        s = x @ self.Omega.to(x.dtype).mT
-        return s - x.square().sum(-1, keepdim=True) / 2 if norm else s
+        return x @ self.Omega.to(x.dtype).mT, x.square().sum(-1, keepdim=True) / 2
 
     def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
-        s = self.exponent(q)
-        return self.m**-0.5 * (s - s.amax(-1, keepdim=True)).exp() + self.floor
+        u, _ = self.project(q)  # the norm is the same for all i and leaves with the maximum
+        return (u - (u.amax(-1, keepdim=True) + self.log_scale)).exp() + self.floor
+
+    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        u, norm = self.project(k)
+        a = u.amax(-1, keepdim=True) - norm  # (B, H, n, 1) max_i s_i(k_j)
+        hidden = torch.zeros_like(a, dtype=torch.bool) if mask is None else ~mask[:, None, :, None]
+        shift = norm + largest(a.masked_fill(hidden, float("-inf")).mT) + self.log_scale
+        # Infinite at padding: there k = 0, whose exponent may lie far above the valid maximum.
+        return (u - shift.masked_fill(hidden, float("inf"))).exp() + self.floor
 
     def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
-        s = self.exponent(k)
-        a = s.amax(-1)
-        return self.m**-0.5 * (s - a.unsqueeze(-1)).exp(), a
+        u, norm = self.project(k)
+        top = u.amax(-1, keepdim=True)
+        return (u - (top + self.log_scale)).exp(), (top - norm).squeeze(-1)
 
     def feature_flops(self, n: int) -> int:
         d, m = self.head_dim, self.m
@@ -172,8 +181,8 @@ class Performer(WeightedKernelAttention):
         return self._public_map(q, (3,)), self._public_map(k, over)
 
     def _public_map(self, x: Tensor, over: tuple[int, ...]) -> Tensor:
-        top = self.exponent(x, norm=False).amax(over, keepdim=True)
-        return self.m**-0.5 * (self.exponent(x) - top).exp() + self.floor
+        u, norm = self.project(x)
+        return (u - (norm + u.amax(over, keepdim=True) + self.log_scale)).exp() + self.floor
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

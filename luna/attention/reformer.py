@@ -23,14 +23,15 @@ Sources: huggingface/transformers, models/reformer; google-research/long-range-a
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.blocks import fill, real_tokens, to_blocks
+from luna.blocks import fill, real_tokens
 
 Wrap = Literal["none", "round", "list"]
 HIDDEN = -1e9  # the score of a masked key
@@ -63,8 +64,166 @@ class Reformer(Attention):
             raise LunaError(f"reformer.chunk must be at least 1, got {chunk}")
         if rounds < 1:
             raise LunaError(f"reformer.rounds must be at least 1, got {rounds}")
-        if buckets is not None and (buckets < 2 or buckets & (buckets - 1)):
-            raise LunaError(f"reformer.buckets must be a power of 2, at least 2, got {buckets}")
+        if buckets is not None and (buckets < 2 or buckets % 2):
+            raise LunaError(f"reformer.buckets must be even and at least 2, got {buckets}")
         self.chunk, self.rounds, self.buckets = chunk, rounds, buckets
-        self.wrap = wrap or ("list" if self.profile == "published" else "none")
-        self.rotations: Tensor | None = None  # (H, d, r, columns): set it to override the draw
+        self.wrap: Wrap = wrap or ("list" if self.profile == "published" else "none")
+        self.rotations: Tensor | None = None  # (H, d, r, columns): set it to fix the draw
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if self.profile == "official":
+            return self._official(q, v)
+        n = q.shape[-2]
+        qk, v, real, order, c = self._sort(q, v, real_tokens(mask, q))
+        place = order.unsqueeze(-1).unflatten(3, (-1, c))  # (B, H, r, m, c, 1), m chunks
+
+        qk = into_chunks(qk, order, c)
+        keys = with_previous(unit_keys(qk), self.wrap)  # (B, H, r, m, 2 c, d)
+        values = with_previous(into_chunks(v, order, c), self.wrap)
+        seen = with_previous(into_chunks(real, order, c), self.wrap)
+        scores = qk @ keys.mT
+        scores = scores.masked_fill(~seen.mT, HIDDEN)
+        scores = scores.masked_fill(place == with_previous(place, self.wrap, -1).mT, ITSELF)
+
+        total = scores.logsumexp(-1, keepdim=True)
+        out = out_of_chunks((scores - total).exp() @ values, order)  # (B, H, r, n, e)
+        weight = out_of_chunks(total, order).softmax(2)
+        return (weight * out).sum(2)[:, :, :n]
+
+    def _sort(
+        self, qk: Tensor, v: Tensor, real: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+        """The inputs in whole chunks, the order (B, H, r, n) of each round, and the chunk length. A sequence that fits
+        into one chunk is that chunk, in one round."""
+        B, H, n, _ = qk.shape
+        if n <= self.chunk:
+            order = torch.arange(n, device=qk.device).expand(B, H, 1, n)
+            return qk, v, real.expand(B, H, n, 1), order, n
+        qk, v, real = (fill(t, self.chunk) for t in (qk, v, real))
+        order = self._bucket(qk, real).argsort(dim=-1, stable=True)
+        return qk, v, real.expand(B, H, -1, 1), order, self.chunk
+
+    @torch.no_grad()
+    def _bucket(self, qk: Tensor, real: Tensor) -> Tensor:
+        """The bucket of each token in each round, (B, H, r, n); masked tokens have one more bucket, the last."""
+        factors = self._factors(qk.shape[-2])
+        rotations = self._rotations(sum(factors) // 2).to(qk)
+        if 2 * rotations.shape[-1] != sum(factors):
+            factors = (2 * rotations.shape[-1],)
+        rotated = torch.einsum("bhnd,hdrc->bhrnc", qk, rotations)
+        bucket, stride = torch.zeros_like(rotated[..., 0], dtype=torch.long), 1
+        for part in rotated.split([f // 2 for f in factors], -1):
+            bucket = bucket + stride * torch.cat([part, -part], -1).argmax(-1)
+            stride *= 2 * part.shape[-1]
+        return bucket.masked_fill(~real.mT, stride)
+
+    def _factors(self, n: int) -> tuple[int, ...]:
+        """The number of buckets, or two numbers whose product it is: each is hashed on its own where one would be many."""
+        if self.profile == "official":
+            return (OFFICIAL_BUCKETS,)
+        if self.buckets:
+            return (self.buckets,)
+        longest = self.max_len if self.profile == "strict" else n
+        p = max(1, (2 * (longest // self.chunk)).bit_length() - 1)
+        if 2**p > 2 * max(math.isqrt(self.max_len // self.chunk), self.chunk):
+            return 2 ** (p // 2), 2 ** (p - p // 2)
+        return (2**p,)
+
+    def _rotations(self, columns: int) -> Tensor:
+        """(H, d, r, columns), drawn on the CPU: a model hashes alike on every device."""
+        if self.rotations is not None:
+            return self.rotations
+        if self.profile == "official":
+            fixed = torch.Generator().manual_seed(0)
+            one = torch.randn(1, self.head_dim, 1, columns, generator=fixed)
+            return one.expand(self.n_heads, -1, -1, -1)
+        generator = self.generator("cpu")
+        if self.profile == "strict" and not self.training:
+            generator = torch.Generator().manual_seed(self.slot.seed)
+        return torch.randn(self.n_heads, self.head_dim, self.rounds, columns, generator=generator)
+
+    def _official(self, qk: Tensor, v: Tensor) -> Tensor:
+        n, H = qk.shape[1:3][::-1]
+        extra = 10 - n % 10
+        qk, v = (F.pad(t, (0, 0, 0, extra)) for t in (qk, v))
+        order = self._bucket(qk, real_tokens(None, qk)).argsort(dim=-1, stable=True)
+        c = (n + extra) // 10
+        qk = into_chunks(qk, order, c)
+        values = with_previous(into_chunks(v, order, c), "list")
+        weights = (qk @ with_previous(qk, "list").mT * self.head_dim**0.5).softmax(-1)
+        out = out_of_chunks(weights @ values, order).squeeze(2)  # (B, H, n + extra, e)
+        merged = out.reshape(out.shape[0], n + extra, -1)[:, :n]  # no transpose before this reshape
+        return merged.unflatten(-1, (H, -1)).transpose(1, 2)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        if self.profile == "official":
+            raise LunaError("reformer has no attention matrix under profile official: it mixes heads")
+        n, real = q.shape[-2], real_tokens(mask, q)
+        scores = torch.einsum("bhid,bhjd->bhij", q, unit_keys(q)).masked_fill(~real.mT, HIDDEN)
+        scores = scores.masked_fill(torch.eye(n, dtype=torch.bool, device=q.device), ITSELF)
+        if n <= self.chunk:
+            return scores.softmax(-1)
+        filled = fill(q, self.chunk)
+        chunk = self._ranks(self._bucket(filled, fill(real, self.chunk))) // self.chunk
+        last, chunk = filled.shape[-2] // self.chunk - 1, chunk[..., :n]
+
+        own, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
+        before = other == own - 1
+        if self.wrap == "round":
+            before = before | (own == 0) & (other == last)
+        if self.wrap == "list":
+            before = before | (own == 0) & (other.roll(1, 2) == last)
+        times = (own == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
+        scores = scores.unsqueeze(2) + times.log()
+        weight = scores.logsumexp(-1, keepdim=True).softmax(2)
+        return (weight * scores.softmax(-1)).sum(2)
+
+    def _ranks(self, bucket: Tensor) -> Tensor:
+        """The place of each token in the order of (bucket, position), by counting those before it."""
+        n = bucket.shape[-1]
+        key = bucket * n + torch.arange(n, device=bucket.device)
+        return (key.unsqueeze(-1) > key.unsqueeze(-2)).sum(-1)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """4 r n c (d + e) for the chunks and r n d b for the hash, b summed over its factors; n in whole chunks."""
+        both = self.head_dim + (d_v or self.head_dim)
+        if self.profile == "official":
+            n += 10 - n % 10
+            return self.n_heads * (2 * n * (n // 5) * both + n * self.head_dim * OFFICIAL_BUCKETS)
+        if n <= self.chunk:
+            return self.n_heads * 2 * n * n * both
+        n += -n % self.chunk
+        hashing = n * self.head_dim * sum(self._factors(n))
+        return self.n_heads * self.rounds * (4 * n * self.chunk * both + hashing)
+
+
+def unit_keys(qk: Tensor) -> Tensor:
+    return qk * (qk.square().mean(-1, keepdim=True) + 1e-6).rsqrt() / qk.shape[-1] ** 0.5
+
+
+def into_chunks(t: Tensor, order: Tensor, c: int) -> Tensor:
+    """(B, H, n, .) -> (B, H, r, m, c, .): the rows in the order of each round, cut into m chunks."""
+    index = order.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1])
+    rounds = t.unsqueeze(2).expand(-1, -1, order.shape[2], -1, -1)
+    return rounds.gather(3, index).unflatten(3, (-1, c))
+
+
+def out_of_chunks(t: Tensor, order: Tensor) -> Tensor:
+    """(B, H, r, m, c, .) -> (B, H, r, n, .), back in the order of the tokens."""
+    t = t.flatten(3, 4)
+    return t.gather(3, order.argsort(-1).unsqueeze(-1).expand_as(t))
+
+
+def with_previous(t: Tensor, wrap: Wrap, nothing: float = 0) -> Tensor:
+    """Each chunk of t (B, H, r, m, c, .) behind the chunk before it: (B, H, r, m, 2 c, .)."""
+    if t.shape[2] * t.shape[3] == 1:
+        return t
+    if wrap == "list":
+        previous = t.flatten(2, 3).roll(1, 2).unflatten(2, t.shape[2:4])
+    elif wrap == "round":
+        previous = t.roll(1, 3)
+    else:
+        previous = F.pad(t[:, :, :, :-1], (0, 0, 0, 0, 1, 0), value=nothing)
+    return torch.cat([previous, t], 4)

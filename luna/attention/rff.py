@@ -61,7 +61,7 @@ class RFF(WeightedKernelAttention):
 
     @torch.no_grad()
     def clamped(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, H, n) bool: the real queries of the bidirectional form whose denominator is lifted."""
+        """(B, H, n) bool: real queries of the bidirectional form whose denominator is lifted."""
         q, k, _, mask = self._enter(q, k, k, mask)
         phi_q, phi_k = self.features(q, k, mask)
         small = (phi_q @ phi_k.sum(-2).unsqueeze(-1)).squeeze(-1).abs() < self.eps

@@ -42,6 +42,8 @@ class Skyformer(Attention):
     convex = False
     equivariant = False  # only if the landmarks move with the tokens
 
+    draw: Tensor  # (m,) integers u * RESOLUTION
+
     def __init__(
         self,
         slot: Slot,

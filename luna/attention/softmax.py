@@ -1,9 +1,11 @@
 """Softmax attention (Vaswani et al., 2017), the quadratic reference.
 
-`strict`     the fused kernel of torch, in the precision of its inputs; a query without a visible key is 0.
-`published`  1e6 subtracted from the scores of padded keys (pkuzengqi/Skyformer, mlpen/Nystromformer).
-`official`   1e10 subtracted where the key or the query is padding (google-research/long-range-arena):
-             a padded query attends uniformly to all positions, padding included.
+`strict`     torch's fused kernel, in the precision of its inputs; without a visible key: 0.
+`published`  1e6 subtracted from the scores of padded keys (pkuzengqi/Skyformer,
+             mlpen/Nystromformer), in float32.
+`official`   1e10 subtracted where the key or the query is padding, in float32
+             (google-research/long-range-arena): a padded query attends uniformly to all
+             positions, padding included.
 """
 
 from __future__ import annotations

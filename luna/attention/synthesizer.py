@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +44,8 @@ class Sizes(NamedTuple):
 
 
 class Random(nn.Module):
+    R: Tensor  # (H, n_max, n_max)
+
     def __init__(self, s: Sizes):
         super().__init__()
         _table(self, "R", (s.n_heads, s.n_max, s.n_max), s.frozen)
@@ -57,6 +59,9 @@ class Random(nn.Module):
 
 
 class FactorizedRandom(nn.Module):
+    R1: Tensor  # (H, n_max, r)
+    R2: Tensor  # (H, r, n_max)
+
     def __init__(self, s: Sizes):
         super().__init__()
         self.rank = s.rank
@@ -214,8 +219,9 @@ class Synthesizer(Attention):
 
     def flops(self, n: int, d_v: int | None = None) -> int:
         """The parts, their sum (n² each after the first), the softmax (5 n²) and A v (2 n² e)."""
-        parts = sum(part.flops(n) for part in self.parts.values()) + (len(self.parts) - 1) * n * n
-        return self.n_heads * (parts + 5 * n * n + 2 * n * n * (d_v or self.head_dim))
+        parts = sum(cast(Dot, part).flops(n) for part in self.parts.values())
+        sums = (len(self.parts) - 1) * n * n
+        return self.n_heads * (parts + sums + 5 * n * n + 2 * n * n * (d_v or self.head_dim))
 
 
 def _check(names: list[str], form: str, rank: int, factor: int | None, max_len: int) -> None:

@@ -13,8 +13,8 @@ FLOOR = 1e-8  # relu features give exact zeros: the largest loss of a row is -lo
 def softmax_rows(
     q: Tensor, k: Tensor, mask: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """The teacher's matrix T (B, H, n, n): softmax of q k^T / sqrt(d) over real (and, if causal, not
-    future) keys; 0 in rows that see no key."""
+    """The teacher's matrix T (B, H, n, n): softmax of q k^T / sqrt(d) over real (and, if causal, no
+    later) keys; 0 in rows that see no key."""
     hidden = torch.zeros(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
     if causal:
         hidden = hidden | torch.ones_like(hidden).triu(1)
@@ -30,12 +30,11 @@ def softmax_rows(
 def attention_cross_entropy(
     teacher: Tensor, student: Tensor, mask: Tensor | None = None, *, floor: float = FLOOR
 ) -> Tensor:
-    """Minus the mean over examples, heads and real queries i of sum_j T_ij log max(A_ij, floor), for
-    T and A (B, H, n, n).
+    """Minus the mean over examples, heads and real queries i of sum_j T_ij log max(A_ij, floor).
 
-    The mean weighs every real token equally, whatever the length of its example. The loss is at least
-    the teacher's entropy, `attention_cross_entropy(teacher, teacher, mask)`; the rest is the KL
-    divergence.
+    T and A are (B, H, n, n). The mean weighs every real token equally, whatever the length of its
+    example. The loss is at least the teacher's entropy, `attention_cross_entropy(teacher, teacher,
+    mask)`; the rest is the KL divergence.
     """
     with autocast_off(teacher.device):
         rows = -(_full(teacher) * _full(student).clamp_min(floor).log()).sum(-1)  # (B, H, n)

@@ -1,11 +1,12 @@
-"""The kernels of LUNA's ablation that weight a bank of scalar functions, at the same width D = M L.
+"""The kernels of LUNA's ablation: weighted banks of scalar functions, at the same width D = M L.
 
     bank_coef         phi_i(x) = D^(-1/2) sum_l c_l psi_l(w_i . x + beta_i)     i = 1..D
     bank_coef_concat  phi_{iL+l}(x) = M^(-1/2) c_l psi_l(w_i . x + beta_i)      i = 1..M
 
-The first is the paper's formula read as a sum, the second as a concatenation; with trainable psi the
-c_l of the second are absorbed by the last layer, so that its function class is plain LUNA's. psi_l are
-MLPs, or eight fixed functions. The coefficients may turn negative, so both maps are signed.
+The first is the paper's formula read as a sum, the second as a concatenation; with trainable psi
+the c_l of the second are absorbed by the last layer, so that its function class is plain LUNA's.
+psi_l are MLPs, or eight fixed functions. The coefficients may turn negative, so both maps are
+signed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FIXED = (
     torch.tanh,
     torch.sin,
     torch.cos,
-    lambda u: (-u.square() / 2).exp(),
+    lambda u: u.square().div(-2).exp(),
     torch.sigmoid,
     F.softplus,
     lambda u: u,
@@ -30,11 +31,12 @@ FIXED = (
 
 
 class FixedBank(nn.Module):
-    """The first L of relu, tanh, sin, cos, exp(-u²/2), sigmoid, softplus, u, without a final relu."""
+    """The first L of relu, tanh, sin, cos, exp(-u²/2), sigmoid, softplus, u, without a final
+    relu."""
 
     def __init__(self, design: Design):
         super().__init__()
-        if design.L > len(FIXED):
+        if len(FIXED) < design.L:
             raise LunaError(f"luna.bank='fixed' has {len(FIXED)} functions, so L <= {len(FIXED)}")
         self.L = design.L
 

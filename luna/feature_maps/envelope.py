@@ -3,8 +3,8 @@
     scalar  h: R^d -> R       phi = h(x) psi          h = sigmoid or softplus
     vector  h: R^d -> R^L     phi = h_l(x) psi_l      h in [0, 1]^L, sigmoid
 
-of a linear map of x, or of one hidden relu layer as in the paper's theory. A positive scalar envelope
-cancels for queries in the normalised output: only h(k_j) acts, as a weight of the key.
+of a linear map of x, or of one hidden relu layer as in the paper's theory. A positive scalar
+envelope cancels for queries in the normalised output: only h(k_j) acts, as a weight of the key.
 """
 
 from __future__ import annotations
@@ -36,20 +36,18 @@ class Envelope(nn.Module):
             raise LunaError(
                 "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"
             )
-        widths = [d, *([hidden] if hidden else []), L if kind == "vector" else 1]
-        self.layers = nn.ModuleList(
-            HeadwiseLinear(groups, d_in, d_out)
-            for d_in, d_out in zip(widths, widths[1:], strict=False)
-        )
-        nn.init.zeros_(self.layers[-1].bias)
+        self.hidden = HeadwiseLinear(groups, d, hidden) if hidden else None
+        self.out = HeadwiseLinear(groups, hidden or d, L if kind == "vector" else 1)
+        assert self.out.bias is not None
+        nn.init.zeros_(self.out.bias)
         self.squash = SQUASH[squash]
 
     def forward(self, x: Tensor) -> Tensor:
-        *first, last = self.layers
-        for layer in first:
-            x = layer(x).relu()
-        return self.squash(last(x))
+        if self.hidden is not None:
+            x = self.hidden(x).relu()
+        return self.squash(self.out(x))
 
     def flops(self, n: int) -> int:
         """n tokens of one head: the linear maps, their biases and activations."""
-        return sum(layer.flops(n) + 2 * n * layer.d_out for layer in self.layers)
+        layers = [layer for layer in (self.hidden, self.out) if layer is not None]
+        return sum(layer.flops(n) + 2 * n * layer.d_out for layer in layers)

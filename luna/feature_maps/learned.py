@@ -1,6 +1,7 @@
-"""LUNA's learned feature map: projections of a token, each passed through a bank of scalar functions.
+"""LUNA's learned feature map: projections of a token, each passed through scalar functions.
 
-    u_i = w_i . x + beta_i    (i = 1..M)        phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(u_i)    (l = 1..L)
+    u_i = w_i . x + beta_i                       i = 1..M
+    phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(u_i)     l = 1..L
 
 With psi_l scalar MLPs and h = 1 this is the paper's listing; the envelope h is in envelope.py, the
 kernels of the ablation are in bank.py. Groups: 1 set of parameters for a layer, or one per head.
@@ -21,7 +22,8 @@ from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """LUNA's options, as far as its feature maps read them (luna/attention/luna.py explains each)."""
+    """LUNA's options, as far as its feature maps read them (luna/attention/luna.py explains
+    each)."""
 
     head_dim: int
     groups: int
@@ -63,6 +65,7 @@ class Projections(HeadwiseLinear):
     """u = W x + beta, W ~ N(0, 1) / sqrt(d) and beta = 0 at the start."""
 
     def reset_parameters(self) -> None:
+        assert self.bias is not None
         nn.init.normal_(self.weight, std=self.d_in**-0.5)
         nn.init.zeros_(self.bias)
 
@@ -71,8 +74,8 @@ class Projections(HeadwiseLinear):
 
 
 class Channels(nn.Module):
-    """psi_1..psi_L: MLPs of one scalar with a hidden layer each, or one hidden layer for all of them,
-    initialised as the linear layers they are: u (B, H, n, M) -> (B, H, n, M, L)."""
+    """psi_1..psi_L: MLPs of one scalar with a hidden layer each, or one hidden layer for all of
+    them, initialised as the linear layers they are: u (B, H, n, M) -> (B, H, n, M, L)."""
 
     def __init__(self, design: Design):
         super().__init__()
@@ -117,10 +120,11 @@ class Channels(nn.Module):
 
 
 class ChannelRMS(nn.Module):
-    """Shrinks channels whose root mean square over real tokens exceeds 0.1 (an option of the listing).
+    """Shrinks channels whose root mean square over real tokens exceeds 0.1 (an option of the
+    listing).
 
-    The listing's statistic mixes padding in and makes an evaluation depend on its batch; here padding
-    is left out and evaluation uses a running average.
+    The listing's statistic mixes padding in and makes an evaluation depend on its batch; here
+    padding is left out and evaluation uses a running average.
     """
 
     target, eps, momentum = 0.1, 1e-6, 0.1
@@ -139,7 +143,7 @@ class ChannelRMS(nn.Module):
         return y * gain[:, None, None, :].to(y.dtype)
 
     def _batch_mean_square(self, y: Tensor, mask: Tensor | None) -> Tensor:
-        B, H, n, M, _ = y.shape
+        B, _, n, M, _ = y.shape
         real = y.new_ones(B, n) if mask is None else mask.to(y.dtype)
         square = torch.einsum("bhnml,bn->hl", y.square(), real)
         if len(self.mean_square) == 1:

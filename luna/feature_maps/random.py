@@ -25,16 +25,16 @@ def gaussian_projection(
     """
     if not orthogonal:
         return _gaussian(m, d, generator)
-    blocks = [_orthonormal(d, generator) for _ in range(-(-m // d))]
-    rows = torch.cat(blocks)[:m]
+    rows = _orthonormal(-(-m // d), d, generator).flatten(0, 1)[:m]
     if scaling == "sqrt_d":
         return rows * d**0.5
     return rows * _gaussian(m, d, generator).norm(dim=-1, keepdim=True)
 
 
-def _orthonormal(d: int, generator: torch.Generator) -> Tensor:
-    Q, R = torch.linalg.qr(_gaussian(d, d, generator))
-    return (Q * R.diagonal().sign()).mT  # without the signs Q is not uniform (Mezzadri, 2007)
+def _orthonormal(blocks: int, d: int, generator: torch.Generator) -> Tensor:
+    Q, R = torch.linalg.qr(_gaussian(blocks * d, d, generator).view(blocks, d, d))
+    # Without the signs Q is not uniform (Mezzadri, 2007).
+    return (Q * R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)).mT
 
 
 def _gaussian(m: int, d: int, generator: torch.Generator) -> Tensor:

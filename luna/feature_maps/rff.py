@@ -1,7 +1,7 @@
 """Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in the paired form of RFA.
 
     x' = d^(-1/4) x     omega_p ~ N(0, I)
-    phi(x) = P^(-1/2) [cos(omega_1 . x') .. cos(omega_P . x'), sin(omega_1 . x') .. sin(omega_P . x')]
+    phi(x) = P^(-1/2) [cos(omega_1 . x'), .., cos(omega_P . x'), sin(omega_1 . x'), ..]
 
     E[phi(x) . phi(y)] = exp(-|x - y|^2 / (2 sqrt(d)))     phi(x) . phi(x) = 1 exactly
 

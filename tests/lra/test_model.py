@@ -460,6 +460,8 @@ def test_poolings():
     x = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [5.0, 1.0]]])
     mask = torch.tensor([[True, False, True]])
     assert POOLINGS[Pooling.masked_mean](x, mask).tolist() == [[3.0, 1.5]]
+    one = torch.tensor([[False, True, False]])
+    assert POOLINGS[Pooling.masked_mean](x, one).tolist() == [[3.0, 6.0]]
     assert POOLINGS[Pooling.masked_mean](x, None).tolist() == [[3.0, 3.0]]
     assert POOLINGS[Pooling.masked_mean](x, torch.zeros_like(mask)).tolist() == [[0.0, 0.0]]
     assert POOLINGS[Pooling.mean](x, mask).tolist() == [[3.0, 3.0]]
@@ -612,7 +614,9 @@ def test_options_reach_the_method():
     assert net.encoder.blocks[1].attention.attention.feature_dim == 15
 
 
-@pytest.mark.parametrize(("kind", "grid"), [("conv1d", None), ("conv2d", (4, 6))])
+@pytest.mark.parametrize(
+    ("kind", "grid"), [("conv1d", None), ("conv2d", (4, 6)), ("conv1d_long", None)]
+)
 @pytest.mark.parametrize("pooling", [Pooling.masked_mean, Pooling.cls])
 def test_local_branch_adds_a_convolution_of_the_values(kind, grid, pooling):
     style, facts = replace(CLEAN, pooling=pooling), Facts(grid=grid)

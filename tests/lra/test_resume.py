@@ -18,7 +18,7 @@ from lra.callbacks import Checkpoints, read_metrics
 from lra.compose import Run
 from lra.runs import read_json
 
-from .conftest import start
+from .conftest import command, start
 
 
 class Killed(BaseException):
@@ -155,7 +155,7 @@ def wait_for(process, text: str) -> None:
     raise AssertionError(f"the run ended without printing {text!r}")
 
 
-LONG = ("protocol.recipe.steps=1500", "protocol.evaluation.every=300", "trainer.print_every=0",
+LONG = ("protocol.recipe.steps=900", "protocol.evaluation.every=300", "trainer.print_every=0",
         "trainer.checkpoint_every=7")  # fmt: skip
 
 
@@ -166,9 +166,9 @@ def long_reference(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     from .conftest import SMALL
 
     words = [*SMALL, *LONG, f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('long')}"]
-    run = compose(words)
-    assert start("train.py", *words).wait(timeout=240) == 0
-    return folder_of(run)
+    done = command("train.py", *words)
+    assert done.returncode == 0, done.stderr
+    return folder_of(compose(words))
 
 
 def test_kill_9_at_a_random_moment_resumes_bit_for_bit(

@@ -1,4 +1,5 @@
-"""L scalar MLPs, each applied to every scalar of a batch: psi_l(u) = sum_r a_lr s(e_lr u + f_lr) + g_l.
+"""L scalar MLPs, each applied to every scalar of a batch: psi_l(u) = sum_r a_lr s(e_lr u + f_lr) +
+g_l.
 
 Shapes, in this folder:
 
@@ -8,9 +9,9 @@ Shapes, in this folder:
     g (G, L)
     out (G, N, L)
 
-`dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu, in
-time and memory independent of w (README.md beside this file has the derivation). `auto` takes the
-second wherever it applies.
+`dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
+in time and memory independent of w (README.md beside this file has the derivation). `auto` takes
+the second wherever it applies.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EVALUATORS: dict[str, Callable[..., Tensor]] = {"dense": dense, "piecewise": pie
 __all__ = ["ACTIVATIONS", "Activation", "Evaluate", "dense", "evaluator", "piecewise", "scalar_mlp"]
 
 
-def evaluator(evaluate: str, activation: str) -> str:
+def evaluator(evaluate: Evaluate, activation: Activation) -> Evaluate:
     """The name of the evaluation that `evaluate` means for this activation."""
     if evaluate == "piecewise" and activation not in SLOPES:
         raise LunaError(
@@ -51,15 +52,15 @@ def scalar_mlp(
     a: Tensor,
     g: Tensor,
     *,
-    activation: str = "relu",
+    activation: Activation = "relu",
     nonneg: bool = False,
-    evaluate: str = "auto",
+    evaluate: Evaluate = "auto",
     chunk: int = 1_000_000,
 ) -> Tensor:
     """psi of every scalar and channel, (G, N) -> (G, N, L); `nonneg` adds a final relu.
 
-    `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it does
-    not change the result. Half precision is computed in float32 and returned as it came.
+    `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it
+    does not change the result. Half precision is computed in float32 and returned as it came.
     """
     run = EVALUATORS[evaluator(evaluate, activation)]
     return run(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)

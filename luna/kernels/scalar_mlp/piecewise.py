@@ -1,8 +1,8 @@
-"""Exact evaluation of relu MLPs of one scalar as piecewise linear functions (README.md derives it).
+"""Exact evaluation of relu MLPs of one scalar as piecewise linear functions (see README.md).
 
-K - 1 breakpoints of all channels together, sorted, cut the line into K intervals; on interval j every
-channel is psi_l(u) = slope_jl u + intercept_jl. One binary search per scalar finds j; one row of the
-table holds the slopes and intercepts of all channels there. Hidden units never exist.
+K - 1 breakpoints of all channels together, sorted, cut the line into K intervals; on interval j
+every channel is psi_l(u) = slope_jl u + intercept_jl. One binary search per scalar finds j; one
+row of the table holds the slopes and intercepts of all channels there. Hidden units never exist.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ def piecewise(
 def tables(
     e: Tensor, f: Tensor, a: Tensor, g: Tensor, slope: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Sorted keys (G, K-1) and table (G, K, 2L) of [slopes, intercepts], interval j holding the scalars
-    that exceed exactly j keys. The table is differentiable; the keys need not be, psi being continuous.
+    """Sorted keys (G, K-1) and table (G, K, 2L) of [slopes, intercepts], interval j holding the
+    scalars that exceed exactly j keys. The table is differentiable; the keys need not be, psi
+    being continuous.
 
-    A unit is on where e u + f > 0. For e > 0 that is u > -f/e; for e < 0 it is u < -f/e, so that the
-    unit is off for u >= -f/e, which is u > (the number before -f/e): with this key every comparison is
-    the strict one, and an input on a breakpoint gets the derivative of the inactive side, as relu gives
-    it. A unit with e = 0 is on everywhere (f > 0, key -inf) or nowhere (key inf).
+    A unit is on where e u + f > 0. For e > 0 that is u > -f/e; for e < 0 it is u < -f/e, so that
+    the unit is off for u >= -f/e, which is u > (the number before -f/e): with this key every
+    comparison is the strict one, and an input on a breakpoint gets the derivative of the inactive
+    side, as relu gives it. A unit with e = 0 is on everywhere (f > 0, key -inf) or nowhere (key
+    inf).
     """
     e, f, a, g = (p.double() for p in (e, f, a, g))  # sums over w terms; rounded once, at the end
     rises = e >= 0
@@ -91,7 +93,8 @@ def _lookup(
 def _lookup_backward(
     grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """d/du: slope . grad. d/d table: sums of u grad and of grad over the scalars of an interval."""
+    """d/du: slope . grad. d/d table: sums of u grad and of grad over the scalars of an
+    interval."""
     K, L = table.shape[1], table.shape[2] // 2
     du, dtable = torch.empty_like(u), torch.zeros_like(table)
     slopes = table[..., :L].contiguous()

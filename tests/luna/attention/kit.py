@@ -1,8 +1,8 @@
 """The fixture the property tests of every attention run on, and the checks they share.
 
-Fixture F: float64, evaluation mode, B=2, H=2, n=64, d=32, q, k, v from N(0, 1), a fixed seed. Results
-are compared on valid rows, by the largest absolute difference; the properties PI, CI, PE, BI and CV
-are functions that return that difference, so that a test can ask for it to be 0 or not.
+Fixture F: float64, evaluation mode, B=2, H=2, n=64, d=32, q, k, v from N(0, 1), a fixed seed.
+Results are compared on valid rows, by the largest absolute difference; the properties PI, CI, PE,
+BI and CV are functions that return that difference, so that a test can ask for it to be 0 or not.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def mask_of(kind: str, batch: int = B, n: int = N) -> Tensor:
     return position < real[:, None]
 
 
-def extend(extra: int, mask: Tensor, *tensors: Tensor) -> list[Tensor]:
-    """Append `extra` masked tokens that hold garbage: returns the mask, then the tensors."""
+def extend(extra: int, mask: Tensor, *tensors: Tensor, value: float | None = None) -> list[Tensor]:
+    """Append `extra` masked tokens of garbage, or of `value`: the mask first, then the tensors."""
     generator = torch.Generator().manual_seed(99)
     longer = [torch.cat([mask, mask.new_zeros(mask.shape[0], extra)], 1)]
     for t in tensors:
         shape = (*t.shape[:2], extra, t.shape[3])
         garbage = 10 * torch.randn(shape, generator=generator, dtype=t.dtype)
-        longer.append(torch.cat([t, garbage], 2))
+        longer.append(torch.cat([t, garbage if value is None else garbage.fill_(value)], 2))
     return longer
 
 
@@ -99,14 +99,12 @@ def PE(attention: Attention, mask: Tensor) -> float:
 
 
 def BI(attention: Attention, mask: Tensor, axis: int = 0) -> float:
-    """Batch independence: what example 1 (or, with axis=1, head 1) holds does not reach the other."""
+    """Batch independence: example 1 (or, with axis=1, head 1) does not reach the other one."""
     q, k, v = qkv()
     scale = torch.tensor([1.0, 4.0], dtype=q.dtype).view(*(2 if i == axis else 1 for i in range(4)))
     changed = attention(q * scale, k * scale, v * scale, mask)
     keep = mask[:1] if axis == 0 else mask
-    return difference(
-        changed.narrow(axis, 0, 1), attention(q, k, v, mask).narrow(axis, 0, 1), keep
-    )
+    return difference(changed.narrow(axis, 0, 1), attention(q, k, v, mask).narrow(axis, 0, 1), keep)
 
 
 def CV(attention: Attention, mask: Tensor) -> float:
@@ -136,7 +134,7 @@ def gradients_agree(
 
 
 def amp_gap(attention: Attention, x: Tensor | None = None) -> float:
-    """Inside a bfloat16 autocast region, against float32 on the same numbers: 0 if autocast is off."""
+    """Inside a bfloat16 autocast region against float32 outside: 0 if autocast was off inside."""
     tensors = [t.bfloat16() for t in qkv()]
     exact = attention(*(t.float() for t in tensors), x=x)
     with torch.autocast("cpu", torch.bfloat16):
@@ -159,6 +157,11 @@ class Sizes(TorchDispatchMode):
         self.shapes += [t.shape for t in flat if isinstance(t, Tensor)]
         return out
 
+    @property
+    def largest(self) -> int:
+        """Elements of the largest of them."""
+        return max(shape.numel() for shape in self.shapes)
+
 
 def largest_tensor(attention: Attention, n: int, x: Tensor | None = None) -> int:
     """Elements of the largest tensor of one forward and backward pass; B = 1, a scattered mask."""
@@ -166,7 +169,7 @@ def largest_tensor(attention: Attention, n: int, x: Tensor | None = None) -> int
     with Sizes() as sizes:
         attention(*tensors, mask_of("scatter", 1, n), x).sum().backward()
     assert all(t.grad is not None for t in tensors)  # the backward pass was seen too
-    return max(shape.numel() for shape in sizes.shapes)
+    return sizes.largest
 
 
 def counted_flops(attention: Attention, n: int, d_v: int | None = None) -> int:

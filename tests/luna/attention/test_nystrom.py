@@ -141,7 +141,9 @@ def test_NY_6_strict_properties(kind):
         attention = build("nystrom", **options)
         assert max(f(attention, mask) for f in (PI, CI, BI)) < 1e-10
         assert BI(attention, mask, axis=1) < 1e-10
-        assert PE(attention, mask) > 1e-3
+        # With a landmark per token nothing but the convolution knows where a token stands.
+        blind = attention.landmarks >= N and attention.conv is None
+        assert (PE(attention, mask) < 1e-10) is blind
 
 
 @pytest.mark.parametrize("kind", ["prefix", "scatter"])

@@ -1,0 +1,123 @@
+"""The slot's local branch: a depthwise convolution of the values, added to any method's output.
+
+    conv1d       kernel 5, one filter per head channel, shared over heads, bias
+    conv2d       the same on the token grid, 5 x 5 (PolaFormer, LOTFormer's vision models)
+    conv1d_long  kernel 33, one filter per head, shared over its channels, no bias (Nyströmformer)
+
+An option of the slot and of no method, because on images it may carry more accuracy than the kernel
+does: a comparison in which one method alone has it says nothing about attention.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import LunaError, nearest
+
+
+class Kind(NamedTuple):
+    kernel: tuple[int, ...]
+    per_head: bool  # one filter per head rather than one per channel; then without a bias
+
+
+KINDS = {
+    "conv1d": Kind((5,), per_head=False),
+    "conv2d": Kind((5, 5), per_head=False),
+    "conv1d_long": Kind((33,), per_head=True),
+}
+CONV = {1: F.conv1d, 2: F.conv2d}
+
+
+class LocalBranch(nn.Module):
+    """Args:
+
+    kind      one of KINDS
+    grid      (height, width) of the tokens, row by row; conv2d needs it
+    causal    see no later token; conv2d has no causal form
+    cls       position 0 is no token of the sequence or grid: it is left out and receives 0
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        n_heads: int,
+        head_dim: int,
+        grid: tuple[int, int] | None = None,
+        *,
+        causal: bool = False,
+        cls: bool = False,
+    ):
+        super().__init__()
+        if kind not in KINDS:
+            raise LunaError(f"unknown local branch '{kind}'{nearest(kind, KINDS)}")
+        self.kind, self.causal, self.cls = kind, causal, cls
+        self.n_heads, self.head_dim = n_heads, head_dim
+        self.kernel, self.per_head = KINDS[kind]
+        self.grid = None
+        if len(self.kernel) == 2:
+            if grid is None:
+                raise LunaError(f"dwc={kind} needs a grid of tokens, and this task has none")
+            if causal:
+                raise LunaError(f"dwc={kind} has no causal form: use conv1d or conv1d_long")
+            self.grid = tuple(grid)
+        filters = n_heads if self.per_head else head_dim
+        bound = (
+            torch.Size(self.kernel).numel() ** -0.5
+        )  # the initialisation of nn.Conv1d, nn.Conv2d
+        self.weight = nn.Parameter(torch.empty(filters, 1, *self.kernel).uniform_(-bound, bound))
+        self.bias = None
+        if not self.per_head:
+            self.bias = nn.Parameter(torch.empty(filters).uniform_(-bound, bound))
+
+    def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, H, n, e) -> (B, H, n, e); padding enters no sum and receives 0."""
+        pad = None if mask is None else ~mask[:, None, :, None]
+        if pad is not None:
+            v = v.masked_fill(pad, 0)
+        out = self._convolve(v[:, :, 1:]) if self.cls else self._convolve(v)
+        if self.cls:
+            out = F.pad(out, (0, 0, 1, 0))
+        return out if pad is None else out.masked_fill(pad, 0)
+
+    def _convolve(self, v: Tensor) -> Tensor:
+        """One convolution over the H e channels of all heads."""
+        _, H, n, e = v.shape
+        if n == 0:  # a CLS token alone
+            return v
+        weight = self.weight.to(v.dtype)
+        if self.per_head:
+            weight = weight.repeat_interleave(e, 0)
+        else:
+            weight = weight.repeat(H, *[1] * (weight.dim() - 1))
+        bias = None if self.bias is None else self.bias.to(v.dtype).repeat(H)
+        x = v.mT.flatten(1, 2)  # (B, H e, n)
+        if self.grid is not None:
+            x = x.unflatten(-1, self._check(n))
+        y = CONV[len(self.kernel)](F.pad(x, self._padding()), weight, bias, groups=H * e)
+        return y.flatten(2).unflatten(1, (H, e)).mT
+
+    def _padding(self) -> list[int]:
+        """Zeros before and after each axis, the last axis first."""
+        sides: list[int] = []
+        for k in reversed(self.kernel):
+            sides += [k - 1, 0] if self.causal else [k // 2, k // 2]
+        return sides
+
+    def _check(self, n: int) -> tuple[int, int]:
+        assert self.grid is not None
+        h, w = self.grid
+        if h * w != n:
+            raise LunaError(f"dwc={self.kind}: {n} tokens do not fill a grid of {h} x {w}")
+        return h, w
+
+    def flops(self, n: int) -> int:
+        """2 K a value, and the bias, for n tokens of all heads (the CLS token among the n)."""
+        values = (n - self.cls) * self.n_heads * self.head_dim
+        return values * (2 * self.weight[0].numel() + (self.bias is not None))
+
+    def extra_repr(self) -> str:
+        return f"{self.kind}, causal={self.causal}, cls={self.cls}"

@@ -1,0 +1,102 @@
+"""The alphabet: ids, the two written forms, values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lra.data import listops_tokens as tokens
+
+EXAMPLE = "( ( ( [MAX 1 ) 2 ) ] )"  # the maximum of 1 and 2, as the official files write it
+
+
+def evaluate(text: str) -> int:
+    """Not the product's way: the parenthesised form, read as the applications it is made of."""
+    stack: list = []
+    for symbol in text.split():
+        if symbol != ")":
+            stack.append(symbol)
+            continue
+        right, left = stack.pop(), stack.pop()
+        assert stack.pop() == "("
+        if right == "]":
+            name, values = left[0], [int(v) for v in left[1:]]
+            stack.append(
+                {
+                    "[MAX": lambda v: max(v),
+                    "[MIN": lambda v: min(v),
+                    "[MED": lambda v: int(np.median(v)),
+                    "[SM": lambda v: sum(v) % 10,
+                }[name](values)
+            )
+        else:
+            stack.append(([left] if isinstance(left, str) else left) + [right])
+    (value,) = stack
+    return int(value)
+
+
+def test_vocabulary_is_fixed() -> None:
+    digits = {str(d): d + 1 for d in range(10)}
+    assert digits | {"[MAX": 11, "[MED": 12, "[MIN": 13, "[SM": 14, "]": 15} == tokens.ID
+    assert list(tokens.ID) == sorted(tokens.ID)
+    assert (tokens.UNKNOWN, tokens.VOCAB, tokens.VERSION) == (16, 17, "listops-v1")
+
+
+def test_both_forms_have_the_same_ids() -> None:
+    ids = [11, 2, 3, 15]
+    assert tokens.encode(EXAMPLE).tolist() == ids
+    assert tokens.encode("[MAX 1 2 ]").tolist() == ids
+    assert tokens.decode(np.array(ids)) == "[MAX 1 2 ]"
+    assert tokens.binary(np.array(ids)) == EXAMPLE
+
+
+def test_a_nested_expression_in_the_official_form() -> None:
+    # (((op a1) a2) ]) around a1 = 9 and a2 = the same around 4
+    text = "( ( ( [SM 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ) ] )"
+    assert tokens.binary(tokens.encode(text)) == text
+    assert tokens.binary(tokens.encode("7")) == "7"
+
+
+@pytest.mark.parametrize("symbol", ["[FIRST", "12", "X", "-1", "max", "[max", "[", "1]"])
+def test_unknown_symbols_are_never_dropped(symbol: str) -> None:
+    with pytest.raises(ValueError, match="unknown symbol") as error:
+        tokens.encode(f"[MAX 1 {symbol} ]")
+    assert repr(symbol) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("[MED 3 4 ]", 3),  # the mean of the middle two, truncated
+        ("[MED 9 1 5 ]", 5),
+        ("[MED 0 9 8 1 ]", 4),
+        ("[SM 9 9 9 ]", 7),
+        ("[MIN 4 [MAX 2 8 ] 6 ]", 4),
+        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),  # Nangia and Bowman's example
+        ("[SM [SM 5 5 ] [MED 2 5 9 ] ]", 5),
+    ],
+)
+def test_values(text: str, value: int) -> None:
+    ids = tokens.encode(text)
+    assert tokens.fault(ids) is None
+    assert tokens.value(ids) == value
+    assert evaluate(tokens.binary(ids)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "empty"),
+        ("[MAX 1 2", "1 brackets are never closed"),
+        ("[MAX [MIN 1 2", "2 brackets are never closed"),
+        ("1 2", "goes on after"),
+        ("[MAX 1 2 ] 3", "goes on after"),
+        ("[MAX 1 ] ]", "goes on after"),
+        ("] [MAX", "goes on after"),
+        ("[MAX ]", "no arguments"),
+        ("[MAX 1 [MIN ] 2 ]", "no arguments"),
+    ],
+)
+def test_faulty_brackets(text: str, complaint: str) -> None:
+    assert complaint in str(tokens.fault(tokens.encode(text)))

@@ -1,0 +1,400 @@
+"""The Pathfinder generator against its rules spelled out on whole images, and against the
+statistics of upstream's images."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from lra.config import UserError
+from lra.data import pathfinder_generator as generator
+from lra.data.draw import (
+    Pen,
+    Room,
+    add_marker,
+    covers,
+    dilate,
+    disc,
+    move,
+    reverse,
+    scale8,
+    shrink,
+    stamp,
+)
+from lra.data.pathfinder_generator import Pathfinder, Settings, Stage, generate, settings
+
+STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]
+pathfinder = functools.cache(lambda side, difficulty="hard": Pathfinder(settings(side, difficulty)))
+
+
+def stage(side: int, margin: int) -> Stage:
+    return pathfinder(side).stages[margin]
+
+
+@functools.cache
+def hard() -> list[tuple[np.ndarray, generator.Scene]]:
+    return [pathfinder(32).image(0, i) for i in range(250)]
+
+
+# ---------------------------------------------------------------------- the rules, on whole images
+
+
+def ink_and_occupancy(
+    chosen: Settings, margin: int, start, angle, contrast: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """One dash on an empty image: lra.md 5.2 word by word."""
+    half = chosen.length + math.ceil(chosen.thickness) + margin
+    centre = half * chosen.scale
+    canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1))
+    row, column = move((centre, centre), angle, chosen.length * chosen.scale)
+    ImageDraw.Draw(canvas).line(
+        [centre, centre, column, row], fill=255, width=int(chosen.thickness * chosen.scale)
+    )
+    line = np.asarray(canvas).astype(float)
+    grown = dilate(line, disc(margin * chosen.scale)).astype(np.uint8)
+    out = []
+    for small in (shrink(line, (2 * half + 1,) * 2), shrink(grown, (2 * half + 1,) * 2)):
+        image = np.zeros((chosen.side + 2 * half,) * 2, np.float32)
+        rows = slice(start[0], start[0] + 2 * half + 1)
+        image[rows, start[1] : start[1] + 2 * half + 1] = small / 255 * contrast
+        out.append(image[half:-half, half:-half].astype(np.float64))
+        contrast = 1.0
+    return out[0], out[1]
+
+
+def frame(chosen: Settings, width: int) -> np.ndarray:
+    out = np.ones((chosen.side, chosen.side))
+    out[width : chosen.side - width, width : chosen.side - width] = 0
+    return out
+
+
+def endpoints(chosen: Settings, margin: int, pivot, angle, grown) -> dict:
+    """(row, column) -> (weight, direction), around a pivot, on a dilated map."""
+    radius, found = chosen.length + margin, {}
+    for step in range(math.ceil(2 * math.pi * radius)):
+        row = pivot[0] + radius * math.sin(step / radius)
+        column = pivot[1] + radius * math.cos(step / radius)
+        if not (0 <= row < chosen.side and 0 <= column < chosen.side):
+            continue
+        end = int(row), int(column)
+        direction = math.atan2(end[0] - pivot[0], end[1] - pivot[1])
+        bend = abs(direction - angle)
+        bend = min(bend, 2 * math.pi - bend)
+        weight = math.cos(min(chosen.continuity * bend, math.pi / 2)) ** 2 * (1 - grown[end])
+        found[end] = weight, direction
+    return found
+
+
+@pytest.mark.parametrize(
+    ("side", "difficulty"), [(32, "hard"), (64, "easy"), (128, "easy"), (256, "easy")]
+)
+def test_scenes_obey_the_rules_on_whole_images(side: int, difficulty: str) -> None:
+    """Replays every dash: endpoints, weights, room, pivots; then the picture."""
+    chosen = settings(side, difficulty)
+    picture, scene = pathfinder(side, difficulty).image(11, 3)
+    margin, occupied = scene.margin, frame(chosen, chosen.padding)
+    draw = functools.partial(ink_and_occupancy, chosen, margin)
+    image = np.zeros((side, side))
+
+    def grow(snakes, contrast) -> None:
+        nonlocal occupied, image
+        pivots, angles = [], []
+        for snake in snakes:
+            start, angle, _ = snake.dashes[0]
+            head = move(start, angle, chosen.length)
+            pivots.append(move(head, reverse(angle), chosen.length + margin))
+            angles.append(angle)
+        for step in range(1, len(snakes[0].dashes)):
+            for i, snake in enumerate(snakes):
+                (last_start, last_angle, _), (start, angle, _) = snake.dashes[step - 1 : step + 1]
+                pivots[i] = move(pivots[i], angles[i], chosen.length + 2 * margin)
+                grown = dilate(occupied, disc(margin))
+                weight, angles[i] = endpoints(chosen, margin, pivots[i], angles[i], grown)[start]
+                assert weight > 0
+                assert angle == reverse(angles[i])
+                assert (occupied + draw(start, angle)[1]).max() < 1.8
+                occupied = np.maximum(occupied, draw(last_start, last_angle)[1])
+        for snake in snakes:
+            for start, angle, _ in snake.dashes:
+                image = np.maximum(image, draw(start, angle, contrast)[0])
+        start, angle, _ = snakes[-1].dashes[-1]
+        occupied = np.maximum(occupied, draw(start, angle)[1])
+
+    grow(scene.targets, chosen.contrast)
+    for snake in scene.distractors:
+        tail, angle, _ = snake.dashes[0]
+        cells = pathfinder(side, difficulty).stages[margin].footprints[angle] + tail
+        cells = cells[((cells >= 0) & (cells < side)).all(axis=1)]
+        assert occupied[tuple(cells.T)].max() <= 0.3
+        grow([snake], chosen.distractor_contrast)
+
+    y, x = np.mgrid[: side * chosen.scale, : side * chosen.scale]
+    for row, column in scene.markers:
+        dy, dx = y - row * chosen.scale, x - column * chosen.scale
+        fine = (dy * dy + dx * dx <= (chosen.marker_radius * chosen.scale) ** 2).astype(float)
+        image = np.maximum(image, shrink(fine, (side, side)) / 255)
+    np.testing.assert_array_equal(picture, scale8(image))
+    assert len(scene.targets[0].dashes) == len(scene.targets[1].dashes) == chosen.contour
+    assert all(len(snake.dashes) == chosen.contour // 3 for snake in scene.distractors)
+
+
+@pytest.mark.parametrize(("side", "margin"), STAGES[:4])
+def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
+    """Maps kept up dash by dash give the endpoints and weights of maps computed anew, at any pivot
+    and heading, inside the image and beyond its border."""
+    chosen, rng = settings(side), np.random.default_rng(side + margin)
+    pen = stage(side, margin).pen
+    room, occupied = Room(pen, side, chosen.padding), frame(chosen, chosen.padding)
+    for _ in range(6):
+        turn = pen.turns[rng.integers(len(pen.turns))]
+        at = tuple(rng.integers(0, side, 2).tolist())
+        room.add(turn.stroke, at)
+        occupied = np.maximum(
+            occupied, ink_and_occupancy(chosen, margin, at, reverse(turn.angle))[1]
+        )
+    np.testing.assert_array_equal(room.maps[0][room.image], 255 - np.round(occupied * 255))
+    grown = dilate(occupied, disc(margin))
+    beyond = pen.radius + pen.length + 2 * margin + 2  # the furthest pivot a snake can come to
+    for _ in range(200):
+        pivot = tuple(rng.integers(-beyond, side + beyond, 2).tolist())
+        angle = stage(side, margin).angles[rng.integers(360)]
+        expected = endpoints(chosen, margin, pivot, angle, grown)
+        heading = pen.heading(angle)
+        weights = room.weights(pivot, heading)
+        ends = [(pivot[0] + turn.row, pivot[1] + turn.column) for turn in heading.turns]
+        assert {end for end, (weight, _) in expected.items() if weight > 1e-12} <= set(ends)
+        for end, turn, weight in zip(ends, heading.turns, weights, strict=True):
+            wanted, direction = expected.get(end, (0.0, turn.angle))
+            assert turn.angle == direction
+            assert weight == pytest.approx(wanted, abs=1e-7)  # upstream: float32
+
+
+@pytest.mark.parametrize(("side", "margin"), STAGES)
+def test_a_dash_that_leaves_the_image_collides_with_its_frame(side: int, margin: int) -> None:
+    """What lets `Room` ignore the cells outside: a dash's occupancies of 204 and more hang together,
+    so they cannot reach out from an endpoint in the image without crossing the frame."""
+    for turn in stage(side, margin).pen.turns:
+        heavy = turn.stroke.occupancy >= 204
+        reached = np.zeros_like(heavy)
+        reached[len(heavy) // 2, len(heavy) // 2] = True
+        assert heavy[reached].all()
+        while (grown := (dilate(reached, np.ones((3, 3))) > 0) & heavy).sum() > reached.sum():
+            reached = grown
+        assert (reached == heavy).all()
+
+
+@pytest.mark.parametrize("at", [(0, 0), (3, 28), (16, 16), (31, 5), (9, 24)])
+@pytest.mark.parametrize(("radius", "side"), [(1.5, 32), (3.0, 40), (5.0, 64)])
+def test_a_marker_is_that_of_the_whole_enlarged_image(at, radius: float, side: int) -> None:
+    layer = np.zeros((side, side), np.uint8)
+    add_marker(layer, at, radius, 2)
+    y, x = np.ogrid[-2 * at[0] : 2 * (side - at[0]), -2 * at[1] : 2 * (side - at[1])]
+    whole = shrink((x * x + y * y <= (2 * radius) ** 2).astype(float), (side, side))
+    np.testing.assert_array_equal(layer, whole)
+
+
+# ---------------------------------------------------------------------- the border quirk
+
+
+def degrees(angles) -> list[int]:
+    return sorted(round(math.degrees(angle)) for angle in angles)
+
+
+@pytest.mark.parametrize(
+    ("side", "margin", "sectors"),
+    [
+        (32, 1, [range(-150, -120)]),
+        (64, 1, [range(-180, -135), range(-134, -84)]),
+        (128, 2, [range(-180, -59), range(-53, 180)]),
+        (128, 3, [range(-180, 180)]),
+        (256, 3, [range(-180, 180)]),
+    ],
+)
+def test_first_seeds_point_only_into_the_listed_sectors(side: int, margin: int, sectors) -> None:
+    listed = [degree for sector in sectors for degree in sector]
+    assert degrees(stage(side, margin).footprints) == listed
+    assert degrees(angle for angle, _ in stage(side, margin).first_tails) == listed
+
+
+def test_a_footprint_fails_where_a_dilation_of_the_image_gives_minus_infinity() -> None:
+    """And the tails of a first target are the cells that such a dilation leaves free."""
+    chosen, own = settings(32), stage(32, 1)
+    forbidden = frame(chosen, 2 * chosen.seed_distance)
+    areas = dict(own.first_tails)
+    for angle in own.angles:
+        kernel = np.zeros((7, 7))
+        kernel[tuple((own.pen.footprint(angle) + 3).T)] = 1
+        grown = dilate(forbidden, kernel)
+        assert (grown.min() < 0) == (angle not in own.footprints)
+        if angle in areas:
+            rows, columns = areas[angle]
+            free = [(row, column) for row in rows for column in columns]
+            assert free == [tuple(cell) for cell in np.argwhere(np.ceil(grown - 0.3) == 0)]
+        covered = covers(forbidden > 0.3, own.pen.footprint(angle))
+        np.testing.assert_array_equal(covered, grown > 0.3)
+
+
+def test_first_targets_start_in_the_middle_and_in_the_sector() -> None:
+    allowed = set(range(-150, -120))
+    tails = [scene.targets[0].tail for _, scene in hard()]
+    assert {cell for tail in tails for cell in tail} == {14, 15, 16}  # of the cells 14 to 17
+    assert set(degrees(scene.targets[0].dashes[0].angle for _, scene in hard())) <= allowed
+    starts = [snake.dashes[0].angle for _, scene in hard() for snake in scene.distractors]
+    assert set(degrees(starts)) <= allowed
+    second = set(degrees(scene.targets[1].dashes[0].angle for _, scene in hard()))
+    assert len(second - allowed) > 100  # the second target is free of the quirk
+
+
+# ---------------------------------------------------------------------- the pictures
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "zero", "bright", "mean", "sd"),
+    [  # upstream's own images: 250 hard, 60 each of the others
+        ("hard", 65.5, 8.5, 20.3, 51.0),
+        ("intermediate", 73.4, 6.4, 15.5, 46.3),
+        ("easy", 76.9, 5.2, 13.1, 43.3),
+    ],
+)
+def test_statistics_of_32x32_images(difficulty, zero, bright, mean, sd) -> None:
+    drawn = hard() if difficulty == "hard" else [
+        pathfinder(32, difficulty).image(0, i) for i in range(150)
+    ]  # fmt: skip
+    images = np.stack([image for image, _ in drawn])
+    # Three standard errors of the difference; without the border quirk 55 % of "hard" are zero.
+    assert (images == 0).mean() * 100 == pytest.approx(zero, abs=1.2)
+    assert (images > 127).mean() * 100 == pytest.approx(bright, abs=0.3)
+    assert images.mean() == pytest.approx(mean, abs=0.6)
+    assert images.std() == pytest.approx(sd, abs=0.8)
+
+
+def test_distractors_placed_of_five_wanted() -> None:
+    assert pathfinder(32).settings.distractors == 5
+    placed = [len(scene.distractors) for _, scene in hard()]
+    assert 1.0 < np.mean(placed) < 1.4
+    assert max(placed) <= 5
+
+
+@pytest.mark.parametrize("side", [32, 64, 128, 256])
+def test_every_picture_uses_the_whole_range(side: int) -> None:
+    for number in range(5):
+        image, _ = pathfinder(side, "easy").image(1, number)
+        assert image.shape == (side, side)
+        assert image.dtype == np.uint8
+        assert (image.min(), image.max()) == (0, 255)
+
+
+def stamped(snake: generator.Snake, side: int, what: str) -> np.ndarray:
+    layer = np.zeros((side, side), np.uint8)
+    for start, _, stroke in snake.dashes:
+        stamp(layer, getattr(stroke, what), start)
+    return layer
+
+
+def joins(snake: generator.Snake, side: int, first, second) -> bool:
+    """Whether a walk over what a snake occupies leads from one point of its ink to another."""
+    ink, occupied = stamped(snake, side, "ink") >= 64, stamped(snake, side, "occupancy") >= 32
+    reached = np.zeros_like(occupied)
+    reached[first] = ink[first]
+    while (grown := (dilate(reached, np.ones((3, 3))) > 0) & occupied).sum() > reached.sum():
+        reached = grown
+    return bool((reached & ink)[second])
+
+
+def test_the_label_says_whether_a_snake_joins_the_markers() -> None:
+    labels = []
+    for _, scene in hard()[:60]:
+        assert any(joins(snake, 32, *scene.markers) for snake in scene.targets) == scene.label
+        first, second = scene.markers
+        assert first in [snake.tail for snake in scene.targets]
+        assert second in [snake.tip for snake in scene.targets]
+        labels.append(scene.label)
+    assert 15 < sum(labels) < 45
+    assert np.mean([scene.label for _, scene in hard()]) == pytest.approx(0.5, abs=0.09)
+
+
+def test_markers_are_discs_and_distractors_outshine_targets_at_32() -> None:
+    for image, scene in hard()[:50]:
+        if scene.distractors:
+            tip = scene.distractors[0].tip
+            assert image[tip] > image[scene.targets[0].dashes[5].start]
+        for row, column in scene.markers:
+            disc_mean = image[row - 1 : row + 2, column - 1 : column + 2].mean()
+            assert disc_mean > 110  # contrast 1 of at most 2: about 127
+
+
+# ---------------------------------------------------------------------- series
+
+
+def test_numbers_of_workers_and_blocks_change_nothing(monkeypatch) -> None:
+    chosen, seen = settings(32, "easy"), []
+    monkeypatch.setattr(generator, "BLOCK", 25)
+    one = list(generate(range(60), chosen, seed=3, progress=seen.append))
+    two = list(generate(range(60), chosen, seed=3, workers=2))
+    monkeypatch.setattr(generator, "BLOCK", 17)
+    other = list(generate(range(60), chosen, seed=3))
+    assert seen == [25, 50, 60]
+    for field in ("images", "labels", "margins"):
+        whole = np.concatenate([getattr(block, field) for block in one])
+        for blocks in (two, other):
+            parts = [getattr(block, field) for block in blocks]
+            np.testing.assert_array_equal(whole, np.concatenate(parts))
+    (few,) = generate(np.array([59, 7]), chosen, seed=3)
+    np.testing.assert_array_equal(few.images[1], one[0].images[7])
+    np.testing.assert_array_equal(few.images[0], one[-1].images[-1])
+    (reseeded,) = generate(range(5), chosen, seed=4)
+    assert (reseeded.images != one[0].images[:5]).any()
+
+
+def test_the_same_seed_gives_the_same_images_in_every_version() -> None:
+    """When this changes, change the generator's VERSION too."""
+    (block,) = generate(range(8), settings(32), seed=0)
+    digest = hashlib.sha256(block.images.tobytes() + block.labels.tobytes()).hexdigest()
+    assert digest[:16] == "c11ed0cc5753f3ab"
+
+
+def test_both_margins_occur_at_128() -> None:
+    margins = [pathfinder(128, "easy").image(0, i)[1].margin for i in range(20)]
+    assert set(margins) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("side", "wanted"), [(32, (10, 6, 5)), (64, (11, 7, 5)), (128, (17, 11, 8)), (256, (15, 10, 7))]
+)
+def test_contours_and_distractors_of_every_kind(side: int, wanted) -> None:
+    kinds = [settings(side, name) for name in ("easy", "intermediate", "hard")]
+    assert [kind.contour for kind in kinds] == [6, 9, 14]
+    assert [kind.distractor_contour for kind in kinds] == [2, 3, 4]
+    assert tuple(kind.distractors for kind in kinds) == wanted
+    assert settings(side, "easy", distractors=3).distractors == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((48,), {}, "side=48 is unknown: choose from 32, 64, 128, 256"),
+        ((32, "simple"), {}, "difficulty=simple is unknown: choose from easy, intermediate, hard"),
+        ((32,), {"distractors": -1}, "distractors=-1 is out of range"),
+    ],
+)
+def test_unknown_settings_are_refused(arguments, options, message) -> None:
+    with pytest.raises(UserError, match=message):
+        settings(*arguments, **options)
+
+
+def test_pictures_without_distractors() -> None:
+    plain = Pathfinder(settings(32, "easy", distractors=0))
+    assert [len(plain.image(0, i)[1].distractors) for i in range(5)] == [0] * 5
+
+
+def test_no_dash_is_wider_than_its_pen() -> None:
+    pen = Pen(side=32, length=2, thickness=0.5, margin=1, scale=2, continuity=1.0)
+    assert len(pen.turns) == 18
+    ink = pen.stroke(0.0).ink
+    assert ink.shape == (9, 9)
+    assert (ink.argmax() // 9, ink[4].argmax() >= 4) == (4, True)  # along the row, to the right

@@ -1,0 +1,281 @@
+"""BigBird: the multiset of key blocks, the three graphs, and agreement with the public implementation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna import LunaError
+from luna.attention.bigbird import capped_graph, first_blocks_graph
+
+from .kit import BI, CI, CV, MASKS, PE, build, difference, mask_of, qkv, softmax_attention
+
+PROFILES = ("strict", "published")
+
+
+def multiset(i: int, N: int, drawn: list[int]) -> list[int]:
+    """The key blocks of query block i, one entry for each time they count."""
+    if i in (0, N - 1):
+        return list(range(N))
+    return [*{0, i - 1, i, i + 1, N - 1}, *(j for j in drawn if j >= 0)]
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, graph: Tensor, b: int) -> Tensor:
+    """One softmax per row over its keys, each as often as its block is in the multiset: the definition, row by row."""
+    B, H, n, d = q.shape
+    N = -(-n // b)
+    out = torch.zeros_like(v)
+    for h in range(H):
+        for i in range(n):
+            blocks = multiset(i // b, N, graph[h, i // b].tolist())
+            keys = torch.tensor([t for j in blocks for t in range(j * b, min(n, (j + 1) * b))])
+            scores = (q[:, h, i, None] * k[:, h, keys]).sum(-1) / d**0.5
+            if mask is not None:
+                scores = scores - 1e4 * ~mask[:, keys]
+            out[:, h, i] = (scores.softmax(-1).unsqueeze(-1) * v[:, h, keys]).sum(1)
+    return out
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("n", "block", "R"), [(64, 8, 1), (64, 4, 3), (61, 4, 2), (64, 8, 3), (40, 8, 2)])
+def test_BB_1_is_dense_softmax_with_multiplicities(profile: str, kind: str, n: int, block: int, R: int):
+    attention = build("bigbird", block=block, random_blocks=R, profile=profile)
+    q, k, v = qkv(n=n)
+    mask = mask_of(kind, n=n)
+    graph = attention.random_graph(n + -n % block, q.device)
+    expected = dense(q, k, v, mask, graph, block)
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
+
+
+def test_BB_1_a_key_that_occurs_twice_counts_twice():
+    attention = build("bigbird", block=8)
+    q, k, v = qkv()
+    graph = torch.full((2, 8, 3), -1)
+    graph[:, 3] = torch.tensor([3, 6, 6])  # its own block once more, another block twice
+    once = attention(q, k, v)
+    attention.graph = graph
+    out = attention(q, k, v)
+    assert difference(out, dense(q, k, v, None, graph, 8)) < 1e-12
+    assert difference(out[:, :, 24:32], once[:, :, 24:32]) > 0.01
+    attention.graph = graph.masked_fill(torch.arange(8)[:, None] == 3, -1)
+    bare = build("bigbird", block=8, random_blocks=0)(q, k, v)
+    assert torch.equal(attention(q, k, v)[:, :, 24:32], bare[:, :, 24:32])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("n", [64, 61])
+def test_BB_2_rows_of_the_first_and_last_block_are_full_softmax(profile: str, kind: str, n: int):
+    q, k, v = qkv(n=n)
+    mask = mask_of(kind, n=n)
+    gap = build("bigbird", block=4, profile=profile)(q, k, v, mask) - softmax_attention(q, k, v, mask)
+    ends = torch.arange(n) // 4
+    ends = (ends == 0) | (ends == ends[-1])
+    assert difference(gap[:, :, ends], torch.zeros(1, dtype=gap.dtype), mask[:, ends]) < 1e-12
+    assert difference(gap[:, :, ~ends], torch.zeros(1, dtype=gap.dtype), mask[:, ~ends]) > 0.01
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("n", "block", "R"), [(64, 4, 16), (64, 4, 40), (48, 16, 0), (61, 8, 9)])
+def test_BB_3_enough_random_blocks_are_softmax(kind: str, n: int, block: int, R: int):
+    """strict takes each block once, so with R >= N it takes all; N = 3 needs none."""
+    q, k, v = qkv(n=n)
+    mask = mask_of(kind, n=n)
+    out = build("bigbird", block=block, random_blocks=R)(q, k, v, mask)
+    assert difference(out, softmax_attention(q, k, v, mask), mask) < 1e-12
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_BB_4_gradients_reach_the_blocks_of_the_multiset_and_no_others(profile: str):
+    attention = build("bigbird", block=4, random_blocks=2, profile=profile)
+    q, k, v = (t.requires_grad_() for t in qkv())
+    out = attention(q, k, v)
+    graph = attention.random_graph(64, q.device)
+    for i in range(16):
+        for h in range(2):
+            (grad,) = torch.autograd.grad(out[0, h, 4 * i + 1].sum(), v, retain_graph=True)
+            reached = grad[0, h].abs().sum(-1).unflatten(0, (16, 4)) > 0
+            expected = torch.zeros(16, dtype=torch.bool)
+            expected[multiset(i, 16, graph[h, i].tolist())] = True
+            assert torch.equal(reached, expected[:, None].expand(16, 4))
+            assert not grad[0, 1 - h].any()
+            assert not grad[1].any()
+
+
+@pytest.mark.parametrize("profile", (*PROFILES, "official"))
+def test_BB_5_the_graph_is_fixed_and_the_heads_differ(profile: str):
+    attention = build("bigbird", block=4, profile=profile, n_heads=4)
+    q, k, v = qkv(heads=4)
+    assert torch.equal(attention(q, k, v), attention(q, k, v))
+    assert torch.equal(attention.train()(q, k, v), attention.eval()(q, k, v))
+    graph = attention.random_graph(64, q.device)
+    assert all(not torch.equal(graph[0], graph[h]) for h in (1, 2, 3))
+    state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    build("bigbird", block=4, profile=profile)(q[:, :2], k[:, :2], v[:, :2])
+    assert torch.equal(torch.get_rng_state(), state[0])
+    assert np.array_equal(np.random.get_state()[1], state[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", MASKS)
+def test_BB_5_CI_and_the_other_properties(profile: str, kind: str):
+    attention = build("bigbird", block=4, profile=profile)
+    mask = mask_of(kind)
+    assert CI(attention, mask) < 1e-12
+    assert BI(attention, mask) == 0
+    assert CV(attention, mask) < 1e-12
+    assert PE(attention, mask) > 0.1
+    q, k, v = qkv()
+    assert not attention(q, k, v, mask).masked_select(~mask[:, None, :, None]).any()
+
+
+# ---------------------------------------------------------------------- the strict graph
+
+
+@pytest.mark.parametrize("N", [1, 3, 5, 6, 8, 16, 31, 32])
+def test_strict_graph_draws_without_replacement_outside_the_set(N: int):
+    attention = build("bigbird", block=4, random_blocks=3, n_heads=3)
+    graph = attention.random_graph(4 * N, torch.device("cpu"))
+    for h in range(3):
+        for i in range(1, N - 1):
+            drawn = [j for j in graph[h, i].tolist() if j >= 0]
+            others = set(range(N)) - {0, i - 1, i, i + 1, N - 1}
+            assert len(set(drawn)) == len(drawn) == min(3, len(others))
+            assert set(drawn) <= others
+
+
+def test_strict_graph_is_uniform_over_its_candidates():
+    attention = build("bigbird", block=4, random_blocks=3, n_heads=4000, head_dim=1)
+    graph = attention.random_graph(64, torch.device("cpu"))  # N = 16 out of 32
+    share = torch.bincount(graph[:, 7].flatten(), minlength=16) / 4000
+    expected = torch.full((16,), 3 / 11)
+    expected[[0, 6, 7, 8, 15]] = 0
+    assert (share - expected).abs().max() < 0.03
+
+
+def test_strict_graph_follows_the_seed_and_the_checkpoint():
+    q, k, v = qkv()
+    build_it = lambda **options: build("bigbird", block=4, **options)  # noqa: E731
+    out = build_it(seed=3)(q, k, v)
+    assert torch.equal(out, build_it(seed=3)(q, k, v))
+    assert torch.equal(out, build_it(seed=9, graph_seed=3)(q, k, v))
+    assert not torch.equal(out, build_it(seed=4)(q, k, v))
+    other = build_it(seed=4)
+    other.load_state_dict(build_it(seed=3).state_dict())
+    assert torch.equal(out, other(q, k, v))
+    assert torch.equal(build_it(seed=3).bfloat16()(q, k, v), out)  # a rank survives a cast
+
+
+def test_strict_refuses_more_tokens_than_it_has_a_graph_for():
+    q, k, v = qkv(n=129)
+    with pytest.raises(LunaError, match="built for max_len=128 tokens"):
+        build("bigbird", block=8)(q, k, v)
+
+
+# ---------------------------------------------------------------------- the graphs of the public codes
+
+
+def published(n: int, **options) -> np.ndarray:
+    attention = build("bigbird", profile="published", max_len=n, **options)
+    return attention.random_graph(n, torch.device("cpu")).numpy()
+
+
+def test_published_graph_at_1024_draws_from_the_window_in_two_rows():
+    heads = 4000
+    graph = capped_graph(heads, 16, 3, 15, np.random.RandomState(0), official=False)  # noqa: NPY002
+    for i in range(1, 13):
+        allowed = {j for j in range(1, 15) if abs(j - i) > 1}
+        assert set(graph[:, i].flatten()) == allowed
+    assert set(graph[:, 13].flatten()) == set(graph[:, 14].flatten()) == set(range(1, 15))
+    for i, share in ((13, 0.547), (14, 0.396)):  # 1 - C(11,3)/C(14,3) and 1 - C(12,3)/C(14,3)
+        twice = (np.abs(graph[:, i] - i) <= 1).any(1).mean()
+        assert abs(twice - share) < 0.03
+
+
+def test_published_graph_at_4096_reaches_the_first_1024_tokens_only():
+    graph = published(4096, n_heads=200)
+    for i in range(1, 63):
+        assert set(graph[:, i].flatten()) == {j for j in range(1, 16) if abs(j - i) > 1}
+    assert np.array_equal(published(4096), graph[:2])  # heads are drawn one after the other
+
+
+def test_published_graph_at_other_lengths_reaches_the_first_eleven_blocks_only():
+    graph = published(2048, n_heads=400)
+    for i in range(1, 31):
+        allowed = set(range(1, 10)) - {i - 1, i, i + 1} - ({9} if i == 1 else {1} if i == 9 else set())
+        assert set(graph[:, i].flatten()) == allowed
+        assert all(len(set(row)) == 3 for row in graph[:, i].tolist())
+
+
+def test_published_graph_has_the_runs_seed_whatever_the_slots():
+    assert np.array_equal(published(1024, seed=0), published(1024, seed=7))
+    assert not np.array_equal(published(1024), published(1024, graph_seed=7))
+    # what numpy's RandomState(42) gives the first rows of the first head
+    rng = np.random.RandomState(42)  # noqa: NPY002
+    first, second = rng.permutation(np.arange(3, 15))[:3], rng.permutation(np.arange(4, 15))[:3]
+    assert published(1024)[0, 1:3].tolist() == [first.tolist(), second.tolist()]
+
+
+def test_published_graph_with_too_few_targets_takes_what_there_is():
+    graph = first_blocks_graph(2, 6, 3, np.random.RandomState(0))  # noqa: NPY002
+    assert [sorted(set(graph[0, i]) - {-1}) for i in range(1, 5)] == [[3], [4], [1], [2]]
+
+
+def test_official_graph_keeps_the_last_rows_out_of_their_window_at_1024():
+    attention = build("bigbird", profile="official", max_len=2048, n_heads=300)
+    graph = attention.random_graph(1024 + 64, torch.device("cpu"))  # filled up: N = 17
+    assert set(graph[:, 14].flatten().tolist()) == set(range(1, 12))
+    assert set(graph[:, 15].flatten().tolist()) == set(range(1, 13))
+    assert set(graph[:, 5].flatten().tolist()) == set(range(1, 16)) - {4, 5, 6}
+
+
+def test_official_filling_is_a_whole_block_of_zeros_that_count():
+    q, k, v = qkv()
+    attention = build("bigbird", block=8, random_blocks=1, profile="official")
+    zeros = q.new_zeros(2, 2, 8, 32)
+    filled = [torch.cat([t, zeros], 2) for t in (q, k, v)]
+    graph = attention.random_graph(72, q.device)
+    expected = dense(*filled, None, graph, 8)[:, :, :64]
+    assert difference(attention(q, k, v), expected) < 1e-12
+    mask = mask_of("scatter")
+    real = torch.cat([mask, mask.new_ones(2, 8)], 1)
+    expected = dense(*filled, real, graph, 8)[:, :, :64]
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+
+
+@pytest.mark.parametrize(("n", "block"), [(192, 16), (1024, 64), (1024, 32)])
+def test_published_equals_hugging_face(n: int, block: int):
+    """In training mode: in evaluation the newer versions of that code replace the graph by zeros."""
+    hf = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
+    from transformers import BigBirdConfig
+
+    config = BigBirdConfig(
+        hidden_size=16, num_attention_heads=2, block_size=block, max_position_embeddings=n
+    )
+    torch.manual_seed(0)
+    state = np.random.get_state()  # noqa: NPY002
+    layer = hf.BigBirdBlockSparseAttention(config, seed=42).double().train()
+    x = torch.randn(2, n, 16, dtype=torch.float64)
+    mask = mask_of("prefix", n=n)
+    mask[1] = mask_of("scatter", n=n)[1]
+    masks = hf.BigBirdModel.create_masks_for_block_sparse_attn(mask.double(), block)
+    blocked, band, rows, columns = masks
+    with torch.no_grad():
+        expected = layer(
+            x, band_mask=band, from_mask=rows, to_mask=columns,
+            from_blocked_mask=blocked, to_blocked_mask=blocked,
+        )[0]  # fmt: skip
+        q, k, v = (
+            linear(x).unflatten(-1, (2, 8)).transpose(1, 2)
+            for linear in (layer.query, layer.key, layer.value)
+        )
+        attention = luna.build(
+            "bigbird", n_heads=2, head_dim=8, max_len=n, block=block, profile="published"
+        )
+        out = attention(q, k, v, mask)
+    np.random.set_state(state)  # noqa: NPY002  (that code seeds the global generator)
+    assert difference(out, expected.unflatten(-1, (2, 8)).transpose(1, 2), mask) < 1e-10

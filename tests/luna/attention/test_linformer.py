@@ -1,0 +1,224 @@
+"""Linformer: the projection along the sequence, its sharing and its three profiles."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from .kit import (
+    BI,
+    CI,
+    CV,
+    MASKS,
+    PE,
+    PI,
+    D,
+    H,
+    N,
+    amp_gap,
+    build,
+    counted_flops,
+    difference,
+    gradients_agree,
+    largest_tensor,
+    mask_of,
+    qkv,
+    softmax_attention,
+)
+
+SHARES = ("none", "kv", "heads", "heads_kv")
+
+
+def linformer(**options):
+    """Projections of a size that matters in the fixture; float64."""
+    return build("linformer", **({"k": 16, "init": "paper"} | options)).double()
+
+
+def identity():
+    attention = linformer(k=N, max_len=N)
+    with torch.no_grad():
+        attention.E.copy_(torch.eye(N))
+    return attention
+
+
+def zeroed(t: Tensor, mask: Tensor) -> Tensor:
+    return t.masked_fill(~mask[:, None, :, None], 0)
+
+
+def test_LI_1_identity_projection_is_softmax():
+    tensors = qkv()
+    assert difference(identity()(*tensors), softmax_attention(*tensors)) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["prefix", "scatter"])
+def test_LI_2_masked_keys_keep_the_weight_of_a_zero_score(kind):
+    (q, k, v), mask = qkv(), mask_of(kind)
+    out = identity()(q, k, v, mask)
+    unmasked = softmax_attention(q, zeroed(k, mask), zeroed(v, mask))
+    assert difference(out, unmasked, mask) < 1e-11
+    assert difference(out, softmax_attention(q, k, v, mask), mask) > 1e-2
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", ["strict", "published"])
+@pytest.mark.parametrize("share", SHARES)
+def test_LI_3_properties(kind, profile, share):
+    attention, mask = linformer(profile=profile, share=share), mask_of(kind)
+    assert max(f(attention, mask) for f in (PI, CI, BI)) < 1e-10
+    assert CV(attention, mask) > 1e-2
+
+
+def test_LI_3_official_ignores_the_mask():
+    attention, mask = linformer(profile="official"), mask_of("scatter")
+    assert min(PI(attention, mask), CI(attention, mask)) > 1e-2
+    q, k, v = qkv()
+    assert difference(attention(q, k, v, mask), attention(q, k, v)) == 0
+    assert difference(attention.matrix(q, k, mask) @ v, attention(q, k, v)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_LI_4_equivariant_only_with_the_columns_of_the_projection(kind):
+    (q, k, v), mask, attention = qkv(), mask_of(kind), linformer()
+    assert PE(attention, mask) > 1e-2
+    out = attention(q, k, v, mask)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        attention.E[..., :N] = attention.E[..., order]
+    moved = attention(q[:, :, order], k[:, :, order], v[:, :, order], mask[:, order])
+    assert difference(moved, out[:, :, order], mask[:, order]) < 1e-10
+
+
+def test_LI_5_strict_trains_the_projection():
+    attention = linformer(share="none")
+    parameters = dict(attention.named_parameters())
+    assert set(parameters) == {"E", "F"}
+    assert set(parameters) <= set(attention.state_dict())
+    attention(*qkv()).square().sum().backward()
+    for projection in parameters.values():
+        assert projection.grad[..., :N].abs().min() > 0
+        assert projection.grad[..., N:].abs().max() == 0  # columns beyond the sequence
+
+
+def test_LI_5_published_does_not():
+    attention = linformer(profile="published")
+    assert not list(attention.parameters())
+    assert "E" in attention.state_dict()  # a resumed run must keep what it was trained with
+    assert list(linformer(profile="published", trained=True).parameters())
+    assert list(linformer(profile="official").parameters())
+    assert not list(linformer(trained=False).parameters())
+
+
+@pytest.mark.parametrize(
+    ("share", "matrices"), [("none", 2 * H), ("kv", H), ("heads", 2), ("heads_kv", 1)]
+)
+def test_sharing(share, matrices):
+    """Per head: softmax(q (E k)^T / sqrt(d)) F v with the E and F of that head."""
+    attention, (q, k, v), mask = linformer(share=share, k=5), qkv(d_v=7), mask_of("scatter")
+    assert sum(p.numel() for p in attention.parameters()) == matrices * 5 * attention.max_len
+    out, k, v = attention(q, k, v, mask), zeroed(k, mask), zeroed(v, mask)
+    E = attention.E
+    F = E if share in ("kv", "heads_kv") else attention.F
+    assert not (share in ("none", "heads") and torch.equal(E, F))
+    for h in range(H):
+        E_h, F_h = (t[h % len(t), :, :N] for t in (E, F))
+        expected = (q[:, h] @ (E_h @ k[:, h]).mT / D**0.5).softmax(-1) @ (F_h @ v[:, h])
+        assert difference(out[:, h, None], expected[:, None], mask) < 1e-12
+
+
+def test_sharing_between_layers():
+    options = {"share": "none", "share_layers": True}
+    first, second = linformer(**options), linformer(**options)
+    with pytest.raises(luna.LunaError, match="calls tie"):
+        second(*qkv())
+    for layer in (first, second):
+        layer.tie(first)
+    both = torch.nn.ModuleList([first, second])
+    assert sum(p.numel() for p in both.parameters()) == 2 * H * 16 * first.max_len
+    assert second.E is first.E
+    assert second.F is first.F
+    tensors = qkv()
+    assert difference(first(*tensors), second(*tensors)) == 0
+
+    apart = [linformer(), linformer()]
+    for layer in apart:
+        layer.tie(apart[0])
+    assert not torch.equal(apart[0].E, apart[1].E)
+
+
+@pytest.mark.parametrize(
+    ("init", "std", "bound"),
+    [
+        ("normal", 0.02, None),
+        ("paper", 64**-0.5, None),
+        ("uniform", 64**-0.5 / 3**0.5, 64**-0.5),
+        ("xavier", math.sqrt(2 / (64 + 512)), math.sqrt(6 / (64 + 512))),
+    ],
+)
+def test_init(init, std, bound):
+    torch.manual_seed(0)
+    attention = build("linformer", n_heads=4, k=64, max_len=512, init=init)
+    assert attention.E.shape == (4, 64, 512)
+    for head in attention.E:  # every head is initialised, and alike
+        assert head.std().item() == pytest.approx(std, rel=0.02)
+        if bound:
+            assert 0.99 * bound < head.abs().max() <= bound
+    assert build("linformer", init_std=0.5).E.std().item() == pytest.approx(0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("kind", MASKS)
+def test_matrix(profile, share, kind):
+    attention, (q, k, v), mask = linformer(profile=profile, share=share), qkv(d_v=5), mask_of(kind)
+    assert difference(attention(q, k, v, mask), attention.matrix(q, k, mask) @ v, mask) < 1e-10
+    assert difference(attention(q, k, v), attention.matrix(q, k) @ v) < 1e-10
+
+
+def test_too_long():
+    with pytest.raises(luna.LunaError, match="max_len=32 tokens and got 64"):
+        linformer(max_len=32)(*qkv())
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_GC(share):
+    attention = linformer(n_heads=2, head_dim=3, max_len=6, k=4, share=share)
+    assert gradients_agree(attention, mask_of("scatter", 1, 6))
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_AMP(profile):
+    assert amp_gap(build("linformer", profile=profile)) == 0
+
+
+def test_no_tensor_is_quadratic_in_n():
+    """The largest is the projection, or the scores, or q."""
+    n, k = 1024, 8
+    attention = build("linformer", n_heads=2, head_dim=8, max_len=n, k=k)
+    assert largest_tensor(attention, n) <= 2 * n * k
+
+
+@pytest.mark.parametrize(("n", "millions"), [(1024, 34), (2048, 67), (4096, 134)])
+def test_flops_of_the_lra_sizes(n, millions):
+    attention = build("linformer", n_heads=1, max_len=n)
+    assert round(attention.flops(n) / 1e6) == millions
+    assert attention.flops(n) == 8 * n * 128 * D
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("n", "d_v"), [(64, None), (50, 6), (1, None)])
+def test_flops_are_what_torch_counts(share, n, d_v):
+    attention = linformer(share=share)
+    assert attention.flops(n, d_v) == counted_flops(attention, n, d_v)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"k": 0}, "at least 1"), ({"init_std": 0.0}, "greater than 0")]
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(luna.LunaError, match=message):
+        build("linformer", **options)

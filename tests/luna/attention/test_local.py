@@ -1,0 +1,150 @@
+"""Local attention: blocks, the strided pattern of the Long Range Arena's code, and that code's quirks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from .kit import BI, CI, CV, MASKS, PE, PI, N, build, difference, mask_of, qkv, softmax_attention
+
+
+def weights(attention, mask: Tensor | None = None, n: int = N) -> Tensor:
+    """The weights themselves, (B, H, n, n): the output for values that are the identity."""
+    q, k, _ = qkv(n=n)
+    return attention(q, k, torch.eye(n, dtype=q.dtype).expand(2, 2, n, n), mask)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("block", [64, 65, 300])
+def test_LA_1_one_block_is_masked_softmax(kind: str, block: int):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    for pattern in ("block", "strided"):
+        out = build("local", block=block, pattern=pattern)(q, k, v, mask)
+        assert difference(out, softmax_attention(q, k, v, mask), mask) < 1e-12
+
+
+def test_LA_1_blocks_of_one_token_return_the_values():
+    q, k, v = qkv(n=37)
+    for pattern in ("block", "strided"):
+        assert torch.equal(build("local", block=1, pattern=pattern)(q, k, v), v)
+
+
+@pytest.mark.parametrize(("back", "ahead"), [(0, 0), (1, 0), (0, 2), (1, 1), (9, 9)])
+@pytest.mark.parametrize("n", [64, 61])
+def test_LA_2_gradient_pattern_is_the_band_of_blocks(back: int, ahead: int, n: int):
+    q, k, v = (t.requires_grad_() for t in qkv(1, 1, n))
+    out = build("local", block=8, look_back=back, look_ahead=ahead)(q, k, v)
+    block = torch.arange(n) // 8
+    for i in (0, 7, 8, 30, n - 1):
+        reached = torch.autograd.grad(out[0, 0, i].sum(), (k, v), retain_graph=True)
+        seen = (block >= block[i] - back) & (block <= block[i] + ahead)
+        for grad in reached:
+            assert torch.equal(grad[0, 0].abs().sum(-1) > 0, seen)
+
+
+def permutation(n: int, b: int) -> Tensor:
+    """P[jb + i] = iN + j: where the row of the block form comes from; n a multiple of b."""
+    return torch.arange(n).view(b, n // b).T.flatten()
+
+
+@pytest.mark.parametrize(("back", "ahead"), [(0, 0), (1, 0), (1, 2)])
+def test_LA_3_strided_is_block_between_a_permutation_and_its_inverse(back: int, ahead: int):
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    options = {"block": 16, "look_back": back, "look_ahead": ahead}
+    P = permutation(64, 16)
+    moved = build("local", **options)(q[:, :, P], k[:, :, P], v[:, :, P], mask[:, P])
+    out = build("local", pattern="strided", **options)(q, k, v, mask)
+    assert difference(out[:, :, P], moved) < 1e-12
+
+
+@pytest.mark.parametrize(("n", "block"), [(64, 16), (61, 16), (37, 10)])
+def test_LA_3_strided_is_dense_attention_within_residues(n: int, block: int):
+    residue = torch.arange(n) % -(-n // block)
+    seen = weights(build("local", block=block, pattern="strided"), n=n) > 0
+    assert torch.equal(seen[0, 1], residue[:, None] == residue[None, :])
+    q, k, v = qkv(n=n)
+    scores = (q @ k.mT / 32**0.5).masked_fill(residue[:, None] != residue, float("-inf"))
+    out = build("local", block=block, pattern="strided")(q, k, v)
+    assert difference(out, scores.softmax(-1) @ v) < 1e-12
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("block", "extra"), [(16, 7), (16, 16), (24, 7), (24, 100)])
+def test_LA_4_PI_and_CI(kind: str, block: int, extra: int):
+    attention = build("local", block=block, look_back=1)
+    mask = mask_of(kind)
+    assert PI(attention, mask, extra) < 1e-12
+    assert CI(attention, mask) == 0
+    assert BI(attention, mask) == 0
+    assert CV(attention, mask) < 1e-12
+    assert PE(attention, mask) > 0.1
+
+
+@pytest.mark.parametrize(("back", "ahead"), [(0, 0), (1, 2)])
+def test_LA_5_a_shift_by_one_block_shifts_the_interior(back: int, ahead: int):
+    b, n = 8, 64
+    q, k, v = qkv(n=n + b)
+    attention = build("local", block=b, look_back=back, look_ahead=ahead)
+    long = attention(q, k, v)[:, :, b:]
+    short = attention(q[:, :, b:], k[:, :, b:], v[:, :, b:])
+    inside = slice(back * b, None)  # the first blocks have lost what was before them
+    assert difference(long[:, :, inside], short[:, :, inside]) < 1e-12
+    if back:
+        assert difference(long[:, :, :b], short[:, :, :b]) > 0.1
+
+
+def arena(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, b: int) -> Tensor:
+    """The released code, loop by loop: length into (b, N), mask into (N, b), -1e10 in single precision."""
+    B, H, n, d = q.shape
+    extra = b - n % b
+    q, k, v = (torch.cat([t, t.new_zeros(B, H, extra, d)], 2) for t in (q, k, v))
+    mask = torch.cat([mask, mask.new_ones(B, extra)], 1)
+    N = (n + extra) // b
+    out = torch.zeros_like(v)
+    for example in range(B):
+        for head in range(H):
+            for g in range(N):
+                tokens = [i * N + g for i in range(b)]
+                real = mask[example, g * b : (g + 1) * b]
+                bias = torch.where(real[:, None] & real[None, :], 0.0, -1e10)
+                scores = q[example, head, tokens] @ k[example, head, tokens].T / d**0.5
+                hidden = (scores.float() + bias).double() - scores.float().double()
+                scores = torch.where(real[:, None], scores + hidden, scores * 0)
+                out[example, head, tokens] = scores.softmax(-1) @ v[example, head, tokens]
+    return out[:, :, :n]
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("block", [16, 24])
+def test_official_is_the_released_code(kind: str, block: int):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    out = build("local", block=block, profile="official")(q, k, v, mask)
+    assert difference(out, arena(q, k, v, mask, block)) < 1e-12
+    aligned = build("local", block=block, pattern="strided")(q, k, v, mask)
+    assert difference(out, aligned, mask) > 0.01  # filling and, with a mask, its misplacement
+
+
+def test_official_rows_that_meet_padding_take_the_plain_mean_of_their_group():
+    q, k, v = qkv()
+    mask = torch.ones(2, 64, dtype=torch.bool)
+    mask[:, :16] = False  # the mask entries that group 0, the tokens 0, 5, 10, ..., meets
+    out = build("local", block=16, profile="official")(q, k, v, mask)
+    mean = v[:, :, ::5].sum(2) / 16  # 13 tokens and 3 filling rows
+    for t in (0, 5, 60):
+        assert difference(out[:, :, t], mean) < 1e-12
+
+
+def test_dropout_acts_on_the_weights_in_training():
+    attention = build("local", block=16, dropout=0.25)
+    q, k, v = qkv()
+    calm = attention(q, k, v)
+    assert torch.equal(calm, build("local", block=16)(q, k, v))
+    torch.manual_seed(0)
+    kept = weights(attention.train()) / weights(attention.eval()).clamp_min(1e-300)
+    kept = kept[weights(attention) > 0]
+    assert torch.allclose(kept[kept > 0], torch.tensor(4 / 3, dtype=kept.dtype))
+    assert 0.2 < (kept == 0).double().mean() < 0.3

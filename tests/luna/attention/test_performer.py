@@ -1,0 +1,314 @@
+"""Performer: the estimator, its projection, its redraws and its quirks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.feature_maps.random import gaussian_projection
+from luna.linear import linear_attention
+
+from . import checks
+from .kit import build, difference, mask_of, qkv, softmax_attention
+
+
+def estimates(x: Tensor, y: Tensor, m: int, seed: int = 0, **options) -> Tensor:
+    """m one-feature estimates of exp(x . y / sqrt(d)), the stabilisers undone."""
+    d = len(x)
+    attention = build("performer", n_heads=1, head_dim=d, m=m, eps=0.0, seed=seed, **options)
+    q, k = x.view(1, 1, 1, d), y.view(1, 1, 1, d)
+    s_q, s_k = exponents(attention, q), exponents(attention, k)
+    product = attention.phi_q(q, None) * attention.phi_k(k, None) * m
+    # The query's constant leaves its norm out of the exponent, and puts it back here.
+    return (product * (s_q.amax() + s_k.amax()).exp()).flatten()
+
+
+def exponents(attention: luna.Attention, x: Tensor) -> Tensor:
+    x = x * x.shape[-1] ** -0.25
+    return x @ attention.Omega.to(x.dtype).mT - x.square().sum(-1, keepdim=True) / 2
+
+
+def pair(d: int, norm: float) -> tuple[Tensor, Tensor, float, float]:
+    """x, y, their kernel value and |x' + y'|^2."""
+    g = torch.Generator().manual_seed(3)
+    x, y = (norm * torch.randn(d, generator=g, dtype=torch.float64) for _ in range(2))
+    return x, y, math.exp(x @ y / d**0.5), float((x + y).square().sum() / d**0.5)
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_performer_T1_unbiased(orthogonal: bool) -> None:
+    d, draws = 16, 10_000  # a draw is one orthogonal block, or d independent rows
+    x, y, kernel, _ = pair(d, 0.7)
+    each = estimates(x, y, d * draws, orthogonal=orthogonal).view(draws, d).mean(-1)
+    error = each.std() / draws**0.5
+    assert abs(each.mean() - kernel) < 4 * error
+    assert error < 0.02 * kernel  # the interval is narrow enough to mean something
+
+
+def test_performer_T2_rate() -> None:
+    x, y, kernel, z = pair(8, 0.4)
+    pool = estimates(x, y, 2**20, orthogonal=False)
+    sizes = [16, 64, 256, 1024, 4096]
+    rmse = [((pool.view(-1, m).mean(-1) / kernel - 1) ** 2).mean().sqrt().item() for m in sizes]
+    expected = [math.sqrt((math.exp(z) - 1) / m) for m in sizes]
+    assert rmse == pytest.approx(expected, rel=0.1)
+    assert abs(slope(sizes, rmse) + 0.5) < 0.05
+
+
+def slope(x: list[int], y: list[float]) -> float:
+    a, b = (torch.tensor(t, dtype=torch.float64).log() for t in (x, y))
+    return float(((a - a.mean()) * (b - b.mean())).sum() / (a - a.mean()).square().sum())
+
+
+def test_performer_orthogonal_rows_have_no_larger_variance() -> None:
+    d, draws = 16, 8000
+    x, y, kernel, _ = pair(d, 0.3)  # small norms: the squared errors have a fourth moment to speak of
+    pools = [estimates(x, y, d * draws, orthogonal=orthogonal) for orthogonal in (True, False)]
+    mse = [(pool.view(draws, d).mean(-1) - kernel).square().mean() for pool in pools]
+    assert mse[0] < 0.97 * mse[1]
+
+
+@pytest.mark.parametrize("scaling", ["norm", "sqrt_d"])
+def test_performer_T3_orthogonal_blocks(scaling: str) -> None:
+    d, m = 16, 40  # two blocks and a half
+    generator = torch.Generator().manual_seed(0)
+    Omega = gaussian_projection(m, d, generator, orthogonal=True, scaling=scaling)
+    assert Omega.shape == (m, d)
+    for block in Omega.split(d):
+        gram = block @ block.mT
+        assert (gram - gram.diagonal().diag()).abs().max() < 1e-6
+    lengths = Omega.norm(dim=-1)
+    if scaling == "sqrt_d":
+        assert difference(lengths, torch.full_like(lengths, d**0.5)) < 1e-12
+    else:
+        assert lengths.std() > 0.3  # of a chi variable: about 0.7
+    assert (Omega[:d] @ Omega[d : 2 * d].mT).abs().max() > 1  # blocks are independent
+
+
+def test_performer_rows_are_standard_normal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    Omega = gaussian_projection(8 * 4000, 8, generator, orthogonal=True).view(4000, 8, 8)
+    for moment, expected, spread in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
+        error = 4.5 * math.sqrt(spread / 4000)  # of each entry's mean over 4000 blocks
+        assert (Omega.pow(moment).mean(0) - expected).abs().max() < error
+
+
+def test_performer_T4_converges_to_softmax() -> None:
+    q, k, v = qkv(n=32, d=16)
+    q, k = 0.7 * q, 0.7 * k
+    exact = softmax_attention(q, k, v)
+    sizes, errors = [64, 256, 1024, 4096], []
+    for m in sizes:
+        draws = [build("performer", head_dim=16, m=m, eps=0.0, seed=s)(q, k, v) for s in range(8)]
+        errors.append((torch.stack(draws) - exact).square().mean().sqrt().item())
+    halvings = [a / b for a, b in zip(errors, errors[1:], strict=False)]
+    assert all(1.6 < h < 2.5 for h in halvings), halvings
+    assert errors[-1] < 0.05
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_performer_T5_shift(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = build("performer", eps=0.0, causal=causal)
+    q, k, v = qkv()
+    mask = mask_of("scatter")
+    before = attention(q, k, v, mask)
+    phi_q, phi_k, weigh = attention.phi_q, attention.phi_k, attention.weigh
+    monkeypatch.setattr(attention, "phi_q", lambda *a: phi_q(*a) * math.exp(-2))
+    monkeypatch.setattr(attention, "phi_k", lambda *a: phi_k(*a) * math.exp(3))
+    monkeypatch.setattr(attention, "weigh", lambda *a: (weigh(*a)[0], weigh(*a)[1] + 3))
+    assert difference(attention(q, k, v, mask), before, mask) < 1e-10
+
+
+def test_performer_features_are_the_formula() -> None:
+    attention = build("performer", m=40, eps=1e-3)
+    q, k, _ = qkv()
+    mask = mask_of("scatter")
+    phi_q, phi_k = attention.features(q, k, mask)
+    s = exponents(attention, q)
+    assert difference(phi_q, 40**-0.5 * ((s - s.amax(-1, keepdim=True)).exp() + 1e-3)) < 1e-12
+    s = exponents(attention, k)
+    top = s.masked_fill(~mask[:, None, :, None], -math.inf).amax((-2, -1), keepdim=True)
+    assert difference(phi_k, 40**-0.5 * ((s - top).exp() + 1e-3), mask) < 1e-12
+    assert (phi_k.masked_select(~mask[:, None, :, None]) == 0).all()
+
+
+def test_performer_large_norms_stay_sharp() -> None:
+    """Where the public stabiliser leaves only eps, and with it uniform attention."""
+    q, k, _ = qkv(n=32)
+    q, k = 40 * q, 40 * k
+    A = build("performer").matrix(q, k)
+    assert A.amax(-1).mean() > 0.5
+    uniform = build("performer", profile="published").matrix(q, k)
+    assert (uniform - 1 / 32).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_performer_padding(scale: float) -> None:
+    """At scale 20 a padded key, 0, would be the largest feature by far, were it part of the maximum."""
+    checks.padding_is_invisible("performer", scale=scale)
+
+
+def test_performer_published_is_the_harness() -> None:
+    attention = build("performer", profile="published", m=24)
+    q, k, v = qkv(d_v=7)
+    mask = mask_of("prefix")
+    real = mask[:, None, :, None]
+    k_0, v_0 = k * real * 32**-0.25, v * real
+    u = 32**-0.25 * (32**-0.25 * q) @ attention.Omega.double().mT
+    norm = (32**-0.5 * q).square().sum(-1, keepdim=True) / 2
+    phi_q = 24**-0.5 * ((u - norm - u.amax(-1, keepdim=True)).exp() + 1e-4)
+    u = 32**-0.25 * k_0 @ attention.Omega.double().mT
+    norm = (32**-0.25 * k_0).square().sum(-1, keepdim=True) / 2
+    phi_k = 24**-0.5 * ((u - norm - u.max()).exp() + 1e-4)
+    expected = linear_attention(phi_q, phi_k, v_0, eps=0.0)
+    assert difference(attention(q, k, v, mask), expected) < 1e-12
+    assert difference(attention.matrix(q, k, mask) @ v, expected) < 1e-12
+    ones = attention(q, k, torch.ones_like(v), mask)
+    assert (ones < 0.95).any()  # padded keys stay in the denominator
+    alone = attention(q[:1], k[:1], v[:1], mask[:1])
+    other = attention(q, torch.cat([k[:1], 9 * k[1:]]), v, mask)[:1]
+    assert difference(other, alone) > 1e-9  # the maximum is of the whole batch
+
+
+def test_performer_official_redraws_from_the_queries() -> None:
+    attention = build("performer", profile="official", m=16)
+    q, k, v = qkv()
+    first = attention(q, k, v)
+    Omega = attention.Omega
+    assert difference(attention.matrix(q, k) @ v, first) < 1e-10
+    attention(q + 0.1, k, v)
+    assert not torch.equal(attention.Omega, Omega)
+    assert torch.equal(attention(q, k, v), first)
+    fixed = build("performer", profile="official", m=16, redraw=0)
+    assert torch.equal(fixed(q, k, v), fixed(q, k, v))
+
+
+def test_performer_official_attends_padding_and_lifts_denominators() -> None:
+    attention = build("performer", profile="official", m=16)
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
+    far = build("performer", profile="official", m=1, eps=0.0, head_dim=4)
+    q, k, v = qkv(n=2, d=4)
+    q = q * 40  # exp(-|q|^2 / 2) is left outside the stabiliser and underflows
+    assert (far(q, k, torch.ones_like(v)) < 0.5).any()
+
+
+def test_performer_redraws_by_optimiser_steps() -> None:
+    attention = build("performer", redraw=3).train()
+    Omega = attention.Omega
+    q, k, v = qkv(n=4)
+    for _ in range(2):
+        attention(q, k, v)
+        attention(q, k, v)
+        attention.after_step()
+    assert torch.equal(attention.Omega, Omega)
+    attention.after_step()
+    assert not torch.equal(attention.Omega, Omega)
+
+
+def test_performer_default_interval_is_1000_steps() -> None:
+    attention = build("performer", m=2)
+    Omega = attention.Omega
+    for _ in range(999):
+        attention.after_step()
+    assert torch.equal(attention.Omega, Omega)
+    attention.after_step()
+    assert not torch.equal(attention.Omega, Omega)
+
+
+def test_performer_redraws_by_training_forwards() -> None:
+    attention = build("performer", redraw=2, redraw_unit="forward")
+    q, k, v = (t.requires_grad_() for t in qkv(n=4))
+    Omega = attention.Omega
+    for _ in range(5):
+        attention(q, k, v)  # evaluation
+    attention.train()
+    attention.after_step()
+    first = attention(q, k, v)
+    assert torch.equal(attention.Omega, Omega)
+    second = attention(q, k, v)
+    assert not torch.equal(attention.Omega, Omega)
+    (first + second).sum().backward()  # the first graph still has its own draw
+
+
+@pytest.mark.parametrize("profile", ["published", "strict"])
+def test_performer_redraw_zero_means_never(profile: str) -> None:
+    attention = build("performer", profile=profile, redraw=0 if profile == "strict" else None)
+    Omega = attention.Omega
+    for _ in range(2000):
+        attention.after_step()
+    assert torch.equal(attention.Omega, Omega)
+
+
+def test_performer_resumes_its_schedule() -> None:
+    first = build("performer", redraw=3, seed=1)
+    for _ in range(5):
+        first.after_step()
+    second = build("performer", redraw=3, seed=2)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.Omega, first.Omega)
+    first.after_step()
+    second.after_step()
+    assert torch.equal(second.Omega, first.Omega)
+    assert not torch.equal(second.Omega, build("performer", redraw=3, seed=1).Omega)
+
+
+def test_performer_seed_and_heads() -> None:
+    assert torch.equal(build("performer", seed=4).Omega, build("performer", seed=4).Omega)
+    assert not torch.equal(build("performer", seed=4).Omega, build("performer", seed=5).Omega)
+    assert build("performer", m=100).Omega.shape == (100, 32)
+    assert list(build("performer").parameters()) == []
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 1e-2])
+def test_performer_causal_row_is_the_prefix(eps: float) -> None:
+    checks.causal_matches_prefixes("performer", m=24, eps=eps)
+
+
+def test_performer_causal_with_large_norms() -> None:
+    checks.causal_matches_prefixes("performer", m=24, scale=10.0)
+
+
+def test_performer_causal_reads_no_future() -> None:
+    checks.future_is_not_read("performer", m=24)
+
+
+@pytest.mark.parametrize("options", [{}, {"eps": 0.1}, {"causal": True, "eps": 0.1}])
+def test_performer_gradients(options: dict) -> None:
+    checks.gradients("performer", m=6, **options)
+
+
+def test_performer_autocast() -> None:
+    checks.autocast("performer")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_performer_memory_and_edges(causal: bool) -> None:
+    checks.memory_is_linear("performer", causal=causal)
+    checks.edges("performer", causal=causal)
+
+
+def test_performer_flops() -> None:
+    n, d, m, e = 1000, 32, 128, 20
+    F = 2 * (2 * n * d * m + 3 * n * d + 5 * n * m) + 4 * n * m * e + 3 * n * m + n * e
+    assert build("performer").flops(n, e) == 2 * F
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"m": 0}, "m must be at least 1"),
+        ({"eps": -1e-6}, "eps must be at least 0"),
+        ({"redraw": -1}, "redraw must be at least 0"),
+        ({"redraw_unit": "call"}, "profile=official"),
+        ({"scaling": "none"}, "scaling must be one of"),
+        ({"causal": True, "profile": "published"}, "profile=strict"),
+    ],
+)
+def test_performer_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("performer", **options)

@@ -1,0 +1,326 @@
+"""PolaFormer: signed parts, powers, two streams, local branch and gate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from .kit import (
+    BI,
+    CI,
+    CV,
+    MASKS,
+    PE,
+    PI,
+    B,
+    D,
+    H,
+    N,
+    amp_gap,
+    build,
+    counted_flops,
+    difference,
+    gradients_agree,
+    largest_tensor,
+    mask_of,
+    qkv,
+)
+
+BARE = {"gate": "none", "local": "none"}
+
+
+def pola(**options):
+    """Every parameter away from its start, so that none of them can be forgotten; float64."""
+    attention = build("polaformer", **(BARE | options)).double()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for p in attention.parameters():
+            p.add_(torch.randn(p.shape, generator=generator, dtype=p.dtype), alpha=0.5)
+    return attention
+
+
+def hidden(n: int = N, width: int = H * D) -> Tensor:
+    generator = torch.Generator().manual_seed(8)
+    return torch.randn(B, n, width, generator=generator, dtype=torch.float64)
+
+
+def by_channel(attention, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrices of both streams from the definition, one channel at a time."""
+    n = q.shape[2]
+    same, opposite = (torch.zeros(*q.shape[:2], n, n, dtype=q.dtype) for _ in "so")
+    for h in range(q.shape[1]):
+        for c in range(q.shape[3]):
+            s = math.log1p(math.exp(attention.tau[h, 0, c].item()))
+            p = 1 + attention.alpha / (1 + math.exp(-attention.rho[h, 0, c].item()))
+            x, y = q[:, h, :, c] / s, (k[:, h, :, c] + attention.E[h, :n, c]) / s
+            (x_plus, x_minus), (y_plus, y_minus) = (
+                (t.clamp(min=0) ** p, (-t).clamp(min=0) ** p) for t in (x, y)
+            )
+            for total, plus, minus in ((same, x_plus, x_minus), (opposite, x_minus, x_plus)):
+                total[:, h] += (
+                    plus[:, :, None] * y_plus[:, None] + minus[:, :, None] * y_minus[:, None]
+                )
+    visible = mask[:, None, None, :]
+    same, opposite = (A * visible for A in (same, opposite))
+    if attention.profile == "published":
+        return tuple(A / (A.sum(-1, keepdim=True) + 1e-6 * n) for A in (same, opposite))
+    return tuple(A / A.sum(-1, keepdim=True).clamp(min=1e-6) for A in (same, opposite))
+
+
+def test_T1_without_power_scale_and_positions_the_streams_split_the_dot_product():
+    """p = 1, s = 1, E = 0: Q_s K = sum of q+ k+ + q- k-, and Q_s K - Q_o K = q . k."""
+    q, k, _ = qkv()
+    attention = build("polaformer", alpha=0.0, **BARE).double()
+    with torch.no_grad():
+        attention.tau.fill_(math.log(math.e - 1))
+    Q_s, Q_o, K = attention.features(q, k, None)
+    same, opposite = Q_s @ K.mT, Q_o @ K.mT
+    assert difference(same, q.relu() @ k.relu().mT + (-q).relu() @ (-k).relu().mT) < 1e-12
+    assert difference(same - opposite, q @ k.mT) < 1e-12
+
+
+def test_T2_negating_the_queries_swaps_the_streams():
+    attention, (q, k, v) = pola(), qkv()
+    same, opposite = attention.streams(q, k)
+    assert difference(same, opposite) > 1e-3
+    swapped = attention.streams(-q, k)
+    assert difference(swapped[0], opposite) == 0
+    assert difference(swapped[1], same) == 0
+    halves = v.chunk(2, -1)
+    crossed = torch.cat([opposite @ halves[0], same @ halves[1]], -1)
+    assert difference(attention(-q, k, v), crossed) < 1e-12
+
+
+def test_T3_no_power_without_alpha():
+    attention = pola(alpha=0.0)
+    assert attention.rho.abs().max() > 0.5
+    assert torch.equal(attention.powers(), torch.ones(H, 1, D, dtype=torch.float64))
+    powers = pola(alpha=5.0).powers().detach()
+    assert 1 < powers.min() < 3 < 4 < powers.max() < 6  # learned, and within (1, 1 + alpha)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_T4_G1_each_stream_is_its_matrix_times_its_half(kind, profile):
+    attention, (q, k, v), mask = pola(profile=profile), qkv(), mask_of(kind)
+    streams = by_channel(attention, q, k, mask)
+    expected = torch.cat([A @ half for A, half in zip(streams, v.chunk(2, -1), strict=True)], -1)
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
+    for A, B_ in zip(streams, attention.streams(q, k, mask), strict=True):
+        assert difference(A, B_, mask) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("local", ["none", "conv1d"])
+def test_T4_G3_padding_with_positions_away_from_zero(kind, local):
+    attention, mask = pola(local=local), mask_of(kind)
+    assert attention.E.abs().max() > 0.5
+    assert max(PI(attention, mask, extra) for extra in (1, 5, 50)) < 1e-10
+    assert max(CI(attention, mask), BI(attention, mask)) < 1e-10
+    assert PE(attention, mask) > 1e-2
+    assert (CV(attention, mask) < 1e-10) is (local == "none")
+    q, k, v = qkv()
+    v = v.masked_fill(~mask[:, None, :, None], float("nan"))
+    out = attention(q, k, v, mask)
+    assert out.isfinite().all()
+    assert (out * ~mask[:, None, :, None] == 0).all()
+
+
+def test_T4_G3_gate_does_not_read_padding():
+    attention, (q, k, v), mask = pola(gate="x"), qkv(), mask_of("scatter")
+    x = hidden()
+    dirty = x.masked_fill(~mask[:, :, None], float("nan"))
+    out = attention(q, k, v, mask, dirty)
+    assert difference(out, attention(q, k, v, mask, x)) == 0
+    out.sum().backward()
+    assert all(p.grad.isfinite().all() for p in attention.parameters())
+
+
+def test_T5_initial_power_and_scale():
+    attention = build("polaformer")
+    assert attention.alpha == 3
+    assert torch.equal(attention.powers(), torch.full((H, 1, D), 2.5))
+    one = torch.ones(1, H, 1, D)
+    Q_s, _, K = attention.features(one, one, None)
+    expected = torch.cat([one, 0 * one], -1) * math.log(2) ** -2.5
+    assert difference(Q_s, expected) < 1e-5
+    assert difference(K, expected) < 1e-5
+    assert not attention.E.any()
+
+
+@pytest.mark.parametrize("gate", ["x", "q"])
+def test_gate_multiplies_attention_and_local_branch(gate):
+    q, k, v = qkv()
+    source = {"x": hidden(), "q": q.transpose(1, 2).reshape(B, N, H * D)}[gate]
+    attention = pola(gate=gate, local="conv1d")
+    g = attention.gate(source).view(B, N, H, D).transpose(1, 2)
+    ungated = attention(q, k, v, x=hidden()) / g
+    with torch.no_grad():
+        attention.gate.weight.zero_()
+        attention.gate.bias.fill_(1)
+    assert difference(ungated * g, attention(q, k, v, x=hidden()) * g) < 1e-10
+
+
+def test_gate_needs_hidden_states_of_the_heads_width():
+    attention, tensors = build("polaformer"), qkv()
+    with pytest.raises(luna.LunaError, match="needs the hidden states"):
+        attention(*tensors)
+    with pytest.raises(luna.LunaError, match="width n_heads"):
+        attention(*tensors, x=hidden(width=H * D + 1))
+    for gate in ("q", "none"):
+        other = build("polaformer", gate=gate)
+        assert not other.needs_x
+        other(*tensors)
+
+
+@pytest.mark.parametrize("kind", ["full", "scatter"])
+def test_local_branch_in_one_dimension(kind):
+    """Five taps per channel of a head, the same for all heads; masked values are zeros."""
+    attention, (q, k, v), mask = pola(local="conv1d"), qkv(), mask_of(kind)
+    plain = build("polaformer", **BARE).double()
+    plain.load_state_dict(attention.state_dict(), strict=False)
+    added = attention(q, k, v, mask) - plain(q, k, v, mask)
+    v = torch.nn.functional.pad(v.masked_fill(~mask[:, None, :, None], 0), (0, 0, 2, 2))
+    w, bias = attention.local.weight, attention.local.bias  # (d, 1, 5), (d,)
+    expected = sum(w[:, 0, t] * v[:, :, t : t + N] for t in range(5)) + bias
+    assert difference(added, expected, mask) < 1e-12
+
+
+def test_local_branch_on_the_grid():
+    """5 x 5 taps on the 8 x 8 grid of 64 tokens, row by row."""
+    attention, (q, k, v) = pola(local="conv2d", max_len=N), qkv()
+    plain = build("polaformer", **BARE, max_len=N).double()
+    plain.load_state_dict(attention.state_dict(), strict=False)
+    added = attention(q, k, v) - plain(q, k, v)
+    w = attention.local.weight  # (d, 1, 5, 5)
+    for r, c in ((0, 0), (3, 4), (7, 2), (1, 7)):
+        expected = attention.local.bias + sum(
+            w[:, 0, i + 2, j + 2] * v[:, :, 8 * (r + i) + c + j]
+            for i in range(-2, 3)
+            for j in range(-2, 3)
+            if 0 <= r + i < 8 and 0 <= c + j < 8
+        )
+        assert difference(added[:, :, 8 * r + c, None], expected[:, :, None]) < 1e-12
+    with pytest.raises(luna.LunaError, match="do not fill a grid of 8 x 8"):
+        attention(*qkv(n=60))
+    with pytest.raises(luna.LunaError, match="square grid of max_len tokens, got max_len=65"):
+        pola(local="conv2d", max_len=65)
+
+
+def test_published_switches_the_local_branch_on():
+    """And has another denominator, which the tests of the streams tell apart."""
+    options = {"max_len": N, "profile": "published"}
+    assert build("polaformer").local is None
+    assert build("polaformer", **options).local.kind == "conv1d"
+    assert build("polaformer", **options, local="conv2d").local.kind == "conv2d"
+    assert build("polaformer", **options, local="none").local is None
+    assert CV(pola(), mask_of("full")) < 1e-10
+    assert CV(pola(profile="published"), mask_of("full")) > 1e-8
+
+
+def test_dead_query():
+    """A zero query gives zero, not 0 / 0, and finite gradients, at power one as well."""
+    for alpha in (0.0, 3.0):
+        attention = build("polaformer", alpha=alpha, **BARE).double()
+        q, k, v = qkv()
+        q[:, :, 3] = 0
+        tensors = [t.requires_grad_() for t in (q, k, v)]
+        out = attention(*tensors)
+        assert (out[:, :, 3] == 0).all()
+        out.sum().backward()
+        given = [*tensors, *attention.parameters()]
+        assert all(t.grad.isfinite().all() for t in given)
+
+
+@pytest.mark.parametrize("options", [BARE, {"gate": "q", "local": "conv1d"}, {"local": "conv2d"}])
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_GC(options, alpha):
+    attention = pola(n_heads=2, head_dim=4, max_len=9, alpha=alpha, **options)
+    assert gradients_agree(attention, mask_of("scatter", 1, 9), n=9)
+
+
+def test_GC_through_the_gate():
+    attention = pola(n_heads=2, head_dim=2, max_len=5, gate="x")
+    assert gradients_agree(attention, mask_of("scatter", 1, 5), n=5, x=hidden(5, 4)[:1])
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_AMP(profile):
+    x = hidden().bfloat16().float()
+    assert amp_gap(build("polaformer", profile=profile), x) == 0
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_G9_large_inputs_stay_finite(profile):
+    attention = build("polaformer", profile=profile)
+    tensors = [30 * t.bfloat16() for t in qkv()]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(*tensors, x=hidden().bfloat16()).isfinite().all()
+
+
+def test_no_tensor_is_quadratic_in_n():
+    """The largest are the features, n x 2d per head."""
+    n, d = 1024, 8
+    attention = build("polaformer", n_heads=2, head_dim=d, max_len=n, local="conv2d", gate="q")
+    assert largest_tensor(attention, n) <= 2 * n * 2 * d
+
+
+def test_value_width():
+    q, k, v = qkv(d_v=6)
+    attention = pola()
+    same, opposite = attention.streams(q, k)
+    expected = torch.cat([same @ v[..., :3], opposite @ v[..., 3:]], -1)
+    assert difference(attention(q, k, v), expected) < 1e-12
+    with pytest.raises(luna.LunaError, match="must be even, got 7"):
+        attention(q, k, torch.cat([v, v[..., :1]], -1))
+    for options in ({"gate": "q"}, {"local": "conv1d"}):
+        with pytest.raises(luna.LunaError, match="the values have 6"):
+            pola(**options)(q, k, v)
+
+
+def test_too_long():
+    with pytest.raises(luna.LunaError, match="max_len=32 tokens and got 64"):
+        build("polaformer", max_len=32, **BARE)(*qkv())
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        (BARE, 0),
+        ({"local": "conv1d"}, (10 + 1) * N * D * H),
+        ({"local": "conv2d"}, (50 + 1) * N * D * H),
+        ({"gate": "q"}, 2 * N * (H * D) ** 2),
+        ({"gate": "x"}, 2 * N * (H * D) ** 2),
+    ],
+)
+def test_flops(options, added):
+    """8 n d² + 20 n d per head, and what torch counts: of the 20 n d the two products with z, of
+    the local branch all but its bias."""
+    attention = build("polaformer", max_len=N, **(BARE | options))
+    assert attention.flops(N) == H * (8 * N * D * D + 20 * N * D) + added
+    elementwise = H * 12 * N * D + (0 if attention.local is None else H * N * D)
+    assert counted_flops(attention, N) == attention.flops(N) - elementwise
+    assert attention.flops(2 * N) == 2 * attention.flops(N)
+
+
+def test_parameters():
+    """E: N C, tau: C, rho: C, local branch: d (taps + 1), gate: C² + C."""
+    C, n = H * D, 121
+    for options, more in (
+        (BARE, 0),
+        ({"local": "conv1d"}, D * 6),
+        ({"local": "conv2d"}, D * 26),
+        ({"gate": "x"}, C * C + C),
+    ):
+        attention = build("polaformer", max_len=n, **(BARE | options))
+        assert sum(p.numel() for p in attention.parameters()) == n * C + 2 * C + more
+
+
+def test_options_out_of_range():
+    with pytest.raises(luna.LunaError, match="alpha must be at least 0"):
+        build("polaformer", alpha=-1.0)
