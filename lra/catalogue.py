@@ -31,19 +31,27 @@ def rows() -> list[dict[str, str]]:
 
 
 def show() -> None:
+    """Two lines a method: what it costs, and where it comes from."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("attention", "time", "parameters", "causal", "profiles", "paper"):
-        justify = "right" if column == "parameters" else "left"
-        table.add_column(column, justify=justify, no_wrap=column != "paper")
-    for row in rows():
-        paper = f"[link={row['url']}]{row['paper']}[/link]"
-        table.add_row(
-            row["name"], row["time"], row["parameters"], row["causal"], row["profiles"], paper
+    console = Console(highlight=False, soft_wrap=True)
+    found = rows()
+    columns = ("name", "time", "parameters", "causal", "profiles")
+    head = dict(
+        zip(columns, ("attention", "time", "parameters", "causal", "profiles"), strict=True)
+    )
+    widths = {c: max(len(r[c]) for r in [head, *found]) for c in columns}
+    for row in [head, *found]:
+        cells = [
+            row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
+            for c in columns
+        ]
+        console.print(
+            "  ".join(cells).rstrip(), style="bold" if row is head else None, markup=False
         )
-    Console(highlight=False).print(table)
+        if row is not head:
+            indent = " " * (widths["name"] + 2)
+            console.print(f"{indent}{row['paper']}  {row['url']}", style="dim", markup=False)
 
 
 def markdown() -> str:

@@ -13,8 +13,7 @@ import pytorch_lightning as pl
 import torch
 import yaml
 
-import lunafrom lra.data.prepare import find_or_prepare
-
+import luna
 from lra import data, model, records
 from lra.callbacks import (
     AtomicCheckpointIO,
@@ -27,6 +26,7 @@ from lra.callbacks import (
 from lra.compose import Run
 from lra.compute import count, reference
 from lra.config import Clip, UserError
+from lra.data.prepare import find_or_prepare
 from lra.datamodule import LRAData
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
@@ -44,6 +44,7 @@ def train(run: Run) -> float:
     to 1."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
+    _check_device(run)
     module = build(run)  # before the data: a wrong option costs no preparation
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
@@ -217,7 +218,7 @@ def _count(run: Run, module: LRAModule) -> dict[str, Any]:
 
 def _introduce(run: Run, prepared: Any, folder: RunFolder, counted: dict[str, Any]) -> None:
     recipe = run.protocol.recipe
-    usual = {key: p.default for key, p in luna.options(run.attention["name"]).items()}
+    usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
     usual |= {"name": run.attention["name"], "dwc": "none"}
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     print(f"task       {run.task.name}  {prepared.describe()}")
@@ -242,6 +243,18 @@ def _note_failure(folder: RunFolder, error: BaseException) -> None:
             write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
     except (UserError, OSError):  # the disk is why it failed: the first error is the one to show
         pass
+
+
+def _check_device(run: Run) -> None:
+    """Lightning would train in bfloat16 where float16 was asked for; that is another run."""
+    on_cpu = run.trainer.accelerator == "cpu" or (
+        run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
+    )
+    if on_cpu and run.trainer.precision.startswith("16"):
+        raise UserError(
+            f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
+            "bf16-mixed on a CPU (it is part of the run's identity)"
+        )
 
 
 def _is_main_process() -> bool:

@@ -40,8 +40,9 @@ def settings(run: Run) -> dict[str, Any]:
     task = data.get(run.task.name)
     kept["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
     kept["precision"] = run.trainer.precision
-    for table in (kept["model"], kept["protocol"]):
-        table.pop("tasks")  # other tasks' rows decide nothing here
+    for key in ("tasks", "methods", "sizes_of"):  # tables the settings were looked up in
+        kept["model"].pop(key, None)
+        kept["protocol"].pop(key, None)
     return kept
 
 

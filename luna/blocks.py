@@ -1,6 +1,6 @@
 """Attention inside blocks of the sequence: what the sparse methods share.
 
-    b block length   N = ceil(n / b) blocks   rows: the tokens of a block
+b block length   N = ceil(n / b) blocks   rows: the tokens of a block
 """
 
 from __future__ import annotations

@@ -289,6 +289,16 @@ class Stage:
         return range(low[0], high[0]), range(low[1], high[1])
 
 
+def stream(seed: int, number: int) -> np.random.Generator:
+    """The random numbers of one image."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
+
+
+def opening(rng: np.random.Generator, settings: Settings) -> tuple[int, int]:
+    """(label, margin), which an image draws first."""
+    return below(rng, 2), settings.margins[below(rng, len(settings.margins))]
+
+
 class Pathfinder:
     """Draws images of one kind."""
 
@@ -298,13 +308,11 @@ class Pathfinder:
 
     def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
         """The image of this number in the series of this seed."""
-        sequence = np.random.SeedSequence(seed, spawn_key=(number,))
-        scene = self.scene(np.random.Generator(np.random.PCG64(sequence)))
+        scene = self.scene(stream(seed, number))
         return self.render(scene), scene
 
     def scene(self, rng: np.random.Generator) -> Scene:
-        label = below(rng, 2)
-        margin = self.settings.margins[below(rng, len(self.settings.margins))]
+        label, margin = opening(rng, self.settings)
         stage = self.stages[margin]
         targets = stage.targets(rng)
         distractors = stage.distractors(rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -92,12 +93,12 @@ def prepare(
 def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
     """The command line that prepares exactly this."""
     task = data.get(options.name)
-    words = ["lra data prepare", task.name, *overrides(task, options)]
+    words = ["lra", "data", "prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
-        words.append(f"--data-dir {data_dir}")
+        words += ["--data-dir", str(data_dir)]
     if task.width(options, max_length) != task.width(options, default_length(task)):
-        words.append(f"--max-length {max_length}")
-    return " ".join(words)
+        words += ["--max-length", str(max_length)]
+    return shlex.join(words)
 
 
 def _folder(task: Task, options: TaskOptions, max_length: int, data_dir: str | Path) -> Path:

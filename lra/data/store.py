@@ -105,7 +105,6 @@ class ArrayFile:
         self._held = 0
         with disk_errors(path.parent):
             self._file = path.open("wb")
-            self._write_header()
 
     def append(self, values: np.ndarray | int) -> None:
         """One row; a row that is too short is filled up with zeros."""
@@ -137,6 +136,8 @@ class ArrayFile:
 
     def _flush(self) -> None:
         with disk_errors(self.path.parent):
+            if self._file.tell() == 0:
+                self._write_header()
             self._file.write(self._buffer[: self._held].data)
         self.rows += self._held
         self._buffer[: self._held] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -41,6 +42,8 @@ def _table(records: list[dict[str, Any]]) -> Table:
     first = records[0]
     data, protocol = first["data"], first["protocol"]
     table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
         title=f"{first['task']} ({data['source']}, {data['fingerprint'][:8]}), "
         f"protocol {protocol['name']} v{protocol['version']}, model {first['model']}, "
         f"{first['steps']} steps of {first['batch']} (budget {first['budget']:g})",
@@ -50,7 +53,8 @@ def _table(records: list[dict[str, Any]]) -> Table:
         caption_justify="left",
     )
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "attention" else "right")
+        justify = "left" if column == "attention" else "right"
+        table.add_column(column, justify=justify, no_wrap=True)
     for r in sorted(records, key=lambda r: -r["test"]["accuracy"]):
         compute = r["compute"]
         table.add_row(
@@ -59,5 +63,5 @@ def _table(records: list[dict[str, Any]]) -> Table:
             f"{r['peak_memory_mib']:.0f}", str(r["seed"]),
         )  # fmt: skip
     table.add_section()
-    table.add_row("always the majority class", f"{data['majority']:.1%}", *[""] * 5)
+    table.add_row("(majority class)", f"{data['majority']:.1%}", *[""] * 5)
     return table

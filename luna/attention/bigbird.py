@@ -57,7 +57,9 @@ class BigBird(Attention):
         self.block, self.R = block, random_blocks
         default = PUBLISHED_SEED if self.profile == "published" else slot.seed
         self.graph_seed = default if graph_seed is None else graph_seed
-        self.graph: Tensor | None = None  # (H, N, R): set it to use another graph than the drawn one
+        self.graph: Tensor | None = (
+            None  # (H, N, R): set it to use another graph than the drawn one
+        )
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
 
         if self.profile == "strict":
@@ -92,7 +94,11 @@ class BigBird(Attention):
         head = torch.arange(H, device=keys.device)[:, None, None]
         picked = (head * N + keys.clamp_min(0)).flatten()
         k, v = (  # (B, H rows, S b, .)
-            to_blocks(t, self.block).flatten(1, 2).index_select(1, picked).unflatten(1, (-1, S)).flatten(2, 3)
+            to_blocks(t, self.block)
+            .flatten(1, 2)
+            .index_select(1, picked)
+            .unflatten(1, (-1, S))
+            .flatten(2, 3)
             for t in (k, v)
         )
         real = to_blocks(real, self.block)[:, 0, keys.clamp_min(0), :, 0]  # (B or 1, H, rows, S, b)

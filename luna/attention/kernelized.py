@@ -38,9 +38,8 @@ class Kernelized(Attention):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
         scale = self.head_dim**-0.25
+        # Without a normaliser the zero values of padding are all the mask that is needed.
         C = gaussian(q * scale, k * scale)  # (B, H, n, n)
-        if mask is not None:
-            C = C.masked_fill(~mask[:, None, None, :], 0)
         return F.dropout(C, self.slot.dropout, self.training) @ v
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:

@@ -159,7 +159,9 @@ class Reformer(Attention):
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         if self.profile == "official":
-            raise LunaError("reformer has no attention matrix under profile official: it mixes heads")
+            raise LunaError(
+                "reformer has no attention matrix under profile official: it mixes heads"
+            )
         n, real = q.shape[-2], real_tokens(mask, q)
         scores = torch.einsum("bhid,bhjd->bhij", q, unit_keys(q)).masked_fill(~real.mT, HIDDEN)
         scores = scores.masked_fill(torch.eye(n, dtype=torch.bool, device=q.device), ITSELF)

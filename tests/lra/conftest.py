@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ def train(overrides: list[str]) -> Callable[..., Completed]:
 def settings() -> Callable[..., tuple[Protocol, Model]]:
     """settings(protocol, task, model, "model.n_layers=1", ...): two groups as train.py has them."""
 
+    load = cache(lambda group, name: OmegaConf.load(CONFIGS / group / f"{name}.yaml"))
+
     def read(
         protocol: str, task: str, model: str = "small", *overrides: str
     ) -> tuple[Protocol, Model]:
@@ -106,8 +109,8 @@ def settings() -> Callable[..., tuple[Protocol, Model]]:
         schema.protocol = OmegaConf.structured(Protocol)
         schema.model = OmegaConf.structured(Model)
         groups = {
-            "protocol": OmegaConf.load(CONFIGS / "protocol" / f"{protocol}.yaml"),
-            "model": OmegaConf.load(CONFIGS / "model" / f"{model}.yaml"),
+            "protocol": load("protocol", protocol),
+            "model": load("model", model),
         }
         cfg = OmegaConf.merge(schema, groups, OmegaConf.from_dotlist(list(overrides)))
         OmegaConf.resolve(cfg)

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from lra import data
 from lra.compose import compose
 from lra.config import CONFIGS
+from lra.runs import plain
 
 from .conftest import command
 
@@ -78,7 +79,7 @@ def test_every_attention_has_a_config_with_exactly_its_options_at_their_defaults
     assert set(files("attention")) == set(luna.names())
     for name in luna.names():
         written = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
-        defaults = {key: p.default for key, p in luna.options(name).items()}
+        defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
         assert written == {"name": name} | defaults, name
 
 

@@ -15,7 +15,8 @@ import torch
 from lra import run as runner
 from lra.callbacks import read_metrics
 from lra.compose import Run
-from lra.runs import read_json
+from lra.config import UserError
+from lra.runs import identity, read_json
 
 from .conftest import SMALL, command, environment
 
@@ -303,7 +304,7 @@ def test_the_table_shows_the_runs_beside_the_majority_class(finished):
     done = command("-m", "lra.cli", "table", "--runs", str(finished[1].parents[5]))
     assert done.returncode == 0, done.stderr
     assert "linear" in done.stdout
-    assert "always the majority class" in done.stdout
+    assert "(majority class)" in done.stdout
     record = read_json(finished[1] / "result.json")
     assert f"{record['test']['accuracy']:.1%}" in done.stdout
 
@@ -312,3 +313,46 @@ def test_a_table_of_nothing_is_one_sentence(tmp_path: Path):
     done = command("-m", "lra.cli", "table", "--runs", str(tmp_path))
     assert done.returncode == 2
     assert "holds no finished run" in done.stderr
+
+
+def test_float16_on_a_cpu_is_refused_rather_than_replaced(small: Callable[..., Run]):
+    with pytest.raises(UserError, match=r"precision 16-mixed needs a GPU: .*32-true"):
+        runner.train(small("trainer.precision=16-mixed"))
+
+
+def test_bfloat16_trains_and_is_another_run(small: Callable[..., Run]):
+    runner.train(small("trainer.precision=bf16-mixed"))
+    runner.train(small())
+    records = [read_json(p) for p in Path(small().runs_dir).rglob("result.json")]
+    assert {r["precision"] for r in records} == {"32-true", "bf16-mixed"}
+    assert len({r["identity"] for r in records}) == 2
+
+
+def test_paths_devices_and_loggers_do_not_change_the_identity(small: Callable[..., Run]):
+    same = (
+        "trainer.log_every=7",
+        "logger=wandb",
+        "runs_dir=elsewhere",
+        "trainer.devices=2",
+        "seed=5",
+    )
+    assert identity(small(), "data") == identity(small(*same), "data")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.mlp_dim=32",
+        "attention.eps=1e-5",
+        "protocol.recipe.lr=0.02",
+        "protocol.data.mask=nonzero",
+        "budget=0.5",
+        "attention.dwc=conv1d",
+    ],
+)
+def test_whatever_decides_a_result_changes_the_identity(small: Callable[..., Run], change: str):
+    assert identity(small(), "data") != identity(small(change), "data")
+
+
+def test_other_data_are_another_run(small: Callable[..., Run]):
+    assert identity(small(), "data") != identity(small(), "other data")

@@ -21,7 +21,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"share": "head", "tie_qk": False, "shared_channels": True},
         {"nonneg": False, "activation": "gelu"},
         {"envelope": "vector", "envelope_hidden": 8},
-        {"kernel": "bank_coef", "M": 2, "L": 4},
+        {"kernel": "bank_coef", "bank": "fixed", "M": 2},
         {"kernel": "bank_coef_concat", "bank": "fixed"},
         {"kernel": "rff"},
     ],

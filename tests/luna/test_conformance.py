@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -41,16 +42,20 @@ def mask(kind: str, n: int = N) -> Tensor:
     return mask_of(kind, n=n)
 
 
-def inputs(n: int = N, *, batch: int = 2, heads: int = H, d_v: int | None = None, seed: int = 0):
-    """q, k, v (float64) and the hidden states x."""
+def inputs(
+    n: int = N,
+    *,
+    batch: int = 2,
+    heads: int = H,
+    d_v: int | None = None,
+    seed: int = 0,
+    tame: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k, v (float64) and the hidden states x. Tame: q and k so small that no signed denominator
+    comes near 0, where it is clamped."""
+    q, k, v = qkv(batch, heads, n, D, d_v=d_v, seed=seed)
     x = torch.randn(batch, n, heads * D, generator=torch.Generator().manual_seed(seed + 50))
-    return *qkv(batch, heads, n, D, d_v=d_v, seed=seed), x.double()
-
-
-def tied_to_positions(attention: luna.Attention) -> bool:
-    """Whether a parameter or buffer has max_len among its sizes."""
-    tensors = [*attention.parameters(), *attention.buffers()]
-    return any(attention.max_len in t.shape for t in tensors)
+    return (0.3 * q, 0.3 * k, v, x.double()) if tame else (q, k, v, x.double())
 
 
 def rows(x: Tensor, m: Tensor) -> Tensor:
@@ -62,12 +67,10 @@ def rows(x: Tensor, m: Tensor) -> Tensor:
 
 
 @conformance("shape")
-@pytest.mark.parametrize(
-    ("batch", "heads", "n", "d_v"), [(1, 1, 1, D), (2, 1, 7, 5), (1, 2, N, 24)]
-)
-def test_shape(case: Case, batch: int, heads: int, n: int, d_v: int):
+@pytest.mark.parametrize(("batch", "heads", "n"), [(1, 1, 1), (2, 1, 7), (1, 2, N)])
+def test_shape(case: Case, batch: int, heads: int, n: int):
     attention = case.build(n_heads=heads)
-    q, k, v, x = inputs(n, batch=batch, heads=heads, d_v=d_v)
+    q, k, v, x = inputs(n, batch=batch, heads=heads)
     for m in (None, mask_of("scatter", batch, n)):
         out = attention(q, k, v, m, x)
         assert out.shape == v.shape
@@ -75,11 +78,23 @@ def test_shape(case: Case, batch: int, heads: int, n: int, d_v: int):
         assert out.isfinite().all()
 
 
+@conformance("d_v")
+@pytest.mark.parametrize("d_v", [6, 24])
+def test_values_of_another_width(case: Case, d_v: int):
+    """Columns of v do not know each other: a part of them gives a part of the output."""
+    attention = case.build()
+    q, k, v, x = inputs(d_v=d_v)
+    out = attention(q, k, v, mask("scatter"), x)
+    assert out.shape == v.shape
+    if attention.has_matrix:
+        assert difference(attention.matrix(q, k, mask("scatter"), x) @ v, out) < EXACT * 1e2
+
+
 @conformance("one_token")
 def test_one_token(case: Case):
     """n = 1: a row-stochastic method can only return the value itself."""
     attention = case.build()
-    q, k, v, x = inputs(1)
+    q, k, v, x = inputs(1, tame=True)
     if attention.row_stochastic:
         assert difference(attention(q, k, v, None, x), v) < EXACT
 
@@ -116,13 +131,12 @@ def test_too_long_is_told(case: Case):
     """Beyond max_len a method that is tied to positions says so; any other one works."""
     attention = case.build(max_len=31)
     q, k, v, x = inputs(41)
-    if tied_to_positions(attention):
-        with pytest.raises(LunaError, match=r"max_len.*31|31.*max_len"):
-            attention(q, k, v, None, x)
-    else:
-        out = attention(q, k, v, None, x)
-        assert out.shape == v.shape
-        assert out.isfinite().all()
+    refusal = None
+    try:
+        assert attention(q, k, v, None, x).isfinite().all()
+    except LunaError as error:
+        refusal = str(error)
+    assert refusal is None or {"31", "max_len"} <= set(re.findall(r"\w+", refusal))
 
 
 # ---------------------------------------------------------------------- G1, G2: the implied matrix
@@ -132,7 +146,7 @@ def test_too_long_is_told(case: Case):
 @pytest.mark.parametrize("kind", MASKS)
 def test_G1_forward_is_the_matrix_times_v(case: Case, kind: str):
     attention = case.build()
-    q, k, v, x = inputs(d_v=5)
+    q, k, v, x = inputs()
     m = mask(kind)
     if not attention.has_matrix:
         with pytest.raises(LunaError, match="no implied attention matrix"):
@@ -156,7 +170,7 @@ def test_G2_step_is_parallel_is_masked_quadratic(case: Case, chunk: int):
         return
     attention = case.build(causal=True)
     attention.chunk = chunk
-    q, k, v, x = inputs(d_v=5)
+    q, k, v, x = inputs(d_v=5)  # every causal method is a kernel method: any width will do
     out = attention(q, k, v, None, x)
     A = attention.matrix(q, k, None, x)
     assert (A.triu(1) == 0).all()
@@ -255,7 +269,7 @@ def test_all_padded_example(case: Case):
 def test_G4_constant_values(case: Case, kind: str):
     """CV: constant values come out unchanged if and only if `row_stochastic` is declared."""
     attention = case.build()
-    q, k, v, x = inputs()
+    q, k, v, x = inputs(tame=True)
     m = mask(kind)
     constant = v[:, :, :1].expand_as(v)
     gap = difference(attention(q, k, constant, m, x), constant, m)
@@ -266,13 +280,15 @@ def test_G4_constant_values(case: Case, kind: str):
 @pytest.mark.parametrize("kind", MASKS)
 def test_G5_permutation(case: Case, kind: str):
     """PE: permuting tokens permutes outputs if and only if `equivariant` is declared."""
-    attention = case.build()
-    q, k, v, x = inputs(64)
-    m = mask(kind, 64)
-    order = torch.randperm(64, generator=torch.Generator().manual_seed(5))
+    denied = not case.cls.equivariant
+    n = 640 if denied else 64  # several blocks, windows, segments of whatever ties it to positions
+    attention = case.build(max_len=n)
+    q, k, v, x = inputs(n)
+    m = mask(kind, n)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(5))
     moved = attention(*(t[:, :, order] for t in (q, k, v)), m[:, order], x[:, order])
     gap = difference(moved, attention(q, k, v, m, x)[:, :, order], m[:, order])
-    assert gap < EXACT if attention.equivariant else gap > VISIBLE
+    assert gap > VISIBLE if denied else gap < EXACT
 
 
 @conformance("G6")
@@ -299,7 +315,7 @@ def test_G7_scale_of_the_features(case: Case, monkeypatch: pytest.MonkeyPatch):
     attention = case.build()
     if not isinstance(attention, KernelAttention):
         pytest.skip("not a feature map method")
-    q, k, v, x = inputs()
+    q, k, v, x = inputs(tame=True)
     m = mask("scatter")
     out = attention(q, k, v, m, x)
     features, calls = attention.features, []
@@ -331,7 +347,7 @@ def test_G8_gradients(case: Case):
         named = dict(zip(names, parameters, strict=True))
         return torch.func.functional_call(attention, named, (q, k, v, m, x))
 
-    given = [*qkv(3, H, n, 4, d_v=2), *(p.detach() for p in attention.parameters())]
+    given = [*qkv(3, H, n, 4), *(p.detach() for p in attention.parameters())]
     given = [t.clone().requires_grad_() for t in given]
     assert torch.autograd.gradcheck(f, given, fast_mode=True)
 
@@ -339,6 +355,8 @@ def test_G8_gradients(case: Case):
 @conformance("learns")
 def test_every_parameter_learns(case: Case):
     attention = case.build().train()
+    if not list(attention.parameters()):
+        pytest.skip("no parameters")
     q, k, v, x = inputs()
     attention(q, k, v, mask("prefix"), x).square().sum().backward()
     idle = [name for name, p in attention.named_parameters() if p.requires_grad and p.grad is None]
@@ -460,7 +478,7 @@ def test_flops_grow_as_declared(case: Case):
     growth = counts[1] / counts[0]
     assert 1.9 < growth < 2.2 if attention.linear_in_n else 3.8 < growth < 4.1
     assert attention.flops(n, 2 * D) > attention.flops(n, D) == attention.flops(n)
-    assert case.build(n_heads=2 * H).flops(N) == pytest.approx(2 * case.build().flops(N), rel=0.01)
+    assert case.build(n_heads=2 * H).flops(N) >= 2 * case.build().flops(N)
 
 
 @conformance("memory")
@@ -469,7 +487,7 @@ def test_memory_grows_as_declared(case: Case):
     if not case.cls.linear_in_n:
         pytest.skip("quadratic by declaration")
     largest = []
-    for n in (512, 1024):
+    for n in (1024, 2048):
         attention = case.build(n_heads=1, max_len=n).float().train()
         q, k, v, x = (t.float().requires_grad_() for t in inputs(n, batch=1, heads=1))
         with Sizes() as sizes:
@@ -514,11 +532,12 @@ def test_config_file_holds_the_defaults(case: Case):
     if not inspect.getfile(case.cls).startswith(str(Path(luna.__file__).parent)):
         pytest.skip("a plug-in keeps its own configuration")
     text = file.read_text()
-    assert text.startswith("# ") and "https://" in text.splitlines()[0]
-    options = {name: p.default for name, p in luna.options(case.name).items()}
-    assert yaml.safe_load(text) == {"name": case.name} | options
-    undocumented = [line for line in text.splitlines()[2:] if line[0] != " " and "  # " not in line]
-    assert not undocumented
+    assert re.match(r"# .+https://\S+\n", text), "the first line names the paper and its address"
+    defaults = {name: p.default for name, p in luna.options(case.name).items()}
+    defaults = {k: list(d) if isinstance(d, tuple) else d for k, d in defaults.items()}
+    assert yaml.safe_load(text) == {"name": case.name} | defaults
+    silent = [k for k in defaults if not re.search(rf"^{k}:.*  # .+", text, re.MULTILINE)]
+    assert not silent, f"options without a half-line comment: {silent}"
 
 
 # ---------------------------------------------------------------------- torch.compile

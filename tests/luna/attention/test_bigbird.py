@@ -41,8 +41,12 @@ def dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, graph: Tensor, b
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize(("n", "block", "R"), [(64, 8, 1), (64, 4, 3), (61, 4, 2), (64, 8, 3), (40, 8, 2)])
-def test_BB_1_is_dense_softmax_with_multiplicities(profile: str, kind: str, n: int, block: int, R: int):
+@pytest.mark.parametrize(
+    ("n", "block", "R"), [(64, 8, 1), (64, 4, 3), (61, 4, 2), (64, 8, 3), (40, 8, 2)]
+)
+def test_BB_1_is_dense_softmax_with_multiplicities(
+    profile: str, kind: str, n: int, block: int, R: int
+):
     attention = build("bigbird", block=block, random_blocks=R, profile=profile)
     q, k, v = qkv(n=n)
     mask = mask_of(kind, n=n)
@@ -63,7 +67,7 @@ def test_BB_1_a_key_that_occurs_twice_counts_twice():
     assert difference(out[:, :, 24:32], once[:, :, 24:32]) > 0.01
     attention.graph = graph.masked_fill(torch.arange(8)[:, None] == 3, -1)
     bare = build("bigbird", block=8, random_blocks=0)(q, k, v)
-    assert torch.equal(attention(q, k, v)[:, :, 24:32], bare[:, :, 24:32])
+    assert difference(attention(q, k, v)[:, :, 24:32], bare[:, :, 24:32]) < 1e-12
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -72,7 +76,9 @@ def test_BB_1_a_key_that_occurs_twice_counts_twice():
 def test_BB_2_rows_of_the_first_and_last_block_are_full_softmax(profile: str, kind: str, n: int):
     q, k, v = qkv(n=n)
     mask = mask_of(kind, n=n)
-    gap = build("bigbird", block=4, profile=profile)(q, k, v, mask) - softmax_attention(q, k, v, mask)
+    gap = build("bigbird", block=4, profile=profile)(q, k, v, mask) - softmax_attention(
+        q, k, v, mask
+    )
     ends = torch.arange(n) // 4
     ends = (ends == 0) | (ends == ends[-1])
     assert difference(gap[:, :, ends], torch.zeros(1, dtype=gap.dtype), mask[:, ends]) < 1e-12
@@ -159,15 +165,14 @@ def test_strict_graph_is_uniform_over_its_candidates():
 
 def test_strict_graph_follows_the_seed_and_the_checkpoint():
     q, k, v = qkv()
-    build_it = lambda **options: build("bigbird", block=4, **options)  # noqa: E731
-    out = build_it(seed=3)(q, k, v)
-    assert torch.equal(out, build_it(seed=3)(q, k, v))
-    assert torch.equal(out, build_it(seed=9, graph_seed=3)(q, k, v))
-    assert not torch.equal(out, build_it(seed=4)(q, k, v))
-    other = build_it(seed=4)
-    other.load_state_dict(build_it(seed=3).state_dict())
-    assert torch.equal(out, other(q, k, v))
-    assert torch.equal(build_it(seed=3).bfloat16()(q, k, v), out)  # a rank survives a cast
+    third, fourth = build("bigbird", block=4, seed=3), build("bigbird", block=4, seed=4)
+    out = third(q, k, v)
+    assert torch.equal(out, build("bigbird", block=4, seed=3)(q, k, v))
+    assert torch.equal(out, build("bigbird", block=4, seed=9, graph_seed=3)(q, k, v))
+    assert not torch.equal(out, fourth(q, k, v))
+    fourth.load_state_dict(third.state_dict())
+    assert torch.equal(out, fourth(q, k, v))
+    assert torch.equal(third.bfloat16()(q, k, v), out)  # a rank survives a cast
 
 
 def test_strict_refuses_more_tokens_than_it_has_a_graph_for():
@@ -206,7 +211,9 @@ def test_published_graph_at_4096_reaches_the_first_1024_tokens_only():
 def test_published_graph_at_other_lengths_reaches_the_first_eleven_blocks_only():
     graph = published(2048, n_heads=400)
     for i in range(1, 31):
-        allowed = set(range(1, 10)) - {i - 1, i, i + 1} - ({9} if i == 1 else {1} if i == 9 else set())
+        allowed = (
+            set(range(1, 10)) - {i - 1, i, i + 1} - ({9} if i == 1 else {1} if i == 9 else set())
+        )
         assert set(graph[:, i].flatten()) == allowed
         assert all(len(set(row)) == 3 for row in graph[:, i].tolist())
 

@@ -1,0 +1,251 @@
+"""`lra data`, through the real command line: what it prints, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lra.data
+from lra.data.commands import main
+from lra.data.options import default_length, overrides
+from lra.data.prepare import command as told_command
+from tests.lra.conftest import command
+
+Call = Callable[..., tuple[int, str, str]]
+TINY = ("listops", "source=tiny")
+
+
+def test_the_command_itself(tmp_path: Path) -> None:
+    """As a user types it, in processes of their own."""
+    for words in (("prepare", *TINY), ("list",), ("verify",), ("show", *TINY)):
+        done = command("-m", "lra.cli", "data", *words, "--data-dir", str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.stdout
+    done = command("-m", "lra.cli", "data", "prepare", "lisstops", "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == "error: unknown task 'lisstops'; did you mean listops?\n"
+
+
+def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, lra.data; from lra.data.commands import main; "
+        f"main(['data', 'prepare', 'listops', 'source=tiny', '--data-dir', {str(tmp_path)!r}]); "
+        "print(sorted({'torch', 'pytorch_lightning', 'hydra', 'luna', 'tensorflow', 'rich'}"
+        " & set(sys.modules)))"
+    )
+    done = command("-c", code)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    light = "import sys, lra.data; print({'torch', 'omegaconf', 'yaml'} & set(sys.modules))"
+    assert command("-c", light).stdout == "set()\n"
+
+
+def test_prepare_says_what_it_made(lra_data: Call, tmp_path: Path) -> None:
+    code, out, err = lra_data("prepare", *TINY)
+    assert (code, err) == (0, "")
+    first, folder, what, train, val, test = out.splitlines()
+    assert first.startswith("listops is prepared, in ")
+    assert Path(folder.strip()).parent == tmp_path / "data" / "listops"
+    assert what.startswith(
+        "  a bundled miniature, for trying things out, 96 / 32 / 32 examples, fin"
+    )
+    assert train == (
+        "  train      96 examples, lengths 10 to 59, median 23, most frequent label 16.7%"
+    )
+    assert [line.split()[0] for line in (val, test)] == ["val", "test"]
+    code, again, _ = lra_data("prepare", *TINY)
+    assert again.splitlines()[0] == "listops was prepared already"
+    assert again.splitlines()[1:] == out.splitlines()[1:]
+
+
+def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
+    _, out, _ = lra_data("list")
+    for name in lra.data.names():
+        assert f"{name:<14} {lra.data.get(name).title}: " in out
+    assert "prepared:" not in out
+    lra_data("prepare", *TINY)
+    _, out, _ = lra_data("list")
+    assert out.count("prepared:") == 1
+    assert "(a bundled miniature, for trying things out, 96 / 32 / 32 examples" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("lisstops",), "unknown task 'lisstops'; did you mean listops?"),
+        (("listops", "sede=1"), "task 'listops' has no option 'sede'; did you mean seed?"),
+        (("listops", "name=text"), "has no option 'name'"),
+        (("listops", "seed"), "'seed' is not a setting: settings are written key=value"),
+        (("listops", "seed=x"), "seed must be a whole number, got 'x'"),
+        (("listops", "seed=1.5"), "seed must be a whole number, got '1.5'"),
+        (("listops", "seed="), "seed must be a whole number, got ''"),
+        (("listops", "seed=[1"), "seed must be a whole number, got '[1'"),
+        (("listops", "seed=null"), "seed must be a whole number, got 'null'"),
+        (("listops", "p_leaf=often"), "p_leaf must be a number, got 'often'"),
+        (("listops", "brackets=lose"), "brackets must be keep or drop, got 'lose'"),
+        (("listops", "source=realease"), "no source 'realease'; did you mean release"),
+        (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
+        (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),
+        (("listops", "source=release"), "source=release needs path="),
+        (("listops", "n_val=0"), "n_val=0 is out of range: it must be at least 1"),
+        (("listops", "seed=-1"), "seed=-1 is out of range"),
+        (("listops", "p_leaf=1.5"), "p_leaf=1.5 is out of range"),
+        (("listops", "min_length=3000"), "max_length=2000 is out of range: it must be at least"),
+        (("listops", "--max-length", "0"), "--max-length 0 is out of range"),
+        (("listops", "--workers", "0"), "--workers 0 is out of range"),
+        (("listops", "--protocol", "lunna"), "unknown protocol 'lunna'; did you mean luna?"),
+    ],
+)  # fmt: skip
+def test_what_prepare_refuses(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
+    code, out, err = lra_data("prepare", *words)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert complaint in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("action", ["show", "export", "verify"])
+def test_what_is_not_prepared_names_the_command(
+    action: str, lra_data: Call, tmp_path: Path
+) -> None:
+    words = ["brackets=drop", "n_train=7"]
+    target = ["--to", str(tmp_path / "out")] if action == "export" else []
+    code, _, err = lra_data(action, "listops", *words, *target)
+    assert code == 2
+    data_dir = tmp_path / "data"
+    assert f"run `lra data prepare listops brackets=drop n_train=7 --data-dir {data_dir}`" in err
+    if action == "verify":
+        code, _, err = lra_data("verify", "listops")
+        assert code == 2
+        assert f"nothing is prepared in {data_dir}: run `lra data prepare listops`" in err
+
+
+def test_the_named_command_prepares_it(lra_data: Call) -> None:
+    _, _, err = lra_data("show", "listops", "source=tiny", "--max-length", "20")
+    words = err.split("`")[1].split()
+    assert words[:2] == ["lra", "data"]
+    assert main(words[1:]) == 0
+    assert lra_data("show", "listops", "source=tiny", "--max-length", "20")[0] == 0
+
+
+def test_show(lra_data: Call) -> None:
+    lra_data("prepare", *TINY)
+    code, out, _ = lra_data("show", *TINY, "--split", "train", "--index", "3")
+    assert code == 0
+    assert out.splitlines() == [
+        "listops train 3   label 4   length 18 of 59",
+        "  text  [MED 7 [MIN 7 1 9 9 3 ] [SM 5 5 8 9 ] 4 4 ]",
+        "  ids   12 8 13 8 2 10 10 4 15 14 6 6 9 10 15 5 5 15",
+        "  mask  1 x 18, 0 x 41",
+    ]
+    code, out, _ = lra_data("show", *TINY, "--split", "val", "--index", "0,30-31")
+    assert [line for line in out.splitlines() if "label" in line] == [
+        line for line in out.splitlines() if line.startswith("listops val ")
+    ]
+    assert [line.split()[2] for line in out.splitlines() if "label" in line] == ["0", "30", "31"]
+    code, _, err = lra_data("show", *TINY, "--split", "val", "--index", "32")
+    assert code == 2
+    assert "listops has no val example 32: they are numbered 0 to 31" in err
+
+
+def test_show_for_machines(lra_data: Call) -> None:
+    lra_data("prepare", *TINY)
+    _, out, _ = lra_data("show", *TINY, "--index", "3,5", "--json")
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert (first["split"], first["index"], second["index"]) == ("train", 3, 5)
+    assert (first["label"], first["length"]) == (4, 18)
+    assert first["text"] == "[MED 7 [MIN 7 1 9 9 3 ] [SM 5 5 8 9 ] 4 4 ]"
+    assert len(first["ids"]) == len(first["mask"]) == 59
+    assert first["mask"] == [1] * 18 + [0] * 41
+    assert first["ids"][:3] == [12, 8, 13]
+    assert not any(first["ids"][18:])
+
+
+def test_show_pairs_and_the_nonzero_mask(fake: Callable, lra_data: Call) -> None:
+    fake("pairs")
+    _, out, _ = lra_data("show", "pairs", "--index", "8", "--json")
+    example = json.loads(out)
+    assert [side["length"] for side in example["pair"]] == [70, 140]
+    assert [set(side["text"].split()) for side in example["pair"]] == [{"2"}, {"3"}]
+    _, out, _ = lra_data("show", "pairs", "--index", "8")
+    assert out.splitlines()[0] == "pairs train 8   label 2   length 70 of 150"
+    assert sum(line.startswith("  mask") for line in out.splitlines()) == 2
+    fake("numbers")
+    _, out, _ = lra_data("show", "numbers", "--index", "0", "--json", "--nonzero")
+    assert sum(json.loads(out)["mask"]) == 0
+    _, out, _ = lra_data("show", "numbers", "--index", "0", "--json")
+    assert sum(json.loads(out)["mask"]) == 1
+
+
+def test_verify_prints_a_line_per_thing(lra_data: Call) -> None:
+    _, out, _ = lra_data("prepare", *TINY)
+    folder = out.splitlines()[1].strip()
+    code, out, err = lra_data("verify")
+    assert (code, err) == (0, "")
+    first, *rest = out.splitlines()
+    assert first == folder
+    assert {line.split()[0] for line in rest} == {"ok"}
+    for thing in (
+        "manifest.json  fingerprint", "train.ids.npy  5,792 bytes, sha256", "train: examples: 96",
+        "val: labels: 3 3 2 4 2 1 5 7 1 4", "test: lengths: min 10,", "train: ids: 1 15",
+        "duplicates: train 0,", "test: 32 expressions evaluated to their labels: all do",
+        "statistics committed for listops from source=tiny", "basic_val.tsv  5,434 bytes",
+    ):  # fmt: skip
+        assert any(thing in line for line in rest), thing
+    (Path(folder) / "val.labels.npy").write_bytes(b"gone")
+    code, out, err = lra_data("verify", "listops")
+    assert code == 2
+    assert f"  differs  {folder}/val.labels.npy: 160 bytes expected, 4 found" in out
+    assert err == "error: 1 of the lines above differ: prepare again with --force\n"
+    assert lra_data("prepare", *TINY, "--force")[0] == 0
+    assert lra_data("verify", *TINY)[0] == 0
+
+
+def test_committed_statistics_of_generated_data_fit_these_options() -> None:
+    """They are compared when somebody verifies the full data; here, that they would be."""
+    task, options = lra.data.get("listops"), lra.data.configure("listops")
+    file = Path(lra.data.__file__).parent / "expected" / "listops.generated.json"
+    (entry,) = json.loads(file.read_text())
+    assert entry["when"] == {
+        "options": task.matters(options),
+        "width": task.width(options, default_length(task)),
+        "versions": task.versions(options),
+    }
+    assert entry["expect"]["splits"]["train"]["examples"] == options.n_train
+
+
+def test_a_command_is_quoted_for_the_shell(tmp_path: Path) -> None:
+    options = lra.data.configure("listops", ["source=release", "path=/a b"])
+    told = told_command(options, max_length=2000, data_dir="my data")
+    assert told == "lra data prepare listops source=release 'path=/a b' --data-dir 'my data'"
+
+
+def test_overrides_are_what_differs_from_the_file() -> None:
+    task = lra.data.get("listops")
+    words = ["source=release", "brackets=drop", "path=/a b"]
+    assert overrides(task, lra.data.configure("listops", words)) == words
+    assert overrides(task, lra.data.configure("listops")) == []
+    assert lra.data.configure("listops", ["p_leaf=8e-1"]).p_leaf == 0.8
+    assert lra.data.configure("listops", ["source=release", "path=007"]).path == "007"
+
+
+@pytest.mark.parametrize("line", ["seed: x", "sede: 1", "seed: ???", ": ["])
+def test_a_task_s_file_that_is_wrong(
+    line: str, fakes: None, tmp_path: Path, lra_data: Call
+) -> None:
+    file = tmp_path / "configs" / "task" / "numbers.yaml"
+    file.write_text(file.read_text() + line.replace("seed: ???", "source: ???") + "\n")
+    code, _, err = lra_data("prepare", "numbers")
+    assert code == 2
+    assert str(file) in err
+
+
+def test_the_module_alone_is_a_command_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "prepare", "nothing", "--data-dir", str(tmp_path)]) == 2
+    assert "unknown task 'nothing'" in capsys.readouterr().err
+    assert main(["data", "prepare", *TINY, "--data-dir", str(tmp_path)]) == 0

@@ -1,0 +1,311 @@
+"""Batches: every example as often as it should come, exactly resumable, the same on any number of
+processes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lra.config import DataRules, Mask, Pad, UserError
+from lra.data.arrays import Prepared
+from lra.data.loader import Batch, Loader, _cut
+
+Fake = Callable[[str], Prepared]
+
+
+def rules(mask: str = "length", pad: str = "full", pad_to: int = 160) -> DataRules:
+    return DataRules(max_length=150, pad_to=pad_to, pad=Pad[pad], mask=Mask[mask], vocab=300)
+
+
+def numbers(batch: Batch) -> list[int]:
+    """Which examples of the task `numbers` a batch holds."""
+    return batch.ids[:, 0].tolist()
+
+
+def same(a: Batch, b: Batch) -> bool:
+    masks = (a.mask is None) == (b.mask is None) and (a.mask is None or torch.equal(a.mask, b.mask))
+    return masks and torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels)
+
+
+def joined(parts: list[Batch]) -> Batch:
+    """The shares of all processes, masks made explicit."""
+    masks = [torch.ones_like(p.ids, dtype=torch.bool) if p.mask is None else p.mask for p in parts]
+    mask = torch.cat(masks)
+    return Batch(
+        torch.cat([p.ids for p in parts]),
+        None if mask.all() else mask,
+        torch.cat([p.labels for p in parts]),
+    )
+
+
+# ---------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("batch", [1, 7, 32, 150, 200])
+def test_every_example_once_per_epoch(fake: Fake, batch: int) -> None:
+    split = fake("numbers").split("train")
+    steps = -(-3 * len(split) // batch)
+    loader = Loader(split, batch, rules=rules(), seed=1, steps=steps)
+    assert len(loader) == steps
+    batches = list(loader)
+    assert len(batches) == steps
+    assert {len(b.labels) for b in batches} == {batch}
+    stream = [i for b in batches for i in numbers(b)]
+    epochs = [stream[e * 150 : (e + 1) * 150] for e in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(150))] * 3
+    assert epochs[0] != epochs[1] != epochs[2] != list(range(150))
+    for b in batches:
+        assert b.labels.tolist() == [i % 3 for i in numbers(b)]
+
+
+def test_the_order_depends_on_the_seed_alone(fake: Fake) -> None:
+    split = fake("numbers").split("train")
+
+    def stream(seed: int) -> list[int]:
+        return [i for b in Loader(split, 8, rules=rules(), seed=seed, steps=40) for i in numbers(b)]
+
+    first = stream(1)
+    np.random.seed(5)  # noqa: NPY002  (the global state must not matter)
+    torch.manual_seed(5)
+    assert stream(1) == first
+    assert stream(2) != first
+    # not one order shifted: seeds and epochs are no sum
+    assert stream(2)[:150] != first[150:300]
+
+
+def test_no_global_random_state_is_used(fake: Fake) -> None:
+    split = fake("numbers").split("train")
+
+    def states() -> list[object]:
+        numpy = np.random.get_state()  # noqa: NPY002
+        return [torch.get_rng_state().tolist(), list(numpy[1]), numpy[2:], random.getstate()]
+
+    before = states()
+    for loader in (
+        Loader(split, 8, rules=rules(), steps=40),
+        Loader(split, 8, rules=rules(), limit=3),
+        Loader(split, 8, rules=rules()),
+    ):
+        list(loader)
+    assert states() == before
+
+
+def test_resuming_is_exact_at_every_batch(fake: Fake) -> None:
+    split = fake("numbers").split("train")
+    steps, batch = 45, 8  # more than two epochs, none of which ends with a batch
+
+    def fresh() -> Loader:
+        return Loader(split, batch, rules=rules(pad="batch"), seed=3, steps=steps)
+
+    whole = list(fresh())
+    for k in range(steps + 1):
+        stopped = fresh()
+        iterator = iter(stopped)
+        for _ in range(k):
+            next(iterator)
+        state = stopped.state_dict()
+        assert state == {"delivered": k}
+        resumed = fresh()
+        resumed.load_state_dict(state)
+        rest = list(resumed)
+        assert len(rest) == steps - k
+        assert all(same(a, b) for a, b in zip(rest, whole[k:], strict=True))
+        # in the same object too: a second pass goes on
+        assert all(same(a, b) for a, b in zip(stopped, whole[k:], strict=True))
+
+
+def test_the_state_counts_a_batch_from_when_it_is_given_out(fake: Fake) -> None:
+    loader = Loader(fake("numbers").split("train"), 8, rules=rules(), steps=5)
+    iter(loader)  # starting an iterator delivers nothing
+    assert loader.state_dict() == {"delivered": 0}
+    next(iter(loader))
+    assert loader.state_dict() == {"delivered": 1}
+
+
+# ---------------------------------------------------------------------- evaluation
+
+
+@pytest.mark.parametrize("batch", [1, 7, 10, 20, 64])
+def test_evaluation_sees_every_example_once_in_order(fake: Fake, batch: int) -> None:
+    loader = Loader(fake("numbers").split("val"), batch, rules=rules())
+    assert len(loader) == len(list(loader)) == -(-20 // batch)
+    for _ in range(2):  # each pass
+        assert [i for b in loader for i in numbers(b)] == list(range(20))
+
+
+def test_drop_last_drops_the_last_partial_batch_only(fake: Fake) -> None:
+    split = fake("numbers").split("val")
+    loader = Loader(split, 6, rules=rules(), drop_last=True)
+    assert len(loader) == 3
+    assert [i for b in loader for i in numbers(b)] == list(range(18))
+    assert len(Loader(split, 10, rules=rules(), drop_last=True)) == 2
+
+
+def test_blocks_of_an_endless_stream(fake: Fake) -> None:
+    """limit: the next block of batches at each evaluation, reshuffled every epoch."""
+    split = fake("numbers").split("val")
+    loader = Loader(split, 4, rules=rules(), seed=2, limit=2)
+    assert len(loader) == 2
+    passes = [[numbers(b) for b in loader] for _ in range(10)]
+    assert {len(block) for block in passes} == {2}
+    stream = [i for block in passes for b in block for i in b]  # 80 examples: four epochs
+    epochs = [stream[e * 20 : (e + 1) * 20] for e in range(4)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 4
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+
+    again = Loader(split, 4, rules=rules(), seed=2, limit=2)
+    again.load_state_dict({"delivered": 6})
+    assert [[numbers(b) for b in again] for _ in range(7)] == passes[3:]
+    larger = Loader(split, 8, rules=rules(), seed=2, limit=3)  # more than the split holds
+    assert sum(len(b.labels) for b in larger) == 24
+
+
+# ---------------------------------------------------------------------- several processes
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("pad", ["full", "batch"])
+@pytest.mark.parametrize("task", ["numbers", "pairs"])
+@pytest.mark.parametrize(
+    "how", [{"steps": 30}, {"limit": 5}, {}, {"drop_last": True}], ids=lambda how: str(how)
+)
+def test_shares_are_the_global_batch(
+    fake: Fake, world: int, pad: str, task: str, how: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = fake(task).split("train")
+    one = list(Loader(split, 8, rules=rules(pad=pad), seed=4, **how))
+    several = [
+        list(Loader(split, 8, rules=rules(pad=pad), seed=4, rank=r, world=world, **how))
+        for r in range(world)
+    ]
+    assert {len(batches) for batches in several} == {len(one)}
+    for whole, *shares in zip(one, *several, strict=True):
+        assert same(joined(shares), whole)
+        sizes = {len(share.labels) for share in shares}
+        assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) > 0
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 6), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_ordered_passes_cut_well(n: int, per_process: int, world: int, drop_last: bool) -> None:
+    """No process ever gets an empty batch, none gets more batches than another, nothing is lost."""
+    size = per_process * world
+    if n < (size if drop_last else world):
+        return  # refused
+    bounds = _cut(n, size, drop_last, world)
+    assert bounds[0] == 0
+    assert bounds[-1] == (n - n % size if drop_last else n)
+    widths = np.diff(bounds)
+    assert (widths >= world).all()
+    assert (widths[:-1] <= size).all()
+    assert widths[-1] < size + world
+    if world == 1:
+        assert (widths[:-1] == size).all()
+
+
+# ---------------------------------------------------------------------- padding and masks
+
+
+def test_the_mask_follows_the_true_length(fake: Fake) -> None:
+    split = fake("numbers").split("train")
+    for batch in Loader(split, 16, rules=rules(), steps=10):
+        lengths = batch.ids[:, 0] + 1  # example i has i + 1 ids
+        assert batch.mask is not None
+        assert torch.equal(batch.mask, torch.arange(160) < lengths[:, None])
+        assert batch.ids.dtype == batch.labels.dtype == torch.int64
+        assert batch.mask.dtype == torch.bool
+        assert not batch.ids[~batch.mask].any()
+
+
+def test_the_nonzero_quirk_is_scattered(fake: Fake) -> None:
+    split = fake("pictures").split("train")
+    (batch,) = Loader(split, 5, rules=rules("nonzero", pad_to=8), steps=1, seed=0)
+    assert batch.mask is not None
+    assert torch.equal(batch.mask, batch.ids != 0)
+    black = (batch.ids == 0).all(1)
+    assert not batch.mask[black].any()
+    # of the example that is zeros by value, the true length says otherwise
+    (first, *_) = Loader(fake("numbers").split("val"), 4, rules=rules("length"))
+    (quirk, *_) = Loader(fake("numbers").split("val"), 4, rules=rules("nonzero"))
+    assert first.mask is not None
+    assert quirk.mask is not None
+    assert (first.mask[0].sum(), quirk.mask[0].sum()) == (1, 0)
+    assert torch.equal(first.mask[1:], quirk.mask[1:])
+
+
+def test_no_mask_where_nothing_is_padded(fake: Fake) -> None:
+    split = fake("numbers").split("train")
+    pictures = fake("pictures").split("train")
+    full = Loader(pictures, 5, rules=rules("length", pad_to=6), steps=3)
+    assert [b.mask for b in full] == [None] * 3
+    assert all(b.mask is None for b in Loader(split, 8, rules=rules("none"), steps=5))
+    some = Loader(split, 8, rules=rules("nonzero", pad_to=150))
+    assert all((b.mask is None) == bool((b.ids != 0).all()) for b in some)
+    padded = Loader(pictures, 5, rules=rules("length", pad_to=8), steps=1)
+    assert [b.mask is None for b in padded] == [False]
+
+
+@pytest.mark.parametrize(("task", "batch"), [("numbers", 4), ("pairs", 1)])
+def test_padding_to_the_batch(fake: Fake, task: str, batch: int) -> None:
+    split = fake(task).split("train")
+    full = Loader(split, batch, rules=rules(), seed=5, steps=60)
+    short = Loader(split, batch, rules=rules(pad="batch"), seed=5, steps=60)
+    widths = set()
+    for a, b in zip(full, short, strict=True):
+        longest = int(
+            (torch.arange(1, 161) * (joined([a]).mask if a.mask is not None else 1)).max()
+        )
+        assert b.ids.shape[-1] == min(160, max(64, -(-longest // 64) * 64))
+        widths.add(b.ids.shape[-1])
+        assert torch.equal(a.ids[..., : b.ids.shape[-1]], b.ids)
+        assert not a.ids[..., b.ids.shape[-1] :].any()
+        assert torch.equal(a.labels, b.labels)
+        if b.mask is not None and a.mask is not None:
+            assert torch.equal(a.mask[..., : b.ids.shape[-1]], b.mask)
+    assert widths == {64, 128, 160}  # the last is pad_to, not 192
+
+
+def test_pairs(fake: Fake) -> None:
+    batches = list(Loader(fake("pairs").split("val"), 5, rules=rules()))
+    assert [b.ids.shape for b in batches] == [(5, 2, 160)] * 4
+    texts = torch.stack([torch.arange(20) % 7, 2 * torch.arange(20) % 7], 1)  # (20, 2)
+    lengths = (70 * texts).clamp_max(150)
+    mask = torch.cat([b.mask for b in batches if b.mask is not None])
+    assert torch.equal(mask, torch.arange(160) < lengths[..., None])
+    assert torch.equal(torch.cat([b.ids for b in batches]), mask * (texts + 1)[..., None])
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def test_refusals(fake: Fake) -> None:
+    split = fake("numbers").split("test")  # 11 examples
+    for options, complaint in (
+        ({"batch_size": 6, "world": 4}, "a batch of 6 cannot be split evenly over 4 processes"),
+        (
+            {"batch_size": 12, "drop_last": True},
+            "the 11 examples of numbers's test split do not fill",
+        ),
+        ({"batch_size": 12, "world": 12}, "do not fill one batch of 12"),
+        ({"batch_size": 4, "rules": rules(pad_to=149)}, "150 ids do not fit into pad_to=149"),
+    ):
+        with pytest.raises(UserError) as error:
+            Loader(split, **({"rules": rules()} | options))
+        assert complaint in str(error.value)
+
+
+def test_the_miniature_under_the_default_rules(tiny: Prepared) -> None:
+    """A real task, from the arrays to tensors."""
+    batch = next(iter(Loader(tiny.split("val"), 8, rules=rules(pad_to=2000))))
+    assert batch.ids.shape == (8, 2000)
+    assert batch.mask is not None
+    first = batch.ids[0][batch.mask[0]].numpy()
+    assert tiny.task.decode(first).startswith("[MAX [SM 7 [SM [MED 9 3 5 ]")
+    assert batch.labels[0] == 9

@@ -1,0 +1,289 @@
+"""Informer: which queries are active, what the others get, and what the mask does or does not do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from .kit import (
+    BI,
+    CI,
+    CV,
+    MASKS,
+    PE,
+    PI,
+    N,
+    Sizes,
+    build,
+    difference,
+    extend,
+    mask_of,
+    qkv,
+    softmax_attention,
+)
+
+
+def table(rows: int, U: int, high: int = N, seed: int = 3) -> Tensor:
+    return torch.randint(high, (rows, U), generator=torch.Generator().manual_seed(seed))
+
+
+def all_keys_once(n: int = N) -> Tensor:
+    return torch.stack(
+        [torch.randperm(n, generator=torch.Generator().manual_seed(i)) for i in range(n)]
+    )
+
+
+def measure(q: Tensor, k: Tensor, samples: Tensor, divisor: int) -> Tensor:
+    """max_j s_ij - (1 / divisor) sum_j s_ij over the sampled keys, entry by entry."""
+    B, H, n, _ = q.shape
+    M = q.new_zeros(B, H, n)
+    for i in range(n):
+        s = (q[:, :, i, None] * k[:, :, samples[i]]).sum(-1)
+        M[:, :, i] = s.amax(-1) - s.sum(-1) / divisor
+    return M
+
+
+def active_rows(M: Tensor, u: int) -> Tensor:
+    return (M >= M.sort(-1, descending=True).values[..., u - 1 : u]).unsqueeze(-1)
+
+
+def unmasked(q: Tensor, k: Tensor, v: Tensor, active: Tensor) -> Tensor:
+    return torch.where(active, softmax_attention(q, k, v), v.mean(2, keepdim=True))
+
+
+@pytest.mark.parametrize(("n", "c", "U"), [(1024, 19, 133), (2048, 17, 136), (4096, 16, 144)])
+def test_budget_at_the_lengths_of_the_arena(n: int, c: int, U: int):
+    assert c * math.ceil(math.log(n)) == U
+    for profile in ("strict", "published"):
+        assert build("informer", max_len=n, profile=profile).counts(n) == (U, U)
+    assert build("informer", max_len=4096).counts(1000) == (
+        144,
+        144,
+    )  # whatever the batch is padded to
+    published = build("informer", max_len=4096, profile="published")
+    assert published.counts(1000) == (16 * 7, 16 * 7)
+    assert published.counts(100) == (16 * 5, 16 * 5)
+    assert published.counts(50) == (50, 50)
+    assert build("informer", max_len=4096, profile="published", masked=True).counts(50) == (
+        128,
+        128,
+    )
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_IN_1_when_all_queries_are_active_it_is_softmax(kind: str, seed: int):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    strict, published = build("informer"), build("informer", profile="published")
+    strict.samples = table(N, 20, seed=seed)
+    published.samples = table(N, 20, seed=seed)
+    expected = softmax_attention(q, k, v, mask)
+    assert difference(strict(q, k, v, mask), expected, mask) < 1e-12
+    assert difference(published(q, k, v, mask), softmax_attention(q, k, v)) < 1e-12
+    few = build(
+        "informer", budget=35
+    )  # u = 40: enough for the second example's 40 real tokens only
+    if kind == "prefix":
+        assert few.counts(N)[1] == 40
+        gap = few(q, k, v, mask) - expected
+        assert difference(gap[1:], torch.zeros_like(gap[1:]), mask[1:]) < 1e-12
+        assert difference(gap[:1], torch.zeros_like(gap[:1]), mask[:1]) > 0.01
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_IN_2_n_minus_u_rows_are_the_mean_and_u_rows_are_softmax(kind: str, profile: str):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    attention = build("informer", budget=12, profile=profile)
+    u = attention.counts(N)[1]
+    assert 10 < u < 20
+    out = attention(q, k, v, mask)
+    seen = mask if profile == "strict" else torch.ones_like(mask)
+    mean = (seen[:, None, :, None] * v).sum(2, keepdim=True) / seen.sum(-1)[:, None, None, None]
+    is_mean = (out - mean).abs().amax(-1) < 1e-12
+    is_softmax = (out - softmax_attention(q, k, v, seen)).abs().amax(-1) < 1e-12
+    real = seen[:, None].expand_as(is_mean)
+    assert ((is_mean ^ is_softmax) | ~real).all()
+    assert ((is_softmax & real).sum(-1) == u).all()
+    assert ((is_mean & real).sum(-1) == real.sum(-1) - u).all()
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_IN_3_CV_and_BI(kind: str):
+    mask = mask_of(kind)
+    for profile in ("strict", "published"):
+        attention = build("informer", budget=12, profile=profile)
+        attention.samples = table(N, attention.counts(N)[0])
+        assert CV(attention, mask) < 1e-12
+        assert BI(attention, mask) < 1e-12
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_IN_4_with_all_keys_sampled_once_the_dense_scores_decide(profile: str):
+    q, k, v = qkv()
+    attention = build("informer", budget=12, profile=profile)
+    attention.samples = all_keys_once()
+    scores = q @ k.mT
+    active = active_rows(scores.amax(-1) - scores.mean(-1), attention.counts(N)[1])
+    assert difference(attention(q, k, v), unmasked(q, k, v, active)) < 1e-12
+
+
+def test_IN_4_the_divisor_changes_the_ranking():
+    """n in the public code, U for a mean; each can be asked for."""
+    q, k, v = qkv()
+    samples = table(N, 15)
+    outputs = {}
+    for profile, options, divisor in (
+        ("strict", {}, 15),
+        ("strict", {"divisor": "n"}, N),
+        ("published", {}, N),
+        ("published", {"divisor": "U"}, 15),
+    ):
+        attention = build("informer", budget=12, profile=profile, **options)
+        attention.samples = samples
+        active = active_rows(measure(q, k, samples, divisor), attention.counts(N)[1])
+        outputs[profile, divisor] = attention(q, k, v)
+        assert difference(outputs[profile, divisor], unmasked(q, k, v, active)) < 1e-12
+    assert difference(outputs["strict", 15], outputs["strict", N]) > 0.01
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_IN_5_one_head_or_one_example_is_a_slice_of_several(profile: str):
+    q, k, v = qkv()
+    samples = table(N, 15)
+
+    def run(heads: slice, examples: slice) -> Tensor:
+        tensors = [t[examples, heads] for t in (q, k, v)]
+        attention = build("informer", budget=12, n_heads=tensors[0].shape[1], profile=profile)
+        attention.samples = samples
+        return attention(*tensors)
+
+    whole, both = run(slice(2), slice(2)), slice(2)
+    for i in (slice(0, 1), slice(1, 2)):
+        assert difference(run(i, both), whole[:, i]) < 1e-12
+        assert difference(run(both, i), whole[i]) < 1e-12
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_IN_6_strict_PI_and_CI(kind: str):
+    """With a table of samples, and with the draw of an evaluation, whose first rows do not depend on n."""
+    mask = mask_of(kind)
+    drawn, held = build("informer", budget=12), build("informer", budget=12)
+    for extra in (1, 7, 64):
+        assert PI(drawn, mask, extra) < 1e-12
+        held.samples = table(N + extra, 15, high=N)
+        q, k, v = qkv()
+        longer, *tensors = extend(extra, mask, q, k, v)
+        after = held(*tensors, longer)[:, :, :N]
+        held.samples = held.samples[:N]
+        assert difference(after, held(q, k, v, mask), mask) < 1e-12
+    assert CI(drawn, mask) == 0
+    assert CI(held, mask) == 0
+
+
+def test_IN_6_published_ignores_the_mask():
+    q, k, v = qkv()
+    attention = build("informer", budget=12, profile="published")
+    attention.samples = table(N, 15)
+    mask = mask_of("prefix")
+    assert torch.equal(attention(q, k, v, mask), attention(q, k, v))
+    assert CI(attention, mask) > 0.1
+    attention.samples = None
+    assert PI(attention, mask) > 0.1
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_strict_PE_when_the_samples_are_permuted_too(kind: str):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    attention = build("informer", budget=12)
+    attention.samples = samples = table(N, 15)
+    out = attention(q, k, v, mask)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
+    attention.samples = order.argsort()[samples[order]]
+    moved = attention(q[:, :, order], k[:, :, order], v[:, :, order], mask[:, order])
+    assert difference(moved, out[:, :, order], mask[:, order]) < 1e-12
+    attention.samples = samples
+    assert PE(attention, mask) > 0.1
+
+
+def test_strict_samples_are_valid_keys_and_uniform():
+    attention = build("informer", budget=12, max_len=128)
+    mask = torch.arange(64) % 3 != 0
+    real = mask.view(1, 1, 64, 1)
+    draw = torch.rand(2000, 50, generator=torch.Generator().manual_seed(0))
+    at = attention._positions(draw, real, attention._valid_first(real))
+    share = torch.bincount(at.flatten(), minlength=64) / at.numel()
+    assert not share[~mask].any()
+    assert (share[mask] * mask.sum() - 1).abs().max() < 0.15
+    top = attention._positions(torch.full((1, 1), 1 - 2**-24), real, attention._valid_first(real))
+    assert top.item() == 62  # the last valid one: a product that rounds up stays in range
+
+
+def test_masked_samples_of_a_table_do_not_count_under_strict():
+    """One query has only masked keys in its row of the table: it cannot be selected."""
+    q, k, v = qkv(1, 1)
+    mask = mask_of("prefix")[:1]
+    attention = build("informer", budget=12)
+    attention.samples = samples = table(N, 15, high=50)
+    real = mask.view(1, 1, N, 1)
+    before = attention.selectivity(q * real, k * real, real)
+    samples[7] = 60
+    after = attention.selectivity(q * real, k * real, real)
+    assert after[0, 0, 7] == -math.inf
+    assert torch.equal(after[..., 8:50], before[..., 8:50])
+    assert (after[..., 50:] == -math.inf).all()
+    assert attention(q, k, v, mask).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_masked_variant_of_the_public_code(kind: str):
+    """Samples among the first n_b positions, padding zeroed, divisor n; exact where the mask is a prefix."""
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    attention = build("informer", budget=12, profile="published", masked=True)
+    draw = torch.rand(N, 12, generator=torch.Generator().manual_seed(0))
+    attention._draw = lambda n: draw
+    out = attention(q, k, v, mask)
+    for b in range(2):
+        keep = mask[b, :, None]
+        samples = (draw * mask[b].sum()).long()
+        qb, kb, vb = (t[b : b + 1] * keep for t in (q, k, v))
+        active = active_rows(measure(qb, kb, samples, N), 12)
+        mean = vb.sum(2, keepdim=True) / mask[b].sum()
+        expected = torch.where(active, softmax_attention(qb, kb, vb, mask[b : b + 1]), mean)
+        assert difference(out[b : b + 1], expected, mask[b : b + 1]) < 1e-12
+    assert CI(attention, mask) < 1e-12
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_sampled_keys_are_gathered_a_part_at_a_time(kind: str, monkeypatch):
+    q, k, v = (t.requires_grad_() for t in qkv())
+    mask = mask_of(kind)
+    attention = build("informer", budget=12)
+    whole = attention(q, k, v, mask)
+    one_query = 2 * 2 * attention.counts(N)[0] * 32
+    for limit in (1, 5 * one_query, 7 * one_query):
+        monkeypatch.setattr("luna.attention.informer.GATHERED", limit)
+        with Sizes() as sizes:
+            out = attention(q, k, v, mask)
+            out.square().sum().backward()
+        assert difference(out, whole) < 1e-12
+        assert sizes.largest <= max(limit, 2 * 2 * N * 32)
+    assert luna.get("informer").linear_in_n
+
+
+def test_no_gradient_flows_through_the_selection():
+    """Rows that are not active do not reach q, and k only receives what the active rows send."""
+    q, k, v = (t.requires_grad_() for t in qkv())
+    attention = build("informer", budget=12)
+    attention(q, k, v).square().sum().backward()
+    touched = q.grad.abs().sum(-1) > 0
+    assert (touched.sum(-1) == attention.counts(N)[1]).all()

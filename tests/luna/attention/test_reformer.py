@@ -1,0 +1,331 @@
+"""Reformer: the hash, the chunks and what precedes them, and agreement with the public implementation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from .kit import BI, CI, CV, MASKS, PE, PI, build, difference, extend, mask_of, qkv
+
+
+def rotations(attention: luna.Attention, buckets: int, seed: int = 3) -> Tensor:
+    shape = (attention.n_heads, attention.head_dim, attention.rounds, buckets // 2)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def reformer(buckets: int = 16, seed: int = 3, **options) -> luna.Attention:
+    """With the rotations held, the same for every n."""
+    attention = build("reformer", buckets=buckets, **options)
+    if attention.profile != "official":
+        attention.rotations = rotations(attention, buckets, seed)
+    return attention
+
+
+def shared_qk(q: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Full attention with unit-length keys of the queries, a token seeing itself only if it sees nothing else."""
+    keys = q / (q.square().mean(-1, keepdim=True) + 1e-6).sqrt() / q.shape[-1] ** 0.5
+    scores = q @ keys.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, :], -1e9)
+    return scores.masked_fill(torch.eye(q.shape[-2], dtype=torch.bool), -1e5).softmax(-1) @ v
+
+
+def by_hand(q: Tensor, v: Tensor, mask: Tensor, R: Tensor, c: int, wrap: str) -> Tensor:
+    """Steps 2 to 7 token by token, in Python lists; one factor of buckets, n a multiple of c."""
+    B, heads, n, d = q.shape
+    out = torch.zeros_like(v)
+    for b in range(B):
+        for h in range(heads):
+            x = q[b, h]
+            keys = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() / d**0.5
+            chunks = []  # of each round
+            for rotation in R[h].unbind(1):
+                turned = x @ rotation
+                bucket = torch.cat([turned, -turned], -1).argmax(-1).tolist()
+                bucket = [a if mask[b, t] else 10**6 for t, a in enumerate(bucket)]
+                order = sorted(range(n), key=lambda t: (bucket[t], t))  # noqa: B023
+                chunks.append([order[s : s + c] for s in range(0, n, c)])
+            results = [[] for _ in range(n)]
+            for r, round_ in enumerate(chunks):
+                for g, chunk in enumerate(round_):
+                    before = {
+                        "none": round_[g - 1] if g else [],
+                        "round": round_[g - 1],
+                        "list": round_[g - 1] if g else chunks[r - 1][-1],
+                    }[wrap]
+                    seen = before + chunk
+                    for t in chunk:
+                        scores = keys[seen] @ x[t]
+                        scores = torch.where(mask[b, seen], scores, -1e9)
+                        scores = torch.where(torch.tensor(seen) == t, -1e5, scores)
+                        results[t].append((scores.logsumexp(0), scores.softmax(0) @ v[b, h, seen]))
+            for t, rounds in enumerate(results):
+                weight = torch.stack([total for total, _ in rounds]).softmax(0)
+                out[b, h, t] = sum(w * o for w, (_, o) in zip(weight, rounds, strict=True))
+    return out
+
+
+@pytest.mark.parametrize("wrap", ["none", "round", "list"])
+@pytest.mark.parametrize("profile", ["strict", "published"])
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_definition_token_by_token(wrap: str, profile: str, kind: str):
+    q, k, v = qkv(n=24, d=8, d_v=3)
+    mask = mask_of(kind, n=24)
+    attention = reformer(8, head_dim=8, chunk=4, rounds=3, wrap=wrap, profile=profile)
+    expected = by_hand(q, v, mask, attention.rotations, 4, wrap)
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+
+
+def test_wrap_is_none_under_strict_and_list_under_published():
+    assert build("reformer").wrap == "none"
+    assert build("reformer", profile="published").wrap == "list"
+    assert build("reformer", profile="published", wrap="round").wrap == "round"
+
+
+# ---------------------------------------------------------------------- coverage
+
+
+@pytest.mark.parametrize("profile", ["strict", "published"])
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("n", [64, 40, 1])
+def test_RE_1_one_chunk_is_full_attention(profile: str, kind: str, n: int):
+    q, k, v = qkv(n=n)
+    mask = mask_of(kind, n=n)
+    for rounds in (1, 2):
+        out = build("reformer", chunk=64, rounds=rounds, profile=profile)(q, k, v, mask)
+        assert difference(out, shared_qk(q, v, mask), mask) < 1e-12
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", MASKS)
+def test_RE_1_two_chunks_in_a_circle_are_full_attention(seed: int, kind: str):
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    for options in ({"wrap": "round"}, {"wrap": "list"}, {"profile": "published"}):
+        attention = reformer(8, seed, chunk=32, rounds=1, **options)
+        assert difference(attention(q, k, v, mask), shared_qk(q, v, mask), mask) < 1e-12
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_RE_2_so_are_any_number_of_rounds_that_wrap_each_on_itself(rounds: int):
+    q, k, v = qkv(n=256)
+    attention = reformer(max_len=256, chunk=128, rounds=rounds, wrap="round")
+    assert difference(attention(q, k, v), shared_qk(q, v)) < 1e-12
+
+
+def test_RE_2_but_not_as_published_nor_without_a_predecessor():
+    q, k, v = qkv(n=256)
+    for options in ({"profile": "published"}, {"wrap": "none"}):
+        attention = reformer(max_len=256, chunk=128, rounds=3, **options)
+        assert difference(attention(q, k, v), shared_qk(q, v)) > 0.02
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("wrap", ["none", "round", "list"])
+def test_RE_3_identical_rows_take_the_mean_of_their_chunk_and_the_one_before(seed: int, wrap: str):
+    q, k, v = qkv()
+    q = q[:, :, :1].expand_as(q)
+    out = reformer(8, seed, chunk=16, wrap=wrap)(q, k, v)
+    for i in (0, 5, 15, 16, 40, 63):
+        g = i // 16
+        chunks = [g, (g - 1) % 4] if g or wrap != "none" else [g]
+        others = [t for t in range(64) if t // 16 in chunks and t != i]
+        assert difference(out[:, :, i], v[:, :, others].mean(2)) < 1e-12
+
+
+# ---------------------------------------------------------------------- padding
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", ["strict", "published"])
+def test_RE_4_CI_BI_and_CV_with_fixed_rotations(kind: str, profile: str):
+    attention, mask = reformer(chunk=8, profile=profile), mask_of(kind)
+    assert CI(attention, mask) < 1e-12
+    assert BI(attention, mask) == 0
+    assert CV(attention, mask) < 1e-12
+    assert PE(attention, mask) > 0.01
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("extra", [8, 16, 64, 3])
+def test_RE_4_PI_without_a_predecessor(kind: str, extra: int):
+    """For multiples of the chunk by the definition, for others because the last chunk is filled up inside."""
+    assert PI(reformer(chunk=8), mask_of(kind), extra) < 1e-12
+    assert PI(build("reformer", chunk=8), mask_of(kind), extra) < 1e-12  # buckets of max_len
+
+
+def test_RE_4_published_padding_reaches_the_first_chunk_of_each_round_and_no_other():
+    n, c = 256, 32
+    q, k, v = qkv(n=n)
+    attention = reformer(16, chunk=c, max_len=512, profile="published")
+    longer, *tensors = extend(c, torch.ones(2, n, dtype=torch.bool), q, k, v)
+    gap = (attention(*tensors, longer)[:, :, :n] - attention(q, k, v)).abs().amax(-1)  # (B, H, n)
+
+    turned = torch.einsum("bhnd,hdrc->bhrnc", q, attention.rotations)
+    order = torch.cat([turned, -turned], -1).argmax(-1).argsort(dim=-1, stable=True)
+    first = torch.zeros_like(gap, dtype=torch.bool)
+    for r in range(2):
+        first.scatter_(2, order[:, :, r, :c], True)
+    assert gap[~first].max() < 1e-12
+    assert (gap[first] > 1e-6).double().mean() > 0.95
+    assert 0.18 < (gap > 1e-6).double().mean() < 0.28
+
+
+# ---------------------------------------------------------------------- the hash
+
+
+def test_RE_5_the_bucket_of_a_token_does_not_depend_on_its_length():
+    attention = reformer()
+    q, _, _ = qkv()
+    scale = (
+        torch.rand(2, 2, 64, 1, generator=torch.Generator().manual_seed(0), dtype=q.dtype) * 9 + 0.1
+    )
+    real = torch.ones(1, 1, 64, 1, dtype=torch.bool)
+    bucket = attention._bucket(q, real)
+    assert torch.equal(bucket, attention._bucket(scale * q, real))
+    assert bucket.unique().tolist() == list(range(16))
+    opposite = attention._bucket(-q, real)
+    assert torch.equal(opposite, (bucket + 8) % 16)
+
+
+@pytest.mark.parametrize("profile", ["strict", "published", "official"])
+def test_RE_6_no_gradient_reaches_k(profile: str):
+    q, k, v = (t.requires_grad_() for t in qkv())
+    attention = build("reformer", chunk=8, profile=profile)
+    attention(q, k, v).square().sum().backward()
+    assert k.grad is None or not k.grad.any()
+    assert q.grad.abs().sum() > 0
+    assert v.grad.abs().sum() > 0
+
+
+def test_buckets_are_the_largest_power_of_two_within_2n_over_c_and_factorised_when_many():
+    for profile in ("strict", "published"):
+        for n, factors in {
+            1024: (32,), 2048: (64,), 4096: (128,), 8192: (16, 16), 16384: (16, 32), 2000: (32,), 100: (2,),
+        }.items():  # fmt: skip
+            assert build("reformer", max_len=n, profile=profile)._factors(n) == factors
+    assert build("reformer", max_len=4096)._factors(1024) == (
+        128,
+    )  # whatever the batch is padded to
+    assert build("reformer", max_len=4096, profile="published")._factors(1024) == (32,)
+    assert build("reformer", buckets=6)._factors(64) == (6,)
+
+
+def test_two_factors_hash_each_with_columns_of_their_own():
+    attention = build("reformer", chunk=2, max_len=64)
+    assert attention._factors(64) == (8, 8)
+    attention.rotations = R = rotations(attention, 16)
+    q, _, _ = qkv()
+    bucket = attention._bucket(q, torch.ones(1, 1, 64, 1, dtype=torch.bool))
+    first, second = (
+        torch.cat([turned, -turned], -1).argmax(-1)
+        for turned in torch.einsum("bhnd,hdrc->bhrnc", q, R).split(4, -1)
+    )
+    assert torch.equal(bucket, first + 8 * second)
+    masked = attention._bucket(q, torch.arange(64).view(1, 1, 64, 1) < 60)
+    assert torch.equal(masked[..., :60], bucket[..., :60])
+    assert (masked[..., 60:] == 64).all()
+
+
+def test_rotations_are_drawn_from_the_standard_normal_once_per_head_and_round():
+    attention = build("reformer", n_heads=4, rounds=3, head_dim=64)
+    R = attention._rotations(32)
+    assert R.shape == (4, 64, 3, 32)
+    assert abs(R.mean()) < 0.02
+    assert abs(R.std() - 1) < 0.02
+    assert R.unique().numel() > 0.99 * R.numel()
+
+
+# ---------------------------------------------------------------------- the code of the Long Range Arena
+
+
+def arena(q: Tensor, v: Tensor, R: Tensor) -> Tensor:
+    """One head and example at a time, then the released code's reshape, by index."""
+    B, heads, n, d = q.shape
+    total = n + 10 - n % 10
+    q, v = (torch.cat([t, t.new_zeros(B, heads, total - n, t.shape[-1])], 2) for t in (q, v))
+    result = torch.zeros_like(v)
+    for b in range(B):
+        for h in range(heads):
+            turned = q[b, h] @ R[h, :, 0]
+            bucket = torch.cat([turned, -turned], -1).argmax(-1).tolist()
+            order = sorted(range(total), key=lambda t: (bucket[t], t))  # noqa: B023
+            c = total // 10
+            chunks = [order[s : s + c] for s in range(0, total, c)]
+            for g, chunk in enumerate(chunks):
+                seen = chunk + chunks[g - 1]
+                scores = q[b, h, chunk] @ q[b, h, seen].T * d**0.5
+                result[b, h, chunk] = scores.softmax(-1) @ v[b, h, seen]
+    merged = result.flatten(1).unflatten(
+        1, (total, heads, -1)
+    )  # (heads, length) read as (length, heads)
+    return merged[:, :n].transpose(1, 2)
+
+
+@pytest.mark.parametrize("n", [64, 60, 33])
+def test_official_is_the_released_code(n: int):
+    q, k, v = qkv(n=n, d=8, d_v=3)
+    attention = build("reformer", head_dim=8, profile="official")
+    R = attention._rotations(5).double()
+    assert torch.equal(R[0], R[1])  # one key for all heads
+    assert torch.equal(
+        R, build("reformer", head_dim=8, profile="official", seed=9)._rotations(5).double()
+    )
+    out = attention(q, k, v)
+    assert difference(out, arena(q, v, R)) < 1e-12
+    assert torch.equal(attention(q, k, v, mask_of("prefix", n=n)), out)  # no mask
+
+
+def test_official_output_row_holds_consecutive_tokens_of_one_head():
+    """At this scale a token sees little but itself, so the scrambling of v is all that happens: 80 tokens, 2 heads."""
+    q, k, v = qkv(n=70)
+    out = build("reformer", profile="official")(30 * q, k, v)
+    for t in (0, 1, 20, 34):
+        for h in range(2):
+            assert difference(out[:, h, t], v[:, 0, 2 * t + h]) < 1e-10
+    assert difference(out[:, 0, 45], v[:, 1, 10]) < 1e-10
+
+
+# ---------------------------------------------------------------------- the public implementation
+
+
+@pytest.mark.parametrize("kind", ["none", *MASKS])
+@pytest.mark.parametrize(
+    ("n", "chunk", "rounds"), [(128, 16, 2), (128, 16, 1), (64, 2, 3), (24, 32, 2), (96, 32, 4)]
+)
+def test_published_equals_hugging_face(kind: str, n: int, chunk: int, rounds: int):
+    hf = pytest.importorskip("transformers.models.reformer.modeling_reformer")
+    from transformers import ReformerConfig
+
+    config = ReformerConfig(
+        hidden_size=16, num_attention_heads=2, attention_head_size=8, num_hashes=rounds,
+        lsh_attn_chunk_length=chunk, lsh_attention_probs_dropout_prob=0.0, is_decoder=False,
+        max_position_embeddings=n, hash_seed=11, num_buckets=None,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    layer = hf.LSHSelfAttention(config, layer_idx=0).double().eval()
+    x = torch.randn(2, n, 16, dtype=torch.float64)
+    mask = None if kind == "none" else mask_of(kind, n=n)
+    with torch.no_grad():
+        expected = layer(x, attention_mask=mask).hidden_states.unflatten(-1, (2, 8)).transpose(1, 2)
+        q, v = (
+            linear(x).unflatten(-1, (2, 8)).transpose(1, 2)
+            for linear in (layer.query_key, layer.value)
+        )
+        attention = luna.build(
+            "reformer",
+            n_heads=2,
+            head_dim=8,
+            max_len=n,
+            chunk=chunk,
+            rounds=rounds,
+            profile="published",
+        )
+        columns = sum(attention._factors(n)) // 2
+        torch.manual_seed(11)
+        attention.rotations = torch.randn(2, 8, rounds, columns, dtype=torch.float64)
+        out = attention(q, torch.zeros_like(q), v, mask)
+    assert difference(out, expected, mask) < 1e-10

@@ -1,0 +1,141 @@
+"""The normalised linear attention that every feature map runs on (luna/linear.py)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from luna.base import Slot
+from luna.linear import (
+    KernelAttention,
+    causal_linear_attention,
+    denominator,
+    linear_attention,
+    linear_step,
+)
+
+from .attention.kit import Sizes, difference, mask_of
+
+B, H, n, D, e = 2, 2, 37, 6, 5
+
+
+def features(seed: int = 0, signed: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    phi_q, phi_k, v = (
+        torch.randn(B, H, n, width, generator=generator, dtype=torch.float64) for width in (D, D, e)
+    )
+    return (phi_q, phi_k, v) if signed else (phi_q.abs(), phi_k.abs(), v)
+
+
+def by_loops(phi_q: Tensor, phi_k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """o_i = sum_j (phi_q_i . phi_k_j) v_j / sum_j (phi_q_i . phi_k_j), one query at a time."""
+    out = torch.zeros(B, H, n, e, dtype=v.dtype)
+    for i in range(n):
+        last = i + 1 if causal else n
+        weights = (phi_q[:, :, i : i + 1] * phi_k[:, :, :last]).sum(-1)  # (B, H, last)
+        out[:, :, i] = (weights.unsqueeze(-1) * v[:, :, :last]).sum(2) / weights.sum(-1)[..., None]
+    return out
+
+
+def test_bidirectional_is_the_definition():
+    assert difference(linear_attention(*features()), by_loops(*features(), causal=False)) < 1e-12
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 16, n, 200])
+def test_causal_is_the_definition_in_any_chunk(chunk: int, signed: bool):
+    inputs = features(signed=signed)
+    out = causal_linear_attention(*inputs, chunk=chunk, signed=signed)
+    expected = by_loops(*inputs, causal=True)
+    assert difference(out, expected) < 1e-10 * float(expected.abs().max())
+
+
+def test_streaming_is_the_causal_form():
+    phi_q, phi_k, v = features()
+    state = None
+    for t in range(n):
+        state, o = linear_step(state, phi_q[:, :, t], phi_k[:, :, t], v[:, :, t])
+        assert difference(o, by_loops(phi_q, phi_k, v, causal=True)[:, :, t]) < 1e-12
+    assert state.t == n
+    assert sum(part[0, 0].numel() for part in state[:2]) == D * (e + 1)
+
+
+def test_denominator_keeps_the_sign():
+    c = torch.tensor([-2.0, -1e-9, -0.0, 0.0, 1e-9, 2.0], dtype=torch.float64)
+    signed = [-2.0, -1e-3, 1e-3, 1e-3, 1e-3, 2.0]  # sgn(0) = +1
+    assert denominator(c, 1e-3, signed=True).tolist() == signed
+    assert denominator(c, 1e-3, signed=False).tolist() == [1e-3] * 5 + [2.0]
+
+
+def test_memory_holds_no_state_per_position():
+    """A plain cumsum would store n x D x e numbers; chunks of C store n/C of these states."""
+    n, C, D, e = 2048, 128, 16, 16
+    tensors = [torch.rand(1, 1, n, width, requires_grad=True) for width in (D, D, e)]
+    with Sizes() as sizes:
+        causal_linear_attention(*tensors, chunk=C).sum().backward()
+    assert sizes.largest <= n * C
+    with Sizes() as sizes:
+        linear_attention(*tensors).sum().backward()
+    assert sizes.largest <= n * max(D, e)
+
+
+class Relu(KernelAttention):
+    name: ClassVar[str] = "relu"
+    feature_dim = D
+
+    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return x.relu()
+
+    def feature_flops(self, n: int) -> int:
+        return n * D
+
+
+def relu(**slot) -> Relu:
+    return Relu(Slot(n_heads=H, head_dim=D, max_len=64, **slot)).eval()
+
+
+def dead_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries 0 and 5 of example 0, head 0 have no positive feature; padded ones too, elsewhere."""
+    q, k, v = features(signed=True)
+    q = q.abs()
+    q[0, 0, [0, 5]] *= -1
+    q[1, :, 36] *= -1
+    return q, k, v
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dead_queries_return_zero_and_are_counted(causal: bool):
+    q, k, v = dead_inputs()
+    k = k.abs()
+    m = mask_of("full", n=n)
+    m[1, 30:] = False
+    attention = relu(causal=causal)
+    out = attention(q, k, v, m)
+    assert (out[0, 0, [0, 5]] == 0).all()
+    assert attention.dead_fraction.item() == pytest.approx(2 / (H * (n + 30)))
+    attention(q, k, v)
+    assert attention.dead_fraction.item() == pytest.approx((2 + H) / (B * H * n))
+
+
+def test_dead_queries_are_not_counted_in_training():
+    q, k, v = dead_inputs()
+    attention = relu().train()
+    attention(q, k, v)
+    assert attention.dead_fraction is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_at_dead_queries_are_finite(causal: bool):
+    q, k, v = (t.requires_grad_() for t in dead_inputs())
+    relu(causal=causal)(q, k.abs(), v).square().sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v))
+    assert (q.grad[0, 0, 5] == 0).all()
+
+
+def test_flops_are_the_documented_count():
+    """Two maps of n D, then 4 n D e + 3 n D + n e a head."""
+    assert relu().flops(10, 3) == H * (2 * 10 * D + 4 * 10 * D * 3 + 3 * 10 * D + 10 * 3)
+    assert relu().flops(10) == relu().flops(10, D)

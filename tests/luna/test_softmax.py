@@ -1,0 +1,120 @@
+"""Softmax attention: the definition, its invariances, and the two public codes' quirks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from .attention.kit import MASKS, N, build, difference, mask_of, qkv, softmax_attention
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_SM_1_equals_the_dense_reference(kind: str):
+    q, k, v = qkv()
+    m = mask_of(kind)
+    assert difference(build("softmax")(q, k, v, m), softmax_attention(q, k, v, m), m) < 1e-10
+
+
+def test_SM_2_a_shift_of_all_keys_changes_nothing():
+    q, k, v = qkv()
+    shift = 5 * torch.randn(k.shape[-1], dtype=k.dtype, generator=torch.Generator().manual_seed(1))
+    attention = build("softmax")
+    assert difference(attention(q, k + shift, v), attention(q, k, v)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_SM_3_zero_queries_average_the_valid_values(kind: str):
+    q, k, v = qkv()
+    m = mask_of(kind)
+    rows = torch.stack([v[b, :, m[b]].mean(1) for b in range(len(v))])  # (B, H, d)
+    expected = rows.unsqueeze(2).expand_as(v)
+    assert difference(build("softmax")(0 * q, k, v, m), expected, m) < 1e-10
+
+
+def test_half_precision_stays_half_under_strict_only():
+    """Strict: the fused kernel in bfloat16. The public codes: float32 inside, so far closer to it."""
+    q, k, v = (t.bfloat16() for t in qkv())
+    exact = softmax_attention(q.float(), k.float(), v.float())
+    errors = {}
+    for profile in ("strict", "published", "official"):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = build("softmax", profile=profile)(q.float(), k.float(), v.float())
+        errors[profile] = difference(out, exact)
+    assert errors["strict"] > 1e-4
+    assert max(errors["published"], errors["official"]) < 1e-5
+
+
+@pytest.mark.parametrize("profile", ["strict", "published", "official"])
+def test_dropout_acts_on_the_weights(profile: str):
+    """The expectation over masks is the undropped output, and a dropped weight is exactly 0."""
+    q, k, _ = qkv(1, 1)
+    v = torch.eye(N, dtype=q.dtype).expand(1, 1, N, N)  # the output is the matrix
+    attention = build("softmax", profile=profile, dropout=0.25)
+    A = attention(q, k, v)
+    torch.manual_seed(0)
+    drawn = torch.stack([attention.train()(q, k, v) for _ in range(200)])
+    kept = drawn != 0
+    assert 0.74 < kept.double().mean() < 0.76
+    assert difference(drawn, kept * A / 0.75) < 1e-10
+
+
+# ---------------------------------------------------------------------- the public codes
+
+
+def published(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+    return (scores - 1e6 * (1 - m.to(q.dtype))[:, None, None, :]).softmax(-1) @ v
+
+
+def official(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+    """-1e10 added to every pair that has a masked member, in float32."""
+    q, k, v = q.float(), k.float(), v.float()
+    pair = m[:, None, :, None] & m[:, None, None, :]
+    bias = torch.zeros(pair.shape).masked_fill(~pair, -1e10)
+    return (q @ k.mT / q.shape[-1] ** 0.5 + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_published_subtracts_a_million(kind: str):
+    q, k, v = qkv()
+    m = mask_of(kind)
+    attention = build("softmax", profile="published")
+    assert difference(attention(q, k, v, m), published(q, k, v, m)) < 1e-10
+    assert difference(attention.matrix(q, k, m) @ v, published(q, k, v, m)) < 1e-10
+
+
+def test_published_all_masked_row_is_ordinary_attention():
+    """The constant cancels: an example without tokens attends as if nothing was masked."""
+    q, k, v = qkv()
+    m = torch.zeros(2, N, dtype=torch.bool)
+    out = build("softmax", profile="published")(q, k, v, m)
+    assert difference(out, softmax_attention(q, k, v)) < 1e-8  # float64 keeps what 1e6 leaves
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_official_masks_pairs(kind: str):
+    q, k, v = qkv()
+    m = mask_of(kind)
+    attention = build("softmax", profile="official")
+    assert difference(attention(q.float(), k.float(), v.float(), m), official(q, k, v, m)) < 1e-5
+    out = attention(q, k, v, m)
+    assert difference(out, softmax_attention(q, k, v, m), m) < 1e-10
+    everything = v.mean(2, keepdim=True).expand_as(v)  # padding included
+    assert difference(out, everything, ~m) < 1e-10
+
+
+def test_strict_leaves_padded_rows_at_zero_where_the_public_codes_do_not():
+    q, k, v = qkv()
+    m = mask_of("scatter")
+    padded = (~m)[:, None, :, None].expand_as(v)
+    assert (build("softmax")(q, k, v, m)[padded] == 0).all()
+    for profile in ("published", "official"):
+        assert (build("softmax", profile=profile)(q, k, v, m)[padded] != 0).any()
+
+
+def test_no_causal_form():
+    with pytest.raises(luna.LunaError, match="has no causal form"):
+        build("softmax", causal=True)
