@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import signal
 from pathlib import Path
 from types import FrameType
@@ -204,6 +205,11 @@ class Metrics(pl.Callback):
         if trainer.global_step % self.every == 0:
             loss, accuracy, _ = module.meter.mean(trainer)
             module.meter.reset()
+            if not math.isfinite(loss):
+                raise UserError(
+                    f"the training loss is {loss} at step {trainer.global_step}: the run diverged; "
+                    "lower protocol.recipe.lr or clip gradients"
+                )
             lr = trainer.optimizers[0].param_groups[0]["lr"]
             self._row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
 

@@ -101,6 +101,8 @@ def _train(run: Run, module: LRAModule, prepared: Any, folder: RunFolder) -> dic
         f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
         f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}"
     )
+    if max(test["predicted"]) == test["examples"]:
+        print("note: every answer is the same class; the run has collapsed")
     return result
 
 

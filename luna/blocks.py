@@ -28,8 +28,8 @@ def real_tokens(mask: Tensor | None, like: Tensor) -> Tensor:
 
 
 def neighbours(t: Tensor, back: int, ahead: int, rows: int) -> Tensor:
-    """Every block of t (B, N, ...) joined along dimension `rows` with the `back` blocks before and the `ahead` blocks
-    after it; beyond the ends there are zeros (False)."""
+    """Every block of t (B, N, ...) joined along dimension `rows` with the `back` blocks before and
+    the `ahead` blocks after it; beyond the ends there are zeros (False)."""
     if back == ahead == 0:
         return t
     N = t.shape[1]
@@ -42,8 +42,9 @@ def attend_visible(
 ) -> Tensor:
     """softmax(q k^T / sqrt(d)) v over the visible keys, without storing the scores.
 
-    q (B, H, rows, d), k and v (B, H, keys, .), visible broadcasts to (B, H, rows, keys). A row that sees no key takes
-    all of them instead of becoming NaN: under the mask rule such a row is padding, or the values it takes are zero.
+    q (B, H, rows, d), k and v (B, H, keys, .), visible broadcasts to (B, H, rows, keys). A row
+    that sees no key takes all of them instead of becoming NaN: under the mask rule such a row is
+    padding, or the values it takes are zero.
     """
     visible = visible | ~visible.any(-1, keepdim=True)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)

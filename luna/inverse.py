@@ -35,7 +35,7 @@ def inverse(A: Tensor, steps: int | None, constant: Constant = "per_head") -> Te
 
 
 def initial_constant(A: Tensor, constant: Constant) -> Tensor:
-    """The largest column sum: a bound on the squared singular values of A, so that A Z_0 is small.
+    """The largest column sum: it keeps the eigenvalues of A Z_0 = A A^T / c within (0, 1].
 
     `original` takes it over the whole tensor, as the public code does, and so lets the examples of
     a batch change each other; `per_head` takes it per matrix, which is ||A||_1 ||A||_inf where the

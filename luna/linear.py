@@ -50,7 +50,9 @@ def causal_linear_sums(
 
     S = phi_k.transpose(-2, -1) @ v  # (B, H, n/C, D, e) of each chunk alone
     z = phi_k.sum(-2)  # (B, H, n/C, D)
-    S, z = S.cumsum(2) - S, z.cumsum(2) - z  # of all chunks before
+    # Of all chunks before. cumsum(S) - S would let the rounding of later tokens of a chunk in.
+    S = F.pad(S[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
+    z = F.pad(z[:, :, :-1].cumsum(2), (0, 0, 1, 0))
 
     A = (phi_q @ phi_k.transpose(-2, -1)).tril()  # (B, H, n/C, C, C)
     N = phi_q @ S + A @ v

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.linear import KernelAttention, denominator
+from luna.linear import KernelAttention, count_dead
 
 TINY = 1e-20  # denominator of positive features: it only has to keep 0 / 0 away
 
@@ -45,18 +45,13 @@ class WeightedState(NamedTuple):
     t: int
 
 
-def causal_weighted_attention(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    a: Tensor,
-    v: Tensor,
-    *,
-    floor: float,
-    eps: float,
-    signed: bool = False,
-    chunk: int = 128,
-) -> Tensor:
-    """phi_q, phi_k (B, H, n, D), a (B, H, n), v (B, H, n, e); a is -inf at padding, and v 0."""
+def causal_weighted_sums(
+    phi_q: Tensor, phi_k: Tensor, a: Tensor, v: Tensor, *, floor: float = 0.0, chunk: int = 128
+) -> tuple[Tensor, Tensor]:
+    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), like `luna.linear.causal_linear_sums`.
+
+    phi_q, phi_k (B, H, n, D), a (B, H, n), v (B, H, n, e); at padding a is -inf, and v is 0.
+    """
     n = v.shape[-2]
     C = min(chunk, n)
     pad = -n % C
@@ -82,9 +77,7 @@ def causal_weighted_attention(
     c = carried * (phi_q @ z.unsqueeze(-1)).squeeze(-1) + A.sum(-1)
     N = carried.unsqueeze(-1) * (phi_q @ S) + A @ v
 
-    c = c.flatten(2, 3)[..., :n] + floor_c
-    N = N.flatten(2, 3)[..., :n, :] + floor_N
-    return N / denominator(c, eps, signed).unsqueeze(-1)
+    return N.flatten(2, 3)[..., :n, :] + floor_N, c.flatten(2, 3)[..., :n] + floor_c
 
 
 def _prefix_sums(S: Tensor, z: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,17 +115,11 @@ class WeightedKernelAttention(KernelAttention):
     ) -> Tensor:
         if not (self.weighted and self.causal):
             return super().attend(q, k, v, mask, x)
-        phi_k, a = self._weigh(k, mask)
-        return causal_weighted_attention(
-            self.phi_q(q, mask),
-            phi_k,
-            a,
-            v,
-            floor=self.floor,
-            eps=self.eps,
-            signed=self.signed,
-            chunk=self.chunk,
-        )
+        phi_q, (phi_k, a) = self.phi_q(q, mask), self._weigh(k, mask)
+        N, c = causal_weighted_sums(phi_q, phi_k, a, v, floor=self.floor, chunk=self.chunk)
+        if not self.training:
+            self.dead_fraction = count_dead(c, mask, self.eps)
+        return N / self.den(c).unsqueeze(-1)
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
         if not (self.weighted and self.causal):
@@ -146,7 +133,7 @@ class WeightedKernelAttention(KernelAttention):
             whole = self.floor * phi_q.sum(-1)  # (B, H)
             c = (phi_q * state.z).sum(-1) + whole * state.t
             N = (phi_q.unsqueeze(-2) @ state.S).squeeze(-2) + whole.unsqueeze(-1) * state.values
-            out = N / denominator(c, self.eps, self.signed).unsqueeze(-1)
+            out = N / self.den(c).unsqueeze(-1)
         return state, out.to(dtype)
 
     @staticmethod
@@ -174,4 +161,4 @@ class WeightedKernelAttention(KernelAttention):
         A = A + self.floor * phi_q.sum(-1, keepdim=True)
         valid = (~a.isneginf()).unsqueeze(-2)
         A = (A * valid).tril()
-        return A / denominator(A.sum(-1, keepdim=True), self.eps, self.signed)
+        return A / self.den(A.sum(-1, keepdim=True))

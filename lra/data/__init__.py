@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 TASKS = {
     "listops": "lra.data.listops:ListOps",
+    "pathfinder": "lra.data.pathfinder:Pathfinder",
+    "pathfinder64": "lra.data.pathfinder:Pathfinder64",
+    "pathx": "lra.data.pathfinder:PathX",
+    "pathfinder256": "lra.data.pathfinder:Pathfinder256",
 }
 
 

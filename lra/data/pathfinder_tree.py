@@ -11,20 +11,21 @@ label; what follows the last newline it drops.
 from __future__ import annotations
 
 import io
-import os
+import itertools
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from lra.config import UserError
-from lra.data.order import order
 from lra.data.pathfinder_generator import Settings
-from lra.data.store import disk_errors
+from lra.data.store import disk_errors, read_errors
+
+T = TypeVar("T")
 
 FOLDERS = {
     "easy": "curv_baseline",
@@ -71,13 +72,13 @@ def find(path: Path, side: int, difficulty: str) -> Path:
 
 def metadata(root: Path) -> list[Path]:
     """The metadata files, in the order of their numbers."""
-    files = sorted(
-        (root / "metadata").glob("*.npy"),
-        key=lambda file: (not file.stem.isdecimal(), int(file.stem) if file.stem.isdecimal() else 0, file.stem),
-    )
+    files = list((root / "metadata").glob("*.npy"))
     if not files:
         raise UserError(f"{root / 'metadata'} holds no metadata: files named 0.npy, 1.npy, ...")
-    return files
+    strange = [file.name for file in files if not file.stem.isdecimal()]
+    if strange:
+        raise UserError(f"{root / 'metadata'} holds {strange[0]}: its files are named by a number")
+    return sorted(files, key=lambda file: int(file.stem))
 
 
 def rows(root: Path) -> list[Row]:
@@ -85,12 +86,15 @@ def rows(root: Path) -> list[Row]:
     return [row for file in metadata(root) for row in _rows(file)]
 
 
+def is_empty(path: Path) -> bool:
+    with read_errors(path):
+        return path.stat().st_size == 0
+
+
 def read(path: Path, side: int) -> np.ndarray | None:
     """(side * side,) uint8; None for an empty file, of which the release has one."""
-    try:
+    with read_errors(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
     if not data:
         return None
     try:
@@ -101,7 +105,7 @@ def read(path: Path, side: int) -> np.ndarray | None:
         raise UserError(f"{path} is no readable PNG: {error}") from error
     if mode != "L" or pixels.shape != (side, side):
         shape = " x ".join(map(str, pixels.shape))
-        raise UserError(f"{path}: {side} x {side} grey pixels of 8 bits expected, {shape} {mode} found")
+        raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {shape} {mode} found")
     return pixels.reshape(-1)
 
 
@@ -123,10 +127,8 @@ def check_png(data: bytes) -> None:
 
 
 def _rows(file: Path) -> Iterator[Row]:
-    try:
+    with read_errors(file):
         data = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
     if data.startswith(b"\x93NUMPY"):
         raise UserError(f"{file} is a NumPy array; the release's metadata are text of that name")
     try:
@@ -145,20 +147,13 @@ def _rows(file: Path) -> Iterator[Row]:
         yield Row(fields[0], fields[1], int(fields[3]), number)
 
 
-# ---------------------------------------------------------------------- orders
-
-
-def official_order(difficulty: str, keys: Sequence[str]) -> np.ndarray:
-    """Positions in the order of TensorFlow Datasets; the difficulty is its split."""
-    return order(difficulty, keys)
-
-
 def s4_order(n: int) -> np.ndarray:
     """torch.randperm(n) under seed 42, by which the S4 lineage splits 80/10/10.
 
     PyTorch shuffles from the front with 32-bit draws of the Mersenne Twister, which NumPy keeps.
     """
-    draws = np.random.RandomState(S4_SEED).randint(0, 2**32, max(n - 1, 0), np.uint32)  # noqa: NPY002
+    rng = np.random.RandomState(S4_SEED)
+    draws = rng.randint(0, 2**32, max(n - 1, 0), np.uint32)
     out = np.arange(n)
     for i, draw in enumerate(draws.tolist()):
         j = i + draw % (n - i)
@@ -169,27 +164,52 @@ def s4_order(n: int) -> np.ndarray:
 # ---------------------------------------------------------------------- writing
 
 
-def place(number: int) -> tuple[int, int]:
-    """(batch, index) of an image of a series we write."""
-    return divmod(number, BATCH)
-
-
 def key(number: int) -> str:
-    """The key it has in the official order."""
-    batch, index = place(number)
+    """The official key of an image of a series as we write it."""
+    batch, index = divmod(number, BATCH)
     return f"imgs/{batch}_sample_{index}.png_{index + 1}"
 
 
-class Drawn(NamedTuple):
-    image: np.ndarray  # (side, side) uint8
-    label: int
-    margin: int
-
-
-def write(root: Path, drawn: Iterable[Drawn], settings: Settings) -> Iterator[Path]:
-    """Images 0, 1, ... of a series into a difficulty's folder, and the paths of their files.
-
-    A batch gets its metadata when all of its images are written.
-    """
+def write(
+    root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: Settings
+) -> list[Path]:
+    """Images 0, 1, ... of a series as (pixels, label, margin) into a difficulty's folder; the
+    metadata files. A batch gets its own when all of its images are written."""
+    files = []
     with disk_errors(root):
         (root / "metadata").mkdir(parents=True, exist_ok=True)
+    for batch, drawn in enumerate(batched(images, BATCH)):
+        folder = f"imgs/{batch}"
+        with disk_errors(root):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            lines = []
+            for index, (pixels, label, margin) in enumerate(drawn):
+                name = f"sample_{index}.png"
+                Image.fromarray(pixels).save(root / folder / name)
+                fields = (folder, name, index, label, *_facts(settings, margin))
+                lines.append(" ".join(map(str, fields)) + "\n")
+            files.append(root / "metadata" / f"{batch}.npy")
+            partial = files[-1].with_suffix(".partial")
+            partial.write_text("".join(lines), encoding="ascii", newline="\n")
+            partial.replace(files[-1])
+    return files
+
+
+def _facts(settings: Settings, margin: int) -> tuple[float, ...]:
+    """Fields 5 to 11 of a metadata line; the last counts the contrasts that a dash may have."""
+    return (
+        settings.continuity,
+        settings.contour,
+        settings.distractor_contour,
+        settings.length,
+        settings.thickness,
+        margin,
+        1,
+    )
+
+
+def batched(items: Iterable[T], n: int) -> Iterator[list[T]]:
+    """itertools.batched, which Python 3.11 has not."""
+    it = iter(items)
+    while batch := list(itertools.islice(it, n)):
+        yield batch

@@ -107,6 +107,11 @@ class Task:
         sentence)."""
         return iter(())
 
+    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
+        """Hold the arrays against inputs that are too many for the manifest, such as an image file
+        per example: (holds, sentence). Asked when the files of `inputs` are as they were."""
+        return iter(())
+
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
         """Write the data in the format of the official release."""
         raise UserError(f"task '{self.name}' has no official format to be written in")

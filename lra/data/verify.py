@@ -32,6 +32,7 @@ def verify(folder: Path) -> Iterator[Line]:
     yield Line("ok", f"manifest.json  fingerprint {manifest['fingerprint']}")
     arrays = list(_arrays(folder, manifest["facts"]["arrays"]))
     yield from arrays
+    inputs = list(_inputs(manifest["made"]["inputs"]))
     if all(line.status == "ok" for line in arrays):
         prepared = Prepared.open(folder)
         yield from _recount(prepared)
@@ -39,7 +40,10 @@ def verify(folder: Path) -> Iterator[Line]:
             for holds, text in prepared.task.audit(prepared.split(split)):
                 yield Line("ok" if holds else "differs", text)
         yield from _expected(prepared)
-    yield from _inputs(manifest["made"]["inputs"])
+        if all(line.status == "ok" for line in inputs):
+            for holds, text in prepared.task.reread(prepared):
+                yield Line("ok" if holds else "differs", text)
+    yield from inputs
 
 
 def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Line]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from lra.config import UserError
 from lra.runs import read_json
 
-COLUMNS = ("attention", "test accuracy", "steps/s", "parameters", "GFLOPs", "peak MiB", "seed")
+COLUMNS = ("attention", "test accuracy", "steps/s", "parameters", "GFLOPs", "MiB", "seed")
 
 
 def load(folder: str | Path) -> list[dict[str, Any]]:
@@ -44,6 +44,7 @@ def _table(records: list[dict[str, Any]]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 1),
         title=f"{first['task']} ({data['source']}, {data['fingerprint'][:8]}), "
         f"protocol {protocol['name']} v{protocol['version']}, model {first['model']}, "
         f"{first['steps']} steps of {first['batch']} (budget {first['budget']:g})",
@@ -63,5 +64,5 @@ def _table(records: list[dict[str, Any]]) -> Table:
             f"{r['peak_memory_mib']:.0f}", str(r["seed"]),
         )  # fmt: skip
     table.add_section()
-    table.add_row("(majority class)", f"{data['majority']:.1%}", *[""] * 5)
+    table.add_row("majority class", f"{data['majority']:.1%}", *[""] * 5)
     return table

@@ -1,18 +1,24 @@
-"""BigBird, block-sparse: a block of b tokens attends to its neighbours, to the two ends and to R random blocks.
+"""BigBird: a block of b tokens attends to its neighbours, the two ends and R random blocks.
 
-    keys of block i = {0, i-1, i, i+1, N-1} + random(i)   for 0 < i < N-1;   blocks 0 and N-1 attend to everything
+    keys of block i = {0, i-1, i, i+1, N-1} + random(i)   for 0 < i < N-1
+    keys of the blocks 0 and N-1 = all
 
-with one softmax over the gathered keys. The random blocks are the graph, (H, N, R) block numbers, -1 for none:
+with one softmax over the gathered keys. The random blocks are the graph, (H, N, R) block numbers,
+-1 for none:
 
 `strict`     any blocks outside the set, each once; drawn at construction.
-`published`  the graph of the public PyTorch code, which has one seed for all layers: for n = 1024, 3072, 4096 the targets
-             lie within the first 1024 tokens, for other n within the first 2 R + 5 blocks; at n = 1024 the rows N-3 and
-             N-2 may draw from their own window, whose keys then count twice.
-`official`   the graph of the Long Range Arena's code, within the first 1024 tokens for every n. Its sequences get
-             b - n mod b filling rows, zeros that count as real tokens: the last global block may be nothing else.
+`published`  the graph of the public PyTorch code, which has one seed for all layers: for n = 1024,
+             3072, 4096 the targets lie within the first 1024 tokens, for other n within the first
+             2 R + 5 blocks; at n = 1024 the rows N-3 and N-2 may draw from their own window, whose
+             keys then count twice.
+`official`   the graph of the Long Range Arena's code, within the first 1024 tokens for every n.
+             Its sequences get b - n mod b filling rows, zeros that count as real tokens: the last
+             global block may be nothing else.
 
-Where those codes find fewer than R targets, and fail, there are fewer.
-Sources: huggingface/transformers, models/big_bird; google-research/long-range-arena, models/bigbird.
+Where those codes find fewer than R targets, and fail, there are fewer here.
+
+Sources: huggingface/transformers, models/big_bird;
+google-research/long-range-arena, models/bigbird/bigbird_attention.py.
 """
 
 from __future__ import annotations
@@ -63,7 +69,8 @@ class BigBird(Attention):
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
 
         if self.profile == "strict":
-            # One draw holds the graph of every N: a row takes those R of its candidates that rank lowest.
+            # One draw holds the graph of every N: a row takes those R of its candidates that rank
+            # lowest.
             N = -(-self.max_len // block)
             generator = torch.Generator().manual_seed(self.graph_seed)
             rank = torch.rand(self.n_heads, N, N, generator=generator).argsort(-1).int()
@@ -88,7 +95,7 @@ class BigBird(Attention):
         return joined if mask is None else joined.masked_fill(~mask[:, None, :, None], 0)
 
     def _attend_rows(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, keys: Tensor) -> Tensor:
-        """Rows of blocks q (B, H, rows, b, d), each with its own blocks of keys (H, rows, S), -1 for none."""
+        """Query blocks (B, H, rows, b, d), each with key blocks of its own, (H, rows, S)."""
         H, rows, S = keys.shape
         N = k.shape[-2] // self.block
         head = torch.arange(H, device=keys.device)[:, None, None]
@@ -114,7 +121,7 @@ class BigBird(Attention):
         return [F.pad(t, (0, 0, 0, extra), value=t.dtype == torch.bool) for t in tensors]
 
     def random_graph(self, n: int, device: torch.device) -> Tensor:
-        """(H, N, R or less): the random blocks of every block of n tokens, n a multiple of the block; -1 for none."""
+        """The random blocks (H, N, R or less) of n tokens, n a multiple of the block."""
         N = n // self.block
         if self.graph is not None:
             return self.graph.to(device)
@@ -122,9 +129,10 @@ class BigBird(Attention):
             if n not in self._drawn:
                 self._drawn[n] = torch.from_numpy(self._public_graph(n))
             return self._drawn[n].to(device)
-        if N > self.rank.shape[1]:
+        if self.rank.shape[1] < N:
             raise LunaError(
-                f"bigbird was built for max_len={self.max_len} tokens and got more: build it with a larger max_len"
+                f"bigbird was built for max_len={self.max_len} tokens and got {n}: "
+                "build it with a larger max_len"
             )
         row = torch.arange(N, device=device)[:, None]
         column = torch.arange(N, device=device)[None, :]
@@ -134,9 +142,10 @@ class BigBird(Attention):
         rank, graph = rank.topk(min(self.R, N), largest=False)
         return graph.masked_fill(rank == worst, -1)
 
+    @torch.compiler.disable  # NumPy's generator does not compile
     def _public_graph(self, n: int) -> np.ndarray:
         H, N, R, official = self.n_heads, n // self.block, self.R, self.profile == "official"
-        rng = np.random.RandomState(self.graph_seed)  # noqa: NPY002 (what those codes draw with)
+        rng = np.random.RandomState(self.graph_seed)
         if not official and n not in CAPPED_LENGTHS:
             return first_blocks_graph(H, N, R, rng)
         cap = min(n, CAP)
@@ -161,8 +170,8 @@ class BigBird(Attention):
         return A if mask is None else A.masked_fill(~mask[:, None, :, None], 0)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 b^2 (d + e) for each of the N blocks (n filled up) and each block of keys: N at the two ends, 4 + R beside
-        them, 5 + R elsewhere."""
+        """2 b^2 (d + e) for each of the N blocks (n filled up) and each block of keys: N at the
+        two ends, 4 + R beside them, 5 + R elsewhere."""
         b = self.block
         N = n // b + 1 if self.profile == "official" else -(-n // b)
         R = min(self.R, N) if self.profile == "strict" else self.R
@@ -172,7 +181,8 @@ class BigBird(Attention):
 
 
 def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """(rows, {0, i-1, i, i+1, N-1}) for the rows 1 ... N-2: first those two, whose sets are smaller, then the others."""
+    """(rows, {0, i-1, i, i+1, N-1}) for the rows 1 ... N-2: first those two, whose sets are
+    smaller, then the others."""
     groups = []
     if N > 2:
         rows = sorted({1, N - 2})
@@ -186,8 +196,9 @@ def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
 def capped_graph(
     H: int, N: int, R: int, last: int, rng: np.random.RandomState, official: bool
 ) -> np.ndarray:
-    """Row i draws from the blocks 1 ... last outside its window. The PyTorch code forgets the window in the rows N-3 and
-    N-2; the JAX code remembers it there as if `last` were the last block."""
+    """Row i draws from the blocks 1 ... last outside its window. The PyTorch code forgets the
+    window in the rows N-3 and N-2; the JAX code remembers it there as if `last` were the last
+    block."""
     graph = np.full((H, N, R), -1)
     for h in range(H):
         for i in range(1, N - 1):
@@ -202,8 +213,8 @@ def capped_graph(
 
 
 def first_blocks_graph(H: int, N: int, R: int, rng: np.random.RandomState) -> np.ndarray:
-    """Every row draws from the first 2 R + 5 blocks without its window and the two ends of these; rows 1 and 2 R + 3 also
-    without the block two beyond their window."""
+    """Every row draws from the first 2 R + 5 blocks without its window and the two ends of these;
+    rows 1 and 2 R + 3 also without the block two beyond their window."""
     reach = min(N, 2 * R + 5)
     graph = np.full((H, N, R), -1)
     for i in range(1, N):  # the last row is drawn as well, and not used

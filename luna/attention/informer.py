@@ -1,18 +1,24 @@
-"""Informer's ProbSparse attention: only the u queries that look most selective attend, the others take the mean value.
+"""Informer's ProbSparse attention: the u most selective queries attend, the others take the mean.
 
-Each query is scored on U keys sampled with replacement (Informer, section 3.1, with the maximum in place of log-sum-exp),
+Each query is scored on U keys sampled with replacement (Informer, section 3.1, with the maximum in
+place of log-sum-exp),
 
-    M_i = max_j q_i . k_j - (1 / divisor) sum_j q_i . k_j        U = u = c ceil(ln n),  c = ceil(budget / ln max_len)
+    M_i = max_j q_i . k_j - (1 / divisor) sum_j q_i . k_j
+    U = u = c ceil(ln n)     c = ceil(budget / ln max_len)
 
-the u largest M_i of each head are active: softmax(q_i k^T / sqrt(d)) v over all keys; no gradient through the choice.
+and the u largest M_i of each head are active: softmax(q_i k^T / sqrt(d)) v over all keys. The
+others are the mean of v; no gradient flows through the choice.
 
-`strict`     U and u those of max_len, whatever n is; samples among the valid keys, padded queries never active, the mean
-             that of the valid values, divisor U. New samples in every training step, the same ones in every evaluation.
-`published`  the mask ignored, divisor n, new samples in every forward; at most n samples and active queries. With
-             masked=true the variant that the public code holds and never calls: U = u = budget, samples among the first
-             n_b positions (n_b the number of valid ones, as if they came first), padding zeroed and not attended to.
+`strict`     U and u those of max_len, whatever n is; samples among the valid keys, padded queries
+             never active, the mean that of the valid values, divisor U. New samples in every
+             training step, the same ones in every evaluation.
+`published`  the mask ignored, divisor n, new samples in every forward; at most n samples and
+             active queries. With masked=true the variant that the public code holds and never
+             calls: U = u = budget, samples among the first n_b positions (n_b the number of valid
+             ones, as if they came first), padding zeroed and not attended to.
 
-Sources: zhouhaoyi/Informer2020, models/attn.py; pkuzengqi/Skyformer, src/models/attention_informer.py.
+Sources: zhouhaoyi/Informer2020, models/attn.py; pkuzengqi/Skyformer,
+src/models/attention_informer.py.
 """
 
 from __future__ import annotations
@@ -76,7 +82,7 @@ class Informer(Attention):
     def _masked(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v with zeros at padding, and the real tokens (B or 1, 1, n, 1); all are real where the mask is ignored."""
+        """q, k, v zeroed at padding, and which tokens are real; all, where the mask is ignored."""
         real = real_tokens(mask if self.masked else None, q)
         if self.masked:
             q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
@@ -95,7 +101,7 @@ class Informer(Attention):
 
     @torch.no_grad()
     def selectivity(self, q: Tensor, k: Tensor, real: Tensor) -> Tensor:
-        """M (B, H, n), some queries at a time: the sampled keys of all of them are n U d numbers per head."""
+        """M (B, H, n), some queries at a time: the keys of all would be n U d numbers per head."""
         B, H, n, d = q.shape
         batch = torch.arange(B, device=q.device)[:, None, None, None]
         head = torch.arange(H, device=q.device)[:, None, None]
@@ -115,8 +121,9 @@ class Informer(Attention):
     def _divide_by(self, n: int, draw: Tensor) -> int:
         return n if self.divisor == "n" else draw.shape[-1]
 
+    @torch.compiler.disable  # generators do not compile
     def _draw(self, n: int) -> Tensor:
-        """(n, U) uniform numbers in [0, 1), drawn on the CPU: a model samples alike on every device."""
+        """(n, U) numbers in [0, 1), drawn on the CPU: a model samples alike on every device."""
         if self.samples is not None:
             return self.samples
         generator = self.generator("cpu")
@@ -125,12 +132,12 @@ class Informer(Attention):
         return torch.rand(n, self.counts(n)[0], generator=generator)
 
     def _valid_first(self, real: Tensor) -> Tensor:
-        """(B or 1, n): the positions, an example's valid ones before the others; as they are under `published`."""
+        """The positions (B or 1, n), under strict an example's valid ones before the others."""
         order = (~real[:, 0, :, 0]).int()
         return (order if self.profile == "strict" else order * 0).argsort(dim=-1, stable=True)
 
     def _positions(self, draw: Tensor, real: Tensor, valid: Tensor) -> Tensor:
-        """Key positions (B or 1, rows, U): the uniform numbers are ranks among an example's valid keys."""
+        """Key positions (B or 1, rows, U): the numbers drawn are ranks among the valid keys."""
         if self.samples is not None:
             return draw if draw.dim() == 3 else draw.unsqueeze(0)
         n_b = real.sum((1, 2, 3))[:, None, None]  # (B or 1, 1, 1)

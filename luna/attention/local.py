@@ -1,12 +1,15 @@
-"""Local attention: every block of b tokens attends to itself and, if asked, to whole neighbouring blocks.
+"""Local attention: a block of b tokens attends to itself and, if asked, to neighbouring blocks.
 
-`pattern=block` is what the Long Range Arena paper describes. `pattern=strided` is what its code computes: it cuts the
-sequence into (b, N) with the number of blocks last, so that token t attends to all t' = t (mod N), across the whole
-sequence. The one is the other after the permutation iN + j -> jb + i.
+`pattern=block` is what the Long Range Arena paper describes. `pattern=strided` is what its code
+computes: it cuts the sequence into (b, N) with the number of blocks last, so that token t attends
+to all t' = t (mod N), across the whole sequence. The one is the other after the permutation
+iN + j -> jb + i.
 
-Profile `official` is that code with the rest of its quirks: strided unless the option says otherwise; always
-b - n mod b filling rows (a whole block where b divides n), which count as real tokens; and a padding mask that is cut
-into contiguous blocks, so that it meets other tokens than its own.
+Profile `official` is that code with the rest of its quirks: strided unless the option says
+otherwise; always b - n mod b filling rows (a whole block where b divides n), which count as real
+tokens; and a padding mask that is cut into contiguous blocks, so that it meets other tokens than
+its own.
+
 Source: google-research/long-range-arena, models/local/local_attention.py.
 """
 
@@ -63,7 +66,8 @@ class Local(Attention):
             raise LunaError(f"local.block must be at least 1, got {block}")
         if min(look_back, look_ahead) < 0:
             raise LunaError(
-                f"local.look_back and local.look_ahead must be at least 0, got {look_back} and {look_ahead}"
+                f"local.look_back and local.look_ahead must be at least 0, "
+                f"got {look_back} and {look_ahead}"
             )
         self.official = self.profile == "official"
         if self.official and (look_back or look_ahead):
@@ -114,7 +118,8 @@ class Local(Attention):
         return torch.where(real, A, visible.to(A) / b)[..., :n, :n]
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 (d + e) for each of n tokens, filled up to whole blocks, and each of its b (1 + back + ahead) keys."""
+        """2 (d + e) for each of n tokens, filled up to whole blocks, and each of its b (1 + back +
+        ahead) keys."""
         N = n // self.block + 1 if self.official else -(-n // self.block)
         keys = self.block * (1 + self.look_back + self.look_ahead)
         return self.n_heads * 2 * N * self.block * keys * (self.head_dim + (d_v or self.head_dim))

@@ -1,20 +1,23 @@
-"""Longformer: each token attends to a sliding window, a few global tokens attend to and are seen by all.
+"""Longformer: a token attends to a window around it; global tokens see and are seen by all.
 
-    S_ij = q_i . k_j / sqrt(d)   for -left <= j - i <= right, or j global; -inf otherwise     out = softmax(S) v
-    out_i = softmax(q_i k^T / sqrt(d)) v   over all tokens, for i global
+    S_ij = q_i . k_j / sqrt(d)   for -left <= j - i <= right, for j global and for i global
+           -inf                  otherwise
+    out = softmax(S) v
 
-The default window is that of the Long Range Arena's code: 512 keys in total, 255 to the left and 256 to the right (its
-docstring says the left is longer), no global token. In the original code a window of w means w to each side. There the
-global rows have projections of their own: hand them to `forward` as `global_qkv`.
+The default window is that of the Long Range Arena's code: 512 keys in total, 255 to the left and
+256 to the right (its docstring says the left is longer), no global token. In the original code a
+window of w means w to each side. There the global rows have projections of their own: hand them to
+`forward` as `global_qkv`.
 
-A chunk of c queries sees whole chunks of c keys and the band is cut out of those, so the work is at most
-(c ceil(left/c) + c + c ceil(right/c)) / (left + 1 + right) times what the definition needs.
-Sources: allenai/longformer; google-research/long-range-arena, models/longformer/longformer_attention.py.
+A chunk of c queries sees whole chunks of c keys and the band is cut out of those, so the work is
+at most (c ceil(left/c) + c + c ceil(right/c)) / (left + 1 + right) times what the definition
+needs.
+
+Sources: allenai/longformer;
+google-research/long-range-arena, models/longformer/longformer_attention.py.
 """
 
 from __future__ import annotations
-
-from bisect import bisect_left
 
 import torch
 from torch import Tensor
@@ -49,7 +52,8 @@ class Longformer(Attention):
             )
         if any(not 0 <= g < self.max_len for g in global_tokens):
             raise LunaError(
-                f"longformer.global_tokens must be positions from 0 to {self.max_len - 1}, got {list(global_tokens)}"
+                f"longformer.global_tokens must be positions from 0 to {self.max_len - 1}, "
+                f"got {list(global_tokens)}"
             )
         self.left, self.right = left, right
         self.global_tokens = sorted(set(global_tokens))
@@ -66,7 +70,7 @@ class Longformer(Attention):
         *,
         global_qkv: tuple[Tensor, Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """`global_qkv`: separately projected q, k, v (each of the full length) for the rows of the global tokens."""
+        """`global_qkv`: q, k, v of full length, projected separately, for the global rows."""
         if global_qkv is not None and not self.global_tokens:
             raise LunaError("longformer got global_qkv and has no global_tokens to use them for")
         out = super().forward(q, k, v, mask, x)
@@ -116,11 +120,11 @@ class Longformer(Attention):
         return self.slot.dropout if self.training else 0.0
 
     def _globals(self, n: int) -> Tensor:
-        return self.positions[: bisect_left(self.global_tokens, n)]
+        return self.positions[: sum(g < n for g in self.global_tokens)]
 
     def _chunks(self, n: int) -> tuple[int, int, int]:
-        """Chunk length c and how many chunks to look back and ahead: c is about a quarter of the window, or n where
-        that would see all n keys anyway."""
+        """Chunk length c and how many chunks to look back and ahead: c is about a quarter of the
+        window, or n where that would see all n keys anyway."""
         left, right = min(self.left, n - 1), min(self.right, n - 1)
         c = min(max(16, 1 << ((left + right) // 4).bit_length()), 128)
         back, ahead = -(-left // c), -(-right // c)
@@ -141,7 +145,8 @@ class Longformer(Attention):
         return dense_weights(q, k, visible & real_tokens(mask, q).mT)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a row of n more."""
-        G = bisect_left(self.global_tokens, n)
+        """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a
+        row of n more."""
+        G = sum(g < n for g in self.global_tokens)
         keys = min(self.left + 1 + self.right, n)
         return self.n_heads * 2 * n * (keys + 2 * G) * (self.head_dim + (d_v or self.head_dim))

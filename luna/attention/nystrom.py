@@ -27,11 +27,12 @@ MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the visible columns; a row that sees none is 0, with a zero gradient."""
+    """Softmax over the visible columns. A row that sees none takes all of them instead of NaN: that
+    is a row of an example without a token, whose values are 0."""
     if visible is None:
         return scores.softmax(-1)
-    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1).masked_fill(~visible, 0)
+    visible = visible | ~visible.any(-1, keepdim=True)
+    return scores.masked_fill(~visible, float("-inf")).softmax(-1)
 
 
 def valid_starts(n_valid: Tensor, m: int) -> Tensor:
@@ -132,7 +133,7 @@ class Nystrom(Attention):
         present = member.any(-1)  # (B, m)
         column, row = present[:, None, None, :], present[:, None, :, None]
         F = masked_softmax(F, column)
-        G = masked_softmax(G, mask[:, None, None, :]).masked_fill(~row, 0)
+        G = masked_softmax(G, mask[:, None, None, :])  # rows of absent landmarks meet zeros of F
         # Identity rows for absent landmarks keep A invertible and its largest column sum as it was.
         A = masked_softmax(A, column).masked_fill(~row, 0)
         return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G

@@ -191,28 +191,18 @@ class Performer(WeightedKernelAttention):
             self._before_forward(q)
         if self.profile == "published":
             v = _zero_padding(v, mask)
-        if self.profile != "official":
-            return super().attend(q, k, v, mask, x)
-        phi_q, phi_k = self.features(q, k, mask)
-        c = phi_q @ phi_k.sum(-2).unsqueeze(-1)  # (B, H, n, 1)
-        return phi_q @ (phi_k.mT @ v) / _lifted(c)
+        return super().attend(q, k, v, mask, x)
+
+    def den(self, c: Tensor) -> Tensor:
+        return c + 2e-6 * (c.abs() <= 1e-6) if self.profile == "official" else super().den(c)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        if self.profile == "strict":
-            return super()._matrix(q, k, mask, x)
-        phi_q, phi_k = self.features(q, k, mask)
-        A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
-        if self.profile == "official":
-            return A / _lifted(A.sum(-1, keepdim=True))
-        return _zero_padding((A / A.sum(-1, keepdim=True)).mT, mask).mT
+        A = super()._matrix(q, k, mask, x)
+        return _zero_padding(A.mT, mask).mT if self.profile == "published" else A
 
 
 def _zero_padding(t: Tensor, mask: Tensor | None) -> Tensor:
     return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
-
-
-def _lifted(c: Tensor) -> Tensor:
-    return c + 2e-6 * (c.abs() <= 1e-6)
 
 
 def _seeded_by(q: Tensor) -> torch.Generator:

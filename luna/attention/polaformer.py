@@ -17,7 +17,7 @@ masks and the one-dimensional local branch are this library's. Profiles:
 from __future__ import annotations
 
 from math import isqrt
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,9 @@ class PolaFormer(Attention):
     row_stochastic = False  # the gate rescales every output
     convex = False
     equivariant = False  # the position embedding
+    exempt: ClassVar[dict[str, str]] = {
+        "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
+    }
 
     def __init__(
         self, slot: Slot, *, alpha: float = 3.0, gate: Gate = "x", local: Local | None = None

@@ -1,24 +1,29 @@
-"""Reformer: queries attend to the keys that hash to the same place (Reformer, section 2).
+"""Reformer: a query attends to the keys that hash to the same place (Reformer, section 2).
 
-Queries and keys are one tensor, x = q; k is not used. Each of r rounds hashes x with random rotations R,
+Queries and keys are one tensor, x = q; k is not used. Each of r rounds hashes x with random
+rotations R,
 
     bucket = argmax [x R; -x R],
 
-sorts the tokens by (bucket, position), cuts them into chunks of c, and lets a chunk attend to itself and to the one
-before, with unit-length keys x_j / sqrt(mean x_j^2 + 1e-6) / sqrt(d) and no further scale. A token sees itself only if it
-sees nothing else. The rounds are averaged with the weights softmax of their log-sum-exp.
+sorts the tokens by (bucket, position), cuts them into chunks of c, and lets a chunk attend to
+itself and to the one before, with unit-length keys x_j / sqrt(mean x_j^2 + 1e-6) / sqrt(d) and no
+further scale. A token sees itself only if it sees nothing else. The rounds are averaged with the
+weights softmax of their log-sum-exp.
 
-What comes before the first chunk of a round, `wrap`: `none`, nothing; `round`, the round's last chunk; `list`, the last
-chunk of the round before (and of the last round, before the first), as the public code has it.
+What comes before the first chunk of a round, `wrap`: `none`, nothing; `round`, the round's last
+chunk; `list`, the last chunk of the round before (and of the last round, before the first), as the
+public code has it.
 
-`strict`     wrap=none, as many buckets as suit max_len, so that no other example nor padding moves a chunk; new rotations
-             in every training step, the same ones in every evaluation.
-`published`  wrap=list, as many buckets as suit n, new rotations in every forward. (Hugging Face, r=2, c=64.)
-`official`   the computation of the Long Range Arena's code: one round of 10 buckets and 10 chunks, with the same rotations
-             for all heads and for ever; keys not normalised, scores multiplied by sqrt(d), no mask, no self-mask; and
-             heads merged without transposing, so that row t holds n_heads consecutive tokens of one head.
+`strict`     wrap=none, as many buckets as suit max_len, so that no other example nor padding moves
+             a chunk; new rotations in every training step, the same ones in every evaluation.
+`published`  wrap=list, as many buckets as suit n, new rotations in every forward.
+`official`   the computation of the Long Range Arena's code: one round of 10 buckets and 10 chunks,
+             with the same rotations for all heads and for ever; keys not normalised, scores
+             multiplied by sqrt(d), no mask, no self-mask; and heads merged without transposing, so
+             that row t holds n_heads consecutive tokens of one head.
 
-Sources: huggingface/transformers, models/reformer; google-research/long-range-arena, models/reformer.
+Sources: huggingface/transformers, models/reformer;
+google-research/long-range-arena, models/reformer/reformer_attention.py.
 """
 
 from __future__ import annotations
@@ -95,8 +100,8 @@ class Reformer(Attention):
     def _sort(
         self, qk: Tensor, v: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
-        """The inputs in whole chunks, the order (B, H, r, n) of each round, and the chunk length. A sequence that fits
-        into one chunk is that chunk, in one round."""
+        """The inputs in whole chunks, the order (B, H, r, n) of each round, and the chunk length.
+        A sequence that fits into one chunk is that chunk, in one round."""
         B, H, n, _ = qk.shape
         if n <= self.chunk:
             order = torch.arange(n, device=qk.device).expand(B, H, 1, n)
@@ -107,7 +112,7 @@ class Reformer(Attention):
 
     @torch.no_grad()
     def _bucket(self, qk: Tensor, real: Tensor) -> Tensor:
-        """The bucket of each token in each round, (B, H, r, n); masked tokens have one more bucket, the last."""
+        """The buckets (B, H, r, n) of each round; masked tokens have one more, the last."""
         factors = self._factors(qk.shape[-2])
         rotations = self._rotations(sum(factors) // 2).to(qk)
         if 2 * rotations.shape[-1] != sum(factors):
@@ -120,7 +125,7 @@ class Reformer(Attention):
         return bucket.masked_fill(~real.mT, stride)
 
     def _factors(self, n: int) -> tuple[int, ...]:
-        """The number of buckets, or two numbers whose product it is: each is hashed on its own where one would be many."""
+        """The number of buckets, or two factors of it that are hashed each on its own."""
         if self.profile == "official":
             return (OFFICIAL_BUCKETS,)
         if self.buckets:
@@ -131,6 +136,7 @@ class Reformer(Attention):
             return 2 ** (p // 2), 2 ** (p - p // 2)
         return (2**p,)
 
+    @torch.compiler.disable  # generators do not compile
     def _rotations(self, columns: int) -> Tensor:
         """(H, d, r, columns), drawn on the CPU: a model hashes alike on every device."""
         if self.rotations is not None:
@@ -183,13 +189,14 @@ class Reformer(Attention):
         return (weight * scores.softmax(-1)).sum(2)
 
     def _ranks(self, bucket: Tensor) -> Tensor:
-        """The place of each token in the order of (bucket, position), by counting those before it."""
+        """Each token's place in the order of (bucket, position): how many come before it."""
         n = bucket.shape[-1]
         key = bucket * n + torch.arange(n, device=bucket.device)
         return (key.unsqueeze(-1) > key.unsqueeze(-2)).sum(-1)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
-        """4 r n c (d + e) for the chunks and r n d b for the hash, b summed over its factors; n in whole chunks."""
+        """4 r n c (d + e) for the chunks and r n d b for the hash, b summed over its factors; n in
+        whole chunks."""
         both = self.head_dim + (d_v or self.head_dim)
         if self.profile == "official":
             n += 10 - n % 10
@@ -206,7 +213,7 @@ def unit_keys(qk: Tensor) -> Tensor:
 
 
 def into_chunks(t: Tensor, order: Tensor, c: int) -> Tensor:
-    """(B, H, n, .) -> (B, H, r, m, c, .): the rows in the order of each round, cut into m chunks."""
+    """(B, H, n, .) -> (B, H, r, m, c, .): the rows in each round's order, in m chunks."""
     index = order.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1])
     rounds = t.unsqueeze(2).expand(-1, -1, order.shape[2], -1, -1)
     return rounds.gather(3, index).unflatten(3, (-1, c))

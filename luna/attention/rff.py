@@ -7,14 +7,13 @@
 The frequencies are drawn once, from the slot's seed, and never trained: this is the fixed-kernel
 row of LUNA's ablation. Features are signed, and so may be the denominator: its magnitude is kept
 above eps, its sign is kept. (The code of RFA, jungokasai/T2R, clamps |c| and so flips the output
-where c < 0; `clamped` says how often the guard is at work.)
+where c < 0; `dead_fraction` says how often the guard is at work.)
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from luna.base import LunaError, Paper, Slot, register
@@ -58,14 +57,6 @@ class RFF(WeightedKernelAttention):
 
     def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         return self.map(k), k.square().sum(-1) / (2 * self.head_dim**0.5)
-
-    @torch.no_grad()
-    def clamped(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, H, n) bool: real queries of the bidirectional form whose denominator is lifted."""
-        q, k, _, mask = self._enter(q, k, k, mask)
-        phi_q, phi_k = self.features(q, k, mask)
-        small = (phi_q @ phi_k.sum(-2).unsqueeze(-1)).squeeze(-1).abs() < self.eps
-        return small if mask is None else small & mask[:, None, :]
 
     def feature_flops(self, n: int) -> int:
         """The softmax kernel adds norms, exponentials and products of the keys, half per side."""

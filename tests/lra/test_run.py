@@ -304,7 +304,7 @@ def test_the_table_shows_the_runs_beside_the_majority_class(finished):
     done = command("-m", "lra.cli", "table", "--runs", str(finished[1].parents[5]))
     assert done.returncode == 0, done.stderr
     assert "linear" in done.stdout
-    assert "(majority class)" in done.stdout
+    assert "majority class" in done.stdout
     record = read_json(finished[1] / "result.json")
     assert f"{record['test']['accuracy']:.1%}" in done.stdout
 
@@ -356,3 +356,43 @@ def test_whatever_decides_a_result_changes_the_identity(small: Callable[..., Run
 
 def test_other_data_are_another_run(small: Callable[..., Run]):
     assert identity(small(), "data") != identity(small(), "other data")
+
+
+def test_a_run_that_diverges_fails_with_one_sentence(train, tmp_path: Path):
+    done = train("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
+    assert done.returncode == 2
+    assert "the run diverged; lower protocol.recipe.lr" in done.stderr
+    assert read_json(next(tmp_path.rglob("status.json")))["status"] == "failed"
+
+
+def test_a_run_that_learns_nothing_says_so(small, capsys: pytest.CaptureFixture[str]):
+    """With all logits equal but for the bias, every answer is the same."""
+    runner.train(small("protocol.recipe.lr=1e-12", "protocol.recipe.steps=1", "seed=3"))
+    record = read_json(next(Path(small().runs_dir).rglob("result.json")))
+    collapsed = max(record["test"]["predicted"]) == record["test"]["examples"]
+    assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
+
+
+@pytest.mark.slow
+def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small: Callable[..., Run]):
+    run = small("trainer.compile=true", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
+    runner.train(run)
+    stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    runner.build(run).load_state_dict(stored)
+
+
+def test_the_first_losses_are_the_golden_ones(small: Callable[..., Run]):
+    """Nothing of data order, initialisation, network, optimiser or schedule moved. A change that
+    may move these numbers says so in CHANGELOG.md and runs this file with GOLDEN=write."""
+    golden = Path(__file__).parent / "golden" / "listops-luna.csv"
+    run = small("attention=luna", "trainer.log_every=1")
+    runner.train(run)
+    losses = [
+        float(r["train_loss"])
+        for r in read_metrics(folder_of(run) / "metrics.csv")
+        if r["train_loss"]
+    ]
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]))
+    expected = [float(line) for line in golden.read_text().split()]
+    assert losses[:20] == pytest.approx(expected, rel=2e-4)

@@ -35,7 +35,7 @@ def test_SM_3_zero_queries_average_the_valid_values(kind: str):
 
 
 def test_half_precision_stays_half_under_strict_only():
-    """Strict: the fused kernel in bfloat16. The public codes: float32 inside, so far closer to it."""
+    """Strict: the fused kernel in bfloat16. The public codes: float32 inside."""
     q, k, v = (t.bfloat16() for t in qkv())
     exact = softmax_attention(q.float(), k.float(), v.float())
     errors = {}

@@ -30,7 +30,7 @@ Evaluate = Literal["auto", "dense", "piecewise"]
 
 EVALUATORS: dict[str, Callable[..., Tensor]] = {"dense": dense, "piecewise": piecewise}
 
-__all__ = ["ACTIVATIONS", "Activation", "Evaluate", "dense", "evaluator", "piecewise", "scalar_mlp"]
+__all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "evaluator", "scalar_mlp"]
 
 
 def evaluator(evaluate: Evaluate, activation: Activation) -> Evaluate:

@@ -269,7 +269,8 @@ def test_padding_to_the_batch(fake: Fake, task: str, batch: int) -> None:
         assert torch.equal(a.labels, b.labels)
         if b.mask is not None and a.mask is not None:
             assert torch.equal(a.mask[..., : b.ids.shape[-1]], b.mask)
-    assert widths == {64, 128, 160}  # the last is pad_to, not 192
+    # 160 is pad_to, not 192; no pair has its longer text between 64 and 128
+    assert widths == {64, 160} | ({128} if task == "numbers" else set())
 
 
 def test_pairs(fake: Fake) -> None:

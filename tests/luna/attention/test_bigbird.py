@@ -1,4 +1,4 @@
-"""BigBird: the multiset of key blocks, the three graphs, and agreement with the public implementation."""
+"""BigBird: the multiset of key blocks, the three graphs, the public implementation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def multiset(i: int, N: int, drawn: list[int]) -> list[int]:
 
 
 def dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, graph: Tensor, b: int) -> Tensor:
-    """One softmax per row over its keys, each as often as its block is in the multiset: the definition, row by row."""
-    B, H, n, d = q.shape
+    """The definition, row by row: one softmax over the keys of the multiset of blocks."""
+    _, H, n, d = q.shape
     N = -(-n // b)
     out = torch.zeros_like(v)
     for h in range(H):
@@ -112,7 +112,7 @@ def test_BB_4_gradients_reach_the_blocks_of_the_multiset_and_no_others(profile: 
             assert not grad[1].any()
 
 
-@pytest.mark.parametrize("profile", (*PROFILES, "official"))
+@pytest.mark.parametrize("profile", [*PROFILES, "official"])
 def test_BB_5_the_graph_is_fixed_and_the_heads_differ(profile: str):
     attention = build("bigbird", block=4, profile=profile, n_heads=4)
     q, k, v = qkv(heads=4)
@@ -181,7 +181,7 @@ def test_strict_refuses_more_tokens_than_it_has_a_graph_for():
         build("bigbird", block=8)(q, k, v)
 
 
-# ---------------------------------------------------------------------- the graphs of the public codes
+# ---------------------------------------------------------------------- the public codes' graphs
 
 
 def published(n: int, **options) -> np.ndarray:
@@ -191,7 +191,7 @@ def published(n: int, **options) -> np.ndarray:
 
 def test_published_graph_at_1024_draws_from_the_window_in_two_rows():
     heads = 4000
-    graph = capped_graph(heads, 16, 3, 15, np.random.RandomState(0), official=False)  # noqa: NPY002
+    graph = capped_graph(heads, 16, 3, 15, np.random.RandomState(0), official=False)
     for i in range(1, 13):
         allowed = {j for j in range(1, 15) if abs(j - i) > 1}
         assert set(graph[:, i].flatten()) == allowed
@@ -222,13 +222,13 @@ def test_published_graph_has_the_runs_seed_whatever_the_slots():
     assert np.array_equal(published(1024, seed=0), published(1024, seed=7))
     assert not np.array_equal(published(1024), published(1024, graph_seed=7))
     # what numpy's RandomState(42) gives the first rows of the first head
-    rng = np.random.RandomState(42)  # noqa: NPY002
+    rng = np.random.RandomState(42)
     first, second = rng.permutation(np.arange(3, 15))[:3], rng.permutation(np.arange(4, 15))[:3]
     assert published(1024)[0, 1:3].tolist() == [first.tolist(), second.tolist()]
 
 
 def test_published_graph_with_too_few_targets_takes_what_there_is():
-    graph = first_blocks_graph(2, 6, 3, np.random.RandomState(0))  # noqa: NPY002
+    graph = first_blocks_graph(2, 6, 3, np.random.RandomState(0))
     assert [sorted(set(graph[0, i]) - {-1}) for i in range(1, 5)] == [[3], [4], [1], [2]]
 
 
@@ -256,7 +256,7 @@ def test_official_filling_is_a_whole_block_of_zeros_that_count():
 
 @pytest.mark.parametrize(("n", "block"), [(192, 16), (1024, 64), (1024, 32)])
 def test_published_equals_hugging_face(n: int, block: int):
-    """In training mode: in evaluation the newer versions of that code replace the graph by zeros."""
+    """In training mode: in evaluation the newer versions of that code take a graph of zeros."""
     hf = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
     from transformers import BigBirdConfig
 

@@ -1,4 +1,4 @@
-"""Informer: which queries are active, what the others get, and what the mask does or does not do."""
+"""Informer: which queries are active, what the others get, and what the mask does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure(q: Tensor, k: Tensor, samples: Tensor, divisor: int) -> Tensor:
 
 
 def active_rows(M: Tensor, u: int) -> Tensor:
-    return (M >= M.sort(-1, descending=True).values[..., u - 1 : u]).unsqueeze(-1)
+    return (M.sort(-1, descending=True).values[..., u - 1 : u] <= M).unsqueeze(-1)
 
 
 def unmasked(q: Tensor, k: Tensor, v: Tensor, active: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ def test_IN_5_one_head_or_one_example_is_a_slice_of_several(profile: str):
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_IN_6_strict_PI_and_CI(kind: str):
-    """With a table of samples, and with the draw of an evaluation, whose first rows do not depend on n."""
+    """With a table of samples and with an evaluation's draw: its first rows are those of any n."""
     mask = mask_of(kind)
     drawn, held = build("informer", budget=12), build("informer", budget=12)
     for extra in (1, 7, 64):
@@ -245,7 +245,7 @@ def test_masked_samples_of_a_table_do_not_count_under_strict():
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_the_masked_variant_of_the_public_code(kind: str):
-    """Samples among the first n_b positions, padding zeroed, divisor n; exact where the mask is a prefix."""
+    """Samples among the first n_b positions, padding zeroed, divisor n."""
     q, k, v = qkv()
     mask = mask_of(kind)
     attention = build("informer", budget=12, profile="published", masked=True)

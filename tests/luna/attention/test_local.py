@@ -1,4 +1,4 @@
-"""Local attention: blocks, the strided pattern of the Long Range Arena's code, and that code's quirks."""
+"""Local attention: blocks, the strided pattern, and the Long Range Arena's code."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_LA_5_a_shift_by_one_block_shifts_the_interior(back: int, ahead: int):
 
 
 def arena(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, b: int) -> Tensor:
-    """The released code, loop by loop: length into (b, N), mask into (N, b), -1e10 in single precision."""
+    """The released code, group by group: length as (b, N), mask as (N, b), -1e10 in float32."""
     B, H, n, d = q.shape
     extra = b - n % b
     q, k, v = (torch.cat([t, t.new_zeros(B, H, extra, d)], 2) for t in (q, k, v))

@@ -162,7 +162,7 @@ def test_dropout_acts_in_training_only():
 
 @pytest.mark.parametrize("G", [(), (0, 9)])
 def test_equals_hugging_face(G: tuple, monkeypatch):
-    """The public implementation, whose window of 16 is 8 to each side; its softmax is let stay in float64."""
+    """Its window of 16 is 8 to each side; its softmax is kept from casting to float32."""
     hf = pytest.importorskip("transformers.models.longformer.modeling_longformer")
     from transformers import LongformerConfig
 

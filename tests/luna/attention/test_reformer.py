@@ -1,4 +1,4 @@
-"""Reformer: the hash, the chunks and what precedes them, and agreement with the public implementation."""
+"""Reformer: the hash, the chunks and what precedes them, the public implementation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reformer(buckets: int = 16, seed: int = 3, **options) -> luna.Attention:
 
 
 def shared_qk(q: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Full attention with unit-length keys of the queries, a token seeing itself only if it sees nothing else."""
+    """Full attention, unit-length keys; a token sees itself only if it sees nothing else."""
     keys = q / (q.square().mean(-1, keepdim=True) + 1e-6).sqrt() / q.shape[-1] ** 0.5
     scores = q @ keys.mT
     if mask is not None:
@@ -46,7 +46,7 @@ def by_hand(q: Tensor, v: Tensor, mask: Tensor, R: Tensor, c: int, wrap: str) ->
                 turned = x @ rotation
                 bucket = torch.cat([turned, -turned], -1).argmax(-1).tolist()
                 bucket = [a if mask[b, t] else 10**6 for t, a in enumerate(bucket)]
-                order = sorted(range(n), key=lambda t: (bucket[t], t))  # noqa: B023
+                order = sorted(range(n), key=lambda t: (bucket[t], t))
                 chunks.append([order[s : s + c] for s in range(0, n, c)])
             results = [[] for _ in range(n)]
             for r, round_ in enumerate(chunks):
@@ -152,7 +152,7 @@ def test_RE_4_CI_BI_and_CV_with_fixed_rotations(kind: str, profile: str):
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("extra", [8, 16, 64, 3])
 def test_RE_4_PI_without_a_predecessor(kind: str, extra: int):
-    """For multiples of the chunk by the definition, for others because the last chunk is filled up inside."""
+    """Of a multiple of the chunk, and of less: the last chunk is filled up inside."""
     assert PI(reformer(chunk=8), mask_of(kind), extra) < 1e-12
     assert PI(build("reformer", chunk=8), mask_of(kind), extra) < 1e-12  # buckets of max_len
 
@@ -203,9 +203,15 @@ def test_RE_6_no_gradient_reaches_k(profile: str):
 
 def test_buckets_are_the_largest_power_of_two_within_2n_over_c_and_factorised_when_many():
     for profile in ("strict", "published"):
-        for n, factors in {
-            1024: (32,), 2048: (64,), 4096: (128,), 8192: (16, 16), 16384: (16, 32), 2000: (32,), 100: (2,),
-        }.items():  # fmt: skip
+        for n, factors in [
+            (100, (2,)),
+            (1024, (32,)),
+            (2000, (32,)),
+            (2048, (64,)),
+            (4096, (128,)),
+            (8192, (16, 16)),
+            (16384, (16, 32)),
+        ]:
             assert build("reformer", max_len=n, profile=profile)._factors(n) == factors
     assert build("reformer", max_len=4096)._factors(1024) == (
         128,
@@ -239,7 +245,7 @@ def test_rotations_are_drawn_from_the_standard_normal_once_per_head_and_round():
     assert R.unique().numel() > 0.99 * R.numel()
 
 
-# ---------------------------------------------------------------------- the code of the Long Range Arena
+# ---------------------------------------------------------------------- the Arena's code
 
 
 def arena(q: Tensor, v: Tensor, R: Tensor) -> Tensor:
@@ -252,7 +258,7 @@ def arena(q: Tensor, v: Tensor, R: Tensor) -> Tensor:
         for h in range(heads):
             turned = q[b, h] @ R[h, :, 0]
             bucket = torch.cat([turned, -turned], -1).argmax(-1).tolist()
-            order = sorted(range(total), key=lambda t: (bucket[t], t))  # noqa: B023
+            order = sorted(range(total), key=lambda t: (bucket[t], t))
             c = total // 10
             chunks = [order[s : s + c] for s in range(0, total, c)]
             for g, chunk in enumerate(chunks):
@@ -280,7 +286,7 @@ def test_official_is_the_released_code(n: int):
 
 
 def test_official_output_row_holds_consecutive_tokens_of_one_head():
-    """At this scale a token sees little but itself, so the scrambling of v is all that happens: 80 tokens, 2 heads."""
+    """At this scale a token sees only itself, and what is left is the scrambling of v."""
     q, k, v = qkv(n=70)
     out = build("reformer", profile="official")(30 * q, k, v)
     for t in (0, 1, 20, 34):

@@ -1,4 +1,4 @@
-"""What the five sparse methods have in common: blocks, odd lengths, masks, precision, memory and FLOPs."""
+"""What the five sparse methods have in common: lengths, masks, precision, memory, FLOPs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_GC_gradients(name: str, options: dict):
     ],
 )
 def test_memory_is_linear_in_n(name: str, options: dict, per_token: int, monkeypatch):
-    """The largest tensor of a forward and a backward pass: neither n x n, nor growing faster than n."""
+    """The largest tensor, forward and backward: not n x n, and growing no faster than n."""
     monkeypatch.setattr("luna.attention.informer.GATHERED", 2**14)
     largest = []
     for n in (1024, 2048):
@@ -167,7 +167,7 @@ def test_memory_is_linear_in_n(name: str, options: dict, per_token: int, monkeyp
 
 
 def formulas(n: int, d: int = 32) -> dict[str, int]:
-    """FLOPs per head in the settings of the Long Range Arena; one multiply-add is 2, softmax and the like not counted."""
+    """FLOPs per head in the settings of the Long Range Arena, products only."""
     b, w, c, r, R = 64, 512, 64, 2, 3
     buckets = {1024: 32, 2048: 64, 4096: 128}[n]
     U = {1024: 133, 2048: 136, 4096: 144}[n]
@@ -191,8 +191,8 @@ def test_flops_at_the_lengths_of_the_arena(name: str, n: int):
 @every
 @pytest.mark.parametrize(("n", "d_v"), [(640, 32), (100, 20), (7, 32)])
 def test_flops_are_what_torch_counts(name: str, options: dict, n: int, d_v: int):
-    """On the meta device, where fused attention is counted as its two products. The mean of Informer's inactive rows is
-    no product; Longformer cuts its band out of larger chunks."""
+    """On the meta device, where fused attention is counted as its two products. The mean of
+    Informer's inactive rows is no product; Longformer cuts its band out of larger chunks."""
     attention = build(name, max_len=640, **options).to("meta")
     q, k, v = (t.to("meta") for t in qkv(1, 2, n, d_v=d_v))
     with FlopCounterMode(display=False) as counter:
@@ -241,9 +241,9 @@ def test_options_out_of_range_are_refused(name: str, options: dict, message: str
 
 @strict
 def test_padding_of_every_length_is_invisible(name: str, options: dict):
-    """PI. Batch mates of other lengths only append padding, so what an example gives does not depend on them. Not so for
-    what is tied to the length by its definition: strided blocks, BigBird's last block, a first chunk that looks at the
-    last one, a sum that is divided by n."""
+    """PI. Batch mates of other lengths only append padding, so what an example gives does not
+    depend on them. Not so for what is tied to the length by its definition: strided blocks,
+    BigBird's last block, a first chunk that looks at the last one, a sum that is divided by n."""
     tied = options.get("pattern") == "strided" or name == "bigbird"
     tied = tied or options.get("wrap") == "round" or options.get("divisor") == "n"
     attention = build(name, **options)

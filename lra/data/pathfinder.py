@@ -1,0 +1,289 @@
+"""Pathfinder: do two discs lie on the same dashed path? Two classes, at four sizes (Linsley et al.
+2018, arXiv:1805.08315; Tay et al. 2021, 2.2.5 and 2.2.6).
+
+The paper's Pathfinder is 32 x 32, its Path-X 128 x 128, both with contours of 14 dashes ("hard").
+Ids are grey levels 0 to 255, row by row; black shares its id with padding, of which there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data import pathfinder_generator as generator
+from lra.data import pathfinder_tree as tree
+from lra.data.arrays import Prepared, Split
+from lra.data.order import order as tfds_order
+from lra.data.order import percent
+from lra.data.progress import Progress
+from lra.data.task import SPLITS, Example, Job, Part, Task, TaskOptions, read_by
+
+TINY = Path(__file__).parent / "tiny"
+AUDITED = 1000  # images per split that `verify` looks at
+SHADES = " .:-=+*#%@"
+CHARACTERS = 64  # width of a picture in characters
+
+
+class Difficulty(Enum):
+    easy = "easy"
+    intermediate = "intermediate"
+    hard = "hard"
+
+
+class Order(Enum):
+    official = "official"  # of TensorFlow Datasets: train, val and test are its slices
+    s4 = "s4"  # metadata files by number, then PyTorch's random_split with seed 42
+
+
+@dataclasses.dataclass
+class PathfinderOptions(TaskOptions):
+    difficulty: Difficulty
+    order: Order
+    path: str | None = read_by("release", place=True)
+    seed: int = read_by("generated")
+    n: int = read_by("generated")
+    distractors: int | None = read_by("generated")
+
+
+class Pathfinder(Task):
+    name = "pathfinder"
+    title = "are two discs on one path"
+    side: ClassVar[int] = 32
+    classes = 2
+    vocab = 256
+    max_length = 32 * 32
+    grid = (32, 32)
+    sources = ("generated", "release", "tiny")
+    Options = PathfinderOptions
+
+    def parts(self, options: PathfinderOptions, job: Job) -> list[Part]:
+        if options.source == "generated":
+            return self._generated(options, job)
+        root = self._root(options)
+        rows = self._rows(root, options.order, job.notes)
+        return [
+            Part(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
+            for split, order in divide(options, [row.key for row in rows]).items()
+        ]
+
+    def decode(self, ids: np.ndarray) -> str:
+        """A picture in characters, each the brightest of its pixels: twice as high as wide."""
+        across = -(-self.side // CHARACTERS)
+        cells = ids.reshape(self.side // (2 * across), 2 * across, self.side // across, across)
+        levels = cells.max(axis=(1, 3)).astype(int) * len(SHADES) // 256
+        return "\n".join("".join(SHADES[level] for level in row) for row in levels)
+
+    def provenance(self, options: PathfinderOptions) -> str:
+        return {
+            "generated": "re-generated, not the released images",
+            "release": "the official images, or images in their folders",
+            "tiny": "a bundled miniature, for trying things out",
+        }[options.source]
+
+    def versions(self, options: PathfinderOptions) -> dict[str, str]:
+        own = {"generated": {"generator": generator.VERSION}, "tiny": {"files": "1"}}
+        return own.get(options.source, {})
+
+    def inputs(self, options: PathfinderOptions) -> list[Path]:
+        if options.source == "generated" or (options.source == "release" and options.path is None):
+            return []
+        return tree.metadata(self._root(options))
+
+    def check_options(self, options: PathfinderOptions) -> None:
+        if options.source == "tiny" and options.difficulty is not Difficulty.hard:
+            raise UserError(
+                f"source=tiny is hard; difficulty={options.difficulty.name} is not bundled"
+            )
+        if options.source == "generated":
+            self._settings(options)
+            for name, least in (("n", 10), ("seed", 0)):
+                if getattr(options, name) < least:
+                    raise UserError(
+                        f"{name}={getattr(options, name)} is out of range: "
+                        f"it must be at least {least}"
+                    )
+
+    def width(self, options: PathfinderOptions, max_length: int) -> int:
+        return self.side * self.side  # a picture is not cut
+
+    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
+        """Images are scaled to the whole range of grey."""
+        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
+        ids = split.ids(index)
+        wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
+        told = f"image {wrong[0]} does not" if len(wrong) else "all do"
+        yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {told}"
+
+    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
+        """The image files, where they still are, hold the prepared pixels."""
+        inputs = prepared.manifest["made"]["inputs"]
+        if not inputs:
+            return
+        root, options = Path(inputs[0]["path"]).parent.parent, _options(prepared)
+        rows = self._rows(root, options.order, Counter())
+        for name, order in divide(options, [row.key for row in rows]).items():
+            files = [root / rows[i].folder / rows[i].file for i in order]
+            yield from self._reread(prepared.split(name), files)
+
+    def _reread(self, split: Split, files: list[Path]) -> Iterator[tuple[bool, str]]:
+        there = [file for file in files if not (file.exists() and tree.is_empty(file))]
+        if len(there) != len(split):
+            yield (
+                False,
+                f"{split.name}: {len(split):,} image files expected that are not empty, "
+                f"{len(there):,} found",
+            )
+            return
+        wrong = 0
+        for row, file in enumerate(there):
+            try:
+                same = np.array_equal(tree.read(file, self.side), split.ids(np.array([row]))[0])
+                found = f"{file}: other pixels than those prepared"
+            except UserError as error:
+                same, found = False, str(error)
+            if not same:
+                wrong += 1
+                yield False, found
+        if not wrong:
+            yield True, f"{split.name}: {len(there):,} image files hold the prepared pixels"
+
+    def export(self, prepared: Prepared, folder: Path) -> list[Path]:
+        """The official folders; read as source=release they give the same arrays."""
+        facts = prepared.facts
+        if facts["source"] != "generated":
+            raise UserError(f"source={facts['source']} is in the official folders already")
+        drawn_by = facts["versions"]["generator"]
+        if drawn_by != generator.VERSION:
+            raise UserError(
+                f"{prepared.folder} was drawn by {drawn_by}, this version holds "
+                f"{generator.VERSION}: prepare again"
+            )
+        options = _options(prepared)
+        settings = self._settings(options)
+        root = folder / f"pathfinder{self.side}" / tree.FOLDERS[options.difficulty.name]
+        with Progress("writing", options.n) as progress:
+            return tree.write(root, progress.track(self._drawn(prepared, options)), settings)
+
+    def _drawn(
+        self, prepared: Prepared, options: PathfinderOptions
+    ) -> Iterator[tuple[np.ndarray, int, int]]:
+        """(pixels, label, margin) of images 0, 1, ... of the series, from the arrays."""
+        at = np.empty((options.n, 2), np.int64)  # (split, row) of each image
+        for i, numbers in enumerate(divide(options, _keys(options.n)).values()):
+            at[numbers] = np.stack([np.full(len(numbers), i), np.arange(len(numbers))], axis=1)
+        for number, (i, row) in enumerate(at.tolist()):
+            split = prepared.split(SPLITS[i])
+            pixels = split.ids(np.array([row])).reshape(self.side, self.side)
+            rng = generator.stream(options.seed, number)
+            _, margin = generator.opening(rng, self._settings(options))
+            yield pixels, int(split.labels[row]), margin
+
+    def _generated(self, options: PathfinderOptions, job: Job) -> list[Part]:
+        """One stream of images, in the order in which the splits want them."""
+        numbers = divide(options, _keys(options.n))
+        blocks = generator.generate(
+            np.concatenate(list(numbers.values())),
+            self._settings(options),
+            seed=options.seed,
+            workers=job.workers if options.n > generator.BLOCK else 1,
+        )
+        examples = (
+            Example(image.reshape(-1), int(label))
+            for block in blocks
+            for image, label in zip(block.images, block.labels, strict=True)
+        )
+        sizes = {split: len(part) for split, part in numbers.items()}
+        return [Part(s, itertools.islice(examples, n), n) for s, n in sizes.items()]
+
+    def _examples(
+        self, root: Path, rows: list[tree.Row], split: str, job: Job
+    ) -> Iterator[Example]:
+        for row in rows:
+            pixels = tree.read(root / row.folder / row.file, self.side)
+            if pixels is None:  # after the split, like the official reader
+                job.notes[f"{split}: empty image files skipped"] += 1
+            else:
+                yield Example(pixels, row.label)
+
+    def _rows(self, root: Path, order: Order, notes: Counter[str]) -> list[tree.Row]:
+        rows = tree.rows(root)
+        if order is Order.official:
+            return rows
+        kept = [row for row in rows if not tree.is_empty(root / row.folder / row.file)]
+        if len(kept) < len(rows):
+            notes["empty image files skipped before the split"] += len(rows) - len(kept)
+        return kept
+
+    def _root(self, options: PathfinderOptions) -> Path:
+        if options.source == "tiny":
+            return tree.find(TINY, self.side, options.difficulty.name)
+        if options.path is None:
+            raise UserError(
+                f"source=release needs path=, the folder that holds pathfinder{self.side}"
+            )
+        return tree.find(Path(options.path).expanduser(), self.side, options.difficulty.name)
+
+    def _settings(self, options: PathfinderOptions) -> generator.Settings:
+        return generator.settings(
+            self.side, options.difficulty.name, distractors=options.distractors
+        )
+
+
+class Pathfinder64(Pathfinder):
+    name = "pathfinder64"
+    title = "Pathfinder at 64 x 64"
+    side = 64
+    max_length = 64 * 64
+    grid = (64, 64)
+
+
+class PathX(Pathfinder):
+    name = "pathx"
+    title = "Path-X: Pathfinder at 128 x 128"
+    side = 128
+    max_length = 128 * 128
+    grid = (128, 128)
+
+
+class Pathfinder256(Pathfinder):
+    name = "pathfinder256"
+    title = "Pathfinder at 256 x 256"
+    side = 256
+    max_length = 256 * 256
+    grid = (256, 256)
+
+
+def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """Positions of the examples of each split, 80/10/10, in the order in which they are stored."""
+    n = len(keys)
+    if options.order is Order.s4:
+        tenth = int(0.1 * n)
+        order, bounds = tree.s4_order(n), (n - 2 * tenth, n - tenth)
+    else:
+        order = tfds_order(options.difficulty.name, keys)
+        bounds = (percent(n, 0, 80).stop, percent(n, 0, 90).stop)
+    return dict(zip(SPLITS, np.split(order, bounds), strict=True))
+
+
+def _options(prepared: Prepared) -> PathfinderOptions:
+    """What it was prepared with, as far as that decides the data."""
+    facts = prepared.facts
+    known = dict.fromkeys(field.name for field in dataclasses.fields(PathfinderOptions))
+    options = PathfinderOptions(
+        **known | {"name": facts["task"], "source": facts["source"]} | facts["options"]
+    )
+    options.difficulty = Difficulty[facts["options"]["difficulty"]]
+    options.order = Order[facts["options"]["order"]]
+    return options
+
+
+def _keys(n: int) -> list[str]:
+    return [tree.key(number) for number in range(n)]

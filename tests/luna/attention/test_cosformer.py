@@ -1,0 +1,143 @@
+"""cosFormer: the cosine identity, its horizon and what may not move it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.linear import linear_attention
+
+from . import checks
+from .kit import build, difference, mask_of, qkv
+
+
+def cosine(n: int, P: float) -> Tensor:
+    i = torch.arange(1, n + 1, dtype=torch.float64)
+    return torch.cos(math.pi * (i[:, None] - i[None, :]) / (2 * P))
+
+
+@pytest.mark.parametrize(("P", "horizon"), [("max_len", 128), ("valid", 64), (1000, 1000)])
+def test_cosformer_T1_kernel_identity(P: int | str, horizon: int) -> None:
+    attention = build("cosformer", P=P)
+    q, k, _ = qkv()
+    phi_q, phi_k = attention.features(q, k, None)
+    assert phi_q.shape[-1] == attention.feature_dim == 64
+    expected = (q.relu() @ k.relu().mT) * cosine(64, horizon)
+    assert difference(phi_q @ phi_k.mT, expected) < 1e-12
+    assert (expected >= 0).all()
+
+
+def test_cosformer_T1_per_example_horizon_counts_real_tokens() -> None:
+    attention = build("cosformer", P="valid")
+    q, k, v = qkv()
+    mask = mask_of("scatter")
+    A = attention.matrix(q, k, mask)
+    real = mask[0].nonzero().squeeze(1)
+    expected = (q.relu() @ k.relu().mT)[:, :, real][..., real] * cosine(len(real), len(real))
+    expected = expected / expected.sum(-1, keepdim=True)
+    assert difference(A[:, :, real][..., real], expected) < 1e-12
+    assert difference(A @ v, attention(q, k, v, mask), mask) < 1e-12
+
+
+def test_cosformer_T2_weight_ratio() -> None:
+    n, attention = 50, build("cosformer", max_len=80)
+    row = torch.rand(32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    same = row.expand(1, 2, n, 32)
+    A = attention.matrix(same, same)
+    ratio = A / A.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    assert difference(ratio, cosine(n, 80).expand_as(ratio)) < 1e-12
+
+
+def test_cosformer_T3_infinite_horizon_is_relu_attention() -> None:
+    q, k, v = qkv()
+    expected = linear_attention(q.relu(), k.relu(), v)
+    assert difference(build("cosformer", P=10**9)(q, k, v), expected) < 1e-10
+    assert difference(build("cosformer")(q, k, v), expected) > 1e-3
+
+
+@pytest.mark.parametrize("P", ["max_len", "valid", 400])
+def test_cosformer_T4_positions_count_and_padding_does_not(P: int | str) -> None:
+    attention = build("cosformer", P=P)
+    q, k, v = qkv()
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    moved = attention(*(t[:, :, order] for t in (q, k, v)))
+    assert difference(moved, attention(q, k, v)[:, :, order]) > 1e-3
+    checks.padding_is_invisible("cosformer", P=P)
+
+
+def test_cosformer_published_follows_the_padded_length() -> None:
+    attention = build("cosformer", profile="published")
+    q, k, v = qkv(n=40)
+    mask = mask_of("prefix", n=40)
+    A = (q.relu() @ k.relu().mT) * cosine(40, 40)
+    expected = A / A.sum(-1, keepdim=True) @ v
+    assert difference(attention(q, k, v, mask), expected) < 1e-12
+    assert difference(attention.matrix(q, k, mask) @ v, expected) < 1e-12
+    longer = [torch.cat([t, torch.zeros_like(t[:, :, :8])], 2) for t in (q, k, v)]
+    assert difference(attention(*longer)[:, :, :40], expected) > 1e-3
+
+
+def test_cosformer_dead_query_is_zero() -> None:
+    attention = build("cosformer")
+    q, k, v = (t.requires_grad_() for t in qkv(n=8))
+    dead = torch.cat([q[:, :, :1] * 0 - 1, q[:, :, 1:]], 2)
+    out = attention(dead, k, v)
+    assert (out[:, :, 0] == 0).all()
+    assert (out[:, :, 1:] != 0).all()
+    for gradient in torch.autograd.grad(out.sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+
+
+def test_cosformer_causal() -> None:
+    checks.causal_matches_prefixes("cosformer")
+    checks.future_is_not_read("cosformer")
+
+
+def test_cosformer_knows_its_horizon() -> None:
+    attention = build("cosformer", max_len=16)
+    with pytest.raises(luna.LunaError, match=r"16 positions and got 17.*max_len"):
+        attention(*qkv(n=17))
+    causal = build("cosformer", max_len=3, causal=True)
+    q, k, v = qkv(n=4)
+    state = None
+    for t in range(3):
+        state, _ = causal.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
+    with pytest.raises(luna.LunaError, match="3 positions and got 4"):
+        causal.step(state, q[:, :, 3], k[:, :, 3], v[:, :, 3])
+    assert build("cosformer", max_len=16, P="valid")(*qkv(n=17)).isfinite().all()
+
+
+@pytest.mark.parametrize("P", ["max_len", "valid"])
+def test_cosformer_contract(P: str) -> None:
+    checks.gradients("cosformer", P=P)
+    checks.autocast("cosformer", P=P)
+    checks.edges("cosformer", P=P)
+    checks.memory_is_linear("cosformer", P=P)
+
+
+def test_cosformer_memory_causal() -> None:
+    checks.memory_is_linear("cosformer", causal=True)
+
+
+def test_cosformer_flops() -> None:
+    n, d, e = 1000, 32, 20
+    F = 2 * 3 * n * d + 4 * n * 2 * d * e + 3 * n * 2 * d + n * e
+    assert build("cosformer").flops(n, e) == 2 * F
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"P": 127}, "at least max_len=128"),
+        ({"P": "n"}, "P must be int or one of 'max_len', 'valid'"),
+        ({"P": "valid", "causal": True}, "constant horizon"),
+        ({"causal": True, "profile": "published"}, "constant horizon"),
+    ],
+)
+def test_cosformer_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("cosformer", **options)

@@ -1,0 +1,63 @@
+"""Performer-ReLU: deterministic features, and the official code's blindness to padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import luna
+
+from . import checks
+from .kit import build, difference, mask_of, qkv
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.3])
+def test_performer_relu_is_the_formula(eps: float) -> None:
+    q, k, v = qkv(d_v=7)
+    mask = mask_of("scatter")
+    A = (q.relu() + eps) @ (k.relu() + eps).mT * mask[:, None, None, :]
+    expected = A / A.sum(-1, keepdim=True) @ v
+    assert difference(build("performer_relu", eps=eps)(q, k, v, mask), expected, mask) < 1e-12
+
+
+def test_performer_relu_official_attends_padding() -> None:
+    attention = build("performer_relu", profile="official")
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    out = attention(q, k, v, mask)
+    assert torch.equal(out, attention(q, k, v))
+    assert torch.equal(out, build("performer_relu")(q, k, v))
+    assert difference(out, build("performer_relu")(q, k, v, mask), mask) > 1e-3
+    assert difference(attention.matrix(q, k, mask) @ v, out) < 1e-12
+
+
+def test_performer_relu_at_the_official_pathfinder_width() -> None:
+    """Two channels per head, and a token whose features are eps alone: still a weighted mean."""
+    attention = build("performer_relu", head_dim=2)
+    q, k, v = qkv(n=3, d=2)
+    out = attention(-q.abs(), -k.abs(), v)
+    assert difference(out, v.mean(2, keepdim=True).expand_as(v)) < 1e-12
+
+
+def test_performer_relu_causal() -> None:
+    checks.causal_matches_prefixes("performer_relu")
+    checks.future_is_not_read("performer_relu")
+
+
+def test_performer_relu_contract() -> None:
+    checks.gradients("performer_relu")
+    checks.autocast("performer_relu")
+    checks.edges("performer_relu")
+    checks.memory_is_linear("performer_relu")
+    checks.padding_is_invisible("performer_relu")
+
+
+def test_performer_relu_flops() -> None:
+    n, d, e = 1000, 32, 20
+    F = 2 * 2 * n * d + 4 * n * d * e + 3 * n * d + n * e
+    assert build("performer_relu").flops(n, e) == 2 * F
+
+
+def test_performer_relu_refuses() -> None:
+    with pytest.raises(luna.LunaError, match="eps must be at least 0"):
+        build("performer_relu", eps=-1.0)

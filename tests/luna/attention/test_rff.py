@@ -1,0 +1,149 @@
+"""Random Fourier features: the kernel, its variance, and a denominator that may be negative."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.feature_maps.rff import FourierFeatures
+
+from . import checks
+from .kit import build, difference, mask_of, qkv, softmax_attention
+from .test_performer import slope
+
+
+def gaussian(x: Tensor, y: Tensor) -> Tensor:
+    return (-(x - y).square().sum(-1) / (2 * x.shape[-1] ** 0.5)).exp()
+
+
+def test_rff_T1_unit_norm() -> None:
+    q, k, _ = qkv()
+    phi_q, phi_k = build("rff").features(30 * q, k, None)
+    for phi in (phi_q, phi_k):
+        assert phi.shape[-1] == 64
+        assert difference(phi.square().sum(-1), torch.ones_like(phi[..., 0])) < 1e-12
+
+
+def test_rff_T2_rate() -> None:
+    d, pool = 8, 2**20
+    x, y = (0.6 * t[0, 0, 0] for t in qkv(1, 1, 1, d)[:2])
+    features = FourierFeatures(d, pool, seed=1)
+    each = (features(x) * features(y)).view(2, pool).sum(0) * pool  # one per frequency
+    k = float(gaussian(x, y))
+    assert 0.2 < k < 0.8
+    sizes = [4, 16, 64, 256, 1024]
+    rmse = [(each.view(-1, P).mean(-1) - k).square().mean().sqrt().item() for P in sizes]
+    assert rmse == pytest.approx([(1 - k * k) / math.sqrt(2 * P) for P in sizes], rel=0.05)
+    assert abs(slope(sizes, rmse) + 0.5) < 0.02
+    assert abs(each.mean().item() - k) < 4 * (1 - k * k) / math.sqrt(2 * pool)
+
+
+def test_rff_T3_softmax_kernel() -> None:
+    q, k, v = qkv(n=32, d=16)
+    q, k = 0.5 * q, 0.5 * k
+    exact, errors, sizes = softmax_attention(q, k, v), [], [256, 1024, 4096, 16384]
+    for P in sizes:
+        options = {"head_dim": 16, "P": P, "kernel": "softmax"}
+        draws = [build("rff", seed=s, **options)(q, k, v) for s in range(4)]
+        errors.append((torch.stack(draws) - exact).square().mean().sqrt().item())
+    assert abs(slope(sizes, errors) + 0.5) < 0.1
+    assert errors[-1] < 0.02
+    limit = (build("rff", head_dim=16, P=16384)(q, k, v) - exact).square().mean().sqrt()
+    assert limit > 3 * errors[-1]  # without the weights it is another attention
+
+
+def test_rff_T4_shift_invariance() -> None:
+    features = FourierFeatures(32, 16, seed=0)
+    x, y, c = (t[0, 0] for t in qkv())
+    moved = (features(x + c[:1]) * features(y + c[:1])).sum(-1)
+    assert difference(moved, (features(x) * features(y)).sum(-1)) < 1e-12
+
+
+def test_rff_features_are_the_formula() -> None:
+    attention = build("rff", P=5, seed=3)
+    q, k, v = qkv(d_v=9)
+    mask = mask_of("scatter")
+    Omega = attention.map.Omega.double()
+    phi_q, phi_k = (
+        torch.cat([u.cos(), u.sin()], -1) / 5**0.5
+        for u in (32**-0.25 * q @ Omega.T, 32**-0.25 * k @ Omega.T)
+    )
+    A = (phi_q @ phi_k.mT) * mask[:, None, None, :]
+    c = A.sum(-1, keepdim=True)
+    c = torch.where(c < 0, c.clamp(max=-1e-2), c.clamp(min=1e-2))
+    assert (c < 0).any()  # the sign of the denominator is in play, and is kept
+    assert difference(attention(q, k, v, mask), A / c @ v, mask) < 1e-10
+
+
+def test_rff_G6_fails() -> None:
+    q, k, v = qkv()
+    out = build("rff")(q, k, v)
+    assert (out.amax(2) > v.amax(2)).any()
+
+
+def test_rff_tells_how_often_it_clamps() -> None:
+    attention = build("rff", P=8, eps=0.5)
+    q, k, _ = qkv()
+    mask = mask_of("prefix")
+    phi_q, phi_k = attention.features(q, k, mask)
+    c = (phi_q @ phi_k.mT).sum(-1)
+    dead = (c.abs() <= 0.5) & mask[:, None, :]
+    rows = attention(q, k, torch.ones(2, 2, 64, 1).double(), mask)[..., 0]
+    whole = (rows - 1).abs() < 1e-10
+    assert torch.equal(whole, ~dead & mask[:, None, :])  # G4 holds exactly where it does not fire
+    assert 0 < attention.dead_fraction < 0.5
+    assert attention.dead_fraction.item() == pytest.approx((dead.sum() / (2 * mask.sum())).item())
+
+
+def test_rff_is_fixed() -> None:
+    attention = build("rff", seed=1).train()
+    assert list(attention.parameters()) == []
+    Omega = attention.map.Omega.clone()
+    attention(*qkv())
+    attention.after_step()
+    assert torch.equal(attention.map.Omega, Omega)
+    assert torch.equal(build("rff", seed=1).map.Omega, Omega)
+    assert not torch.equal(build("rff", seed=2).map.Omega, Omega)
+    assert build("rff").map.Omega.shape == (32, 32)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "softmax"])
+def test_rff_causal(kernel: str) -> None:
+    checks.causal_matches_prefixes("rff", kernel=kernel)
+    checks.causal_matches_prefixes("rff", kernel=kernel, scale=6.0)
+    checks.future_is_not_read("rff", kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "softmax"])
+def test_rff_contract(kernel: str) -> None:
+    checks.gradients("rff", P=6, kernel=kernel)
+    checks.gradients("rff", P=6, kernel=kernel, causal=True)
+    checks.autocast("rff", kernel=kernel)
+    checks.edges("rff", kernel=kernel)
+    checks.padding_is_invisible("rff", kernel=kernel)
+    checks.memory_is_linear("rff", kernel=kernel)
+    checks.memory_is_linear("rff", kernel=kernel, causal=True)
+
+
+def test_rff_flops() -> None:
+    n, d, P, e = 1000, 32, 32, 20
+    F = 2 * (2 * n * d * P + 2 * n * P) + 4 * n * 2 * P * e + 3 * n * 2 * P + n * e
+    assert build("rff").flops(n, e) == 2 * F
+    assert build("rff", kernel="softmax").flops(n, e) == 2 * (F + 2 * n * (d + P + 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"P": 0}, "P must be at least 1"),
+        ({"eps": 0.0}, "eps must be greater than 0"),
+        ({"kernel": "laplace"}, "kernel must be one of 'gaussian', 'softmax'"),
+    ],
+)
+def test_rff_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("rff", **options)

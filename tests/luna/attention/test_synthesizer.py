@@ -1,0 +1,237 @@
+"""Synthesizer: its forms, their sums, and the official code's quirks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+
+from . import checks
+from .kit import build, difference, extend, mask_of, qkv, softmax_attention
+
+FORMS = [
+    "random",
+    "factorized_random",
+    "dense",
+    "factorized_dense",
+    "random+dot",
+    "dense+factorized_random",
+    "factorized_dense+random+dot",
+]
+
+
+def logits(attention: luna.Attention, part: str, q: Tensor, k: Tensor) -> Tensor:
+    """The definition of each part, entry by entry where it is short enough."""
+    p, n = attention.parts[part] if part in attention.parts else None, q.shape[2]
+    if part == "random":
+        return p.R.double()[None, :, :n, :n]
+    if part == "factorized_random":
+        return torch.einsum("hir,hrj->hij", p.R1.double()[:, :n], p.R2.double()[:, :, :n])[None]
+    if part == "dense":
+        all_columns = q.relu() @ p.W2.weight.double().T + p.W2.bias.double()
+        return all_columns[..., :n]
+    if part == "factorized_dense":
+        A = q.relu() @ p.W_a.weight.double().T + p.W_a.bias.double()
+        B = q.relu() @ p.W_b.weight.double().T + p.W_b.bias.double()
+        outer = A.unsqueeze(-1) * B.unsqueeze(-2)  # (B, H, n, a, b)
+        return outer.flatten(-2)[..., :n]
+    return torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["full", "scatter"])
+def test_synthesizer_forms(form: str, kind: str) -> None:
+    attention = build("synthesizer", form=form, rank=5)
+    q, k, v = qkv(d_v=9)
+    mask = mask_of(kind)
+    B = sum(logits(attention, part, q, k) for part in form.split("+"))
+    E = B.exp() * mask[:, None, None, :]
+    expected = E / E.sum(-1, keepdim=True) @ v
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+    assert difference(attention.matrix(q, k, mask) @ v, expected, mask) < 1e-12
+
+
+@pytest.mark.parametrize("form", ["random", "factorized_random"])
+def test_synthesizer_T1_random_ignores_q_and_k(form: str) -> None:
+    attention = build("synthesizer", form=form)
+    q, k, v = qkv()
+    other_q, other_k, w = qkv(seed=1)
+    out = attention(q, k, v)
+    assert torch.equal(attention(other_q, other_k, v), out)
+    together = attention(q, k, 2 * v - 3 * w)
+    assert difference(together, 2 * out - 3 * attention(q, k, w)) < 1e-12
+
+
+def test_synthesizer_T2_factors_make_any_table() -> None:
+    n = 24
+    random = build("synthesizer", form="random", max_len=n)
+    factorized = build("synthesizer", form="factorized_random", max_len=n, rank=n).double()
+    R = torch.randn(2, n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    random.double().parts["random"].R.data.copy_(R)
+    U, S, V = torch.linalg.svd(R)
+    factorized.parts["factorized_random"].R1.data.copy_(U * S.unsqueeze(-2))
+    factorized.parts["factorized_random"].R2.data.copy_(V)
+    q, k, v = qkv(n=n)
+    assert difference(factorized(q, k, v), random(q, k, v)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
+def test_synthesizer_T3_empty_table_is_softmax(kind: str) -> None:
+    attention = build("synthesizer", form="random+dot")
+    attention.parts["random"].R.data.zero_()
+    q, k, v = qkv()
+    mask = mask_of(kind)
+    expected = softmax_attention(q, k, v, mask)
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_synthesizer_T4_tied_to_positions_but_not_to_padding(form: str) -> None:
+    attention = build("synthesizer", form=form)
+    q, k, v = qkv()
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    moved = attention(*(t[:, :, order] for t in (q, k, v)))
+    assert difference(moved, attention(q, k, v)[:, :, order]) > 1e-3
+    checks.padding_is_invisible("synthesizer", form=form)
+
+
+def test_synthesizer_factorized_dense_tells_all_columns_apart() -> None:
+    """Two plain tilings would repeat with the common period: at 8 x 8 only 8 different columns."""
+    attention = build("synthesizer", form="factorized_dense", max_len=64)
+    q, k, _ = qkv(1, 1, 64)
+    columns = attention.matrix(q, k)[0, 0].mT
+    assert len(columns.unique(dim=0)) == 64
+
+
+@pytest.mark.parametrize(("max_len", "a"), [(64, 8), (1025, 25), (96, 8), (13, 1)])
+def test_synthesizer_default_factor(max_len: int, a: int) -> None:
+    part = build("synthesizer", form="factorized_dense", max_len=max_len).parts["factorized_dense"]
+    assert (part.a, part.b) == (a, max_len // a)
+    assert (part.W_a.out_features, part.W_b.out_features) == (a, max_len // a)
+
+
+def test_synthesizer_frozen_tables_are_not_parameters() -> None:
+    for form, names in (("random", {"R"}), ("factorized_random", {"R1", "R2"})):
+        frozen = build("synthesizer", form=form, frozen=True)
+        assert list(frozen.parameters()) == []
+        assert {name.split(".")[-1] for name in frozen.state_dict()} >= names
+        assert len(list(build("synthesizer", form=form).parameters())) == len(names)
+    assert len(list(build("synthesizer", form="dense+random", frozen=True).parameters())) == 2
+
+
+def test_synthesizer_parameters() -> None:
+    H, d, n, r = 2, 32, 128, 7
+    counts = {"random": H * n * n, "factorized_random": 2 * H * n * r, "dense": d * n + n}
+    for form, count in counts.items():
+        attention = build("synthesizer", form=form, rank=r)
+        assert sum(p.numel() for p in attention.parameters()) == count
+
+
+def test_synthesizer_init() -> None:
+    torch.manual_seed(0)
+    table = build("synthesizer").parts["random"].R
+    bound = math.sqrt(3 / (2 * 128))
+    assert 0.99 * bound < table.abs().max() <= bound
+    assert table.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    dense = build("synthesizer", form="dense").parts["dense"].W2
+    assert dense.weight.abs().max() <= math.sqrt(6 / (32 + 128))
+    assert 0 < dense.bias.abs().max() < 1e-5
+
+
+def test_synthesizer_official_masks_pairs_only_beside_a_dot_product() -> None:
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    pure = build("synthesizer", form="random", profile="official")
+    assert torch.equal(pure(q, k, v, mask), pure(q, k, v))
+    mixed = build("synthesizer", profile="official")
+    strict = build("synthesizer")
+    strict.load_state_dict(mixed.state_dict())
+    out = mixed(q, k, v, mask)
+    # Subtracting 1e10 rounds the scores of valid pairs of a float64 row to nothing less than 1e-6.
+    assert difference(out, strict(q, k, v, mask), mask) < 1e-5
+    padded_row = out[1, :, -1]  # its constant cancels: attention over everything
+    assert difference(padded_row, strict(q, k, v)[1, :, -1]) < 1e-5
+    assert difference(mixed.matrix(q, k, mask) @ v, out) < 1e-10
+
+
+def test_synthesizer_official_reshapes_the_dense_part() -> None:
+    n_max, n = 16, 10
+    attention = build("synthesizer", form="dense", profile="official", max_len=n_max)
+    part = attention.parts["dense"].W2
+    q, k, v = qkv(n=n)
+    flat = (q.relu() @ part.weight.double().T + part.bias.double()).transpose(1, 2)
+    expected = flat.reshape(2, 2, n, n_max)[..., :n].softmax(-1) @ v
+    assert difference(attention(q, k, v), expected) < 1e-12
+    strict = build("synthesizer", form="dense", max_len=n_max)
+    strict.load_state_dict(attention.state_dict())
+    assert difference(strict(q, k, v), expected) > 1e-3
+
+
+def test_synthesizer_dropout() -> None:
+    q, k, v = qkv()
+    v = torch.eye(64, dtype=torch.float64).expand(2, 2, 64, 64)  # the output shows the weights
+    for profile, shared in (("strict", False), ("official", True)):
+        torch.manual_seed(0)
+        attention = build("synthesizer", profile=profile, dropout=0.25)
+        A = attention(q, k, v)
+        dropped = attention.train()(q, k, v)
+        kept = dropped != 0
+        assert kept.double().mean().item() == pytest.approx(0.75, abs=0.02)
+        assert difference(dropped[kept], A[kept] / 0.75) < 1e-12
+        assert torch.equal(kept, kept[:1, :1].expand_as(kept)) == shared
+
+
+def test_synthesizer_too_long() -> None:
+    attention = build("synthesizer", max_len=32)
+    with pytest.raises(luna.LunaError, match="max_len=32 tokens and got 33"):
+        attention(*qkv(n=33))
+    assert attention(*qkv(n=32)).shape == (2, 2, 32, 32)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_synthesizer_contract(form: str) -> None:
+    checks.gradients("synthesizer", form=form, rank=2)
+    checks.autocast("synthesizer", form=form)
+    checks.edges("synthesizer", form=form)
+
+
+def test_synthesizer_flops() -> None:
+    n, d, e = 100, 32, 20
+    attention = build("synthesizer")
+    assert attention.flops(n) == 2 * (4 * n * n * d + 6 * n * n)
+    assert attention.flops(n, e) == 2 * (2 * n * n * d + 2 * n * n * e + 6 * n * n)
+    low_rank = build("synthesizer", form="factorized_random", rank=3)
+    assert low_rank.flops(n) == 2 * (2 * n * n * 3 + 5 * n * n + 2 * n * n * d)
+    dense = build("synthesizer", form="dense")
+    assert dense.flops(n) == 2 * (2 * n * n * d + n * d + n * n + 5 * n * n + 2 * n * n * d)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"form": "dot"}, "not dot alone"),
+        ({"form": "random+random"}, "different parts"),
+        ({"form": "banded"}, "random, factorized_random, dense, factorized_dense, dot"),
+        ({"form": ""}, "different parts"),
+        ({"rank": 0}, "rank must be at least 1"),
+        ({"factor": 7}, "factor must divide max_len=128"),
+        ({"factor": 0}, "factor must divide max_len=128"),
+        ({"causal": True}, "no causal form"),
+    ],
+)
+def test_synthesizer_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("synthesizer", **options)
+
+
+def test_synthesizer_masked_garbage_is_not_read() -> None:
+    attention = build("synthesizer", form="dense+dot")
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    longer, *padded = extend(7, mask, q, k, v, value=float("inf"))
+    out = attention(*padded, longer)
+    assert difference(out[:, :, :64], attention(q, k, v, mask), mask) < 1e-12

@@ -1,0 +1,148 @@
+"""The slot's depthwise convolution of the values, against sums written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from luna import LunaError
+from luna.local import KINDS, LocalBranch
+
+from .attention.kit import difference
+
+B, H, E = 2, 3, 4
+GRID = (5, 7)
+N = 35
+
+
+def branch(kind: str, **options) -> LocalBranch:
+    torch.manual_seed(0)
+    return LocalBranch(kind, H, E, GRID if kind == "conv2d" else None, **options).double()
+
+
+def values(n: int = N) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(B, H, n, E, generator=generator, dtype=torch.float64)
+
+
+def mask(n: int = N) -> Tensor:
+    m = torch.arange(n).expand(B, n) % 4 != 0
+    return m & (torch.arange(n) < torch.tensor([[n], [n - 9]]))
+
+
+def by_hand(local: LocalBranch, v: Tensor, causal: bool = False) -> Tensor:
+    """out[b,h,i,c] = sum_t filter[t] v[b,h,i+t-centre,c] (+ bias), zeros outside."""
+    out = torch.zeros_like(v)
+    n = v.shape[2]
+    K = local.weight.shape[-1]
+    for h in range(H):
+        for c in range(E):
+            f = local.weight[h if local.per_head else c, 0]
+            for i in range(n):
+                for t in range(K):
+                    j = i + t - (K - 1 if causal else K // 2)
+                    if 0 <= j < n:
+                        out[:, h, i, c] += f[t] * v[:, h, j, c]
+            if local.bias is not None:
+                out[:, h, :, c] += local.bias[c]
+    return out
+
+
+def by_hand_2d(local: LocalBranch, v: Tensor) -> Tensor:
+    out, image = torch.zeros_like(v).unflatten(2, GRID), v.unflatten(2, GRID)
+    for y in range(GRID[0]):
+        for x in range(GRID[1]):
+            for s in range(5):
+                for t in range(5):
+                    i, j = y + s - 2, x + t - 2
+                    if 0 <= i < GRID[0] and 0 <= j < GRID[1]:
+                        out[:, :, y, x] += local.weight[:, 0, s, t] * image[:, :, i, j]
+    return out.flatten(2, 3) + local.bias
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["conv1d", "conv1d_long"])
+def test_one_dimension(kind: str, causal: bool):
+    local, v = branch(kind, causal=causal), values()
+    assert difference(local(v), by_hand(local, v, causal)) < 1e-12
+
+
+def test_two_dimensions():
+    local, v = branch("conv2d"), values()
+    assert difference(local(v), by_hand_2d(local, v)) < 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_enters_no_sum_and_receives_nothing(kind: str):
+    local, v, m = branch(kind), values(), mask()
+    padded = (~m)[:, None, :, None]
+    clean = local(v.masked_fill(padded, 0))
+    out = local(v.masked_fill(padded, float("nan")).requires_grad_(), m)
+    assert difference(out, clean.masked_fill(padded, 0)) == 0
+    out.sum().backward()
+    assert local.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cls_token_is_left_out(kind: str):
+    local, v, m = branch(kind, cls=True), values(N + 1), mask(N + 1)
+    out = local(v, m)
+    assert (out[:, :, 0] == 0).all()
+    assert difference(out[:, :, 1:], branch(kind)(v[:, :, 1:], m[:, 1:])) == 0
+    alone = local(v[:, :, :1])
+    assert alone.shape == (B, H, 1, E)
+    assert (alone == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["conv1d", "conv1d_long"])
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_any_length(kind: str, n: int):
+    local, v = branch(kind), values(n)
+    assert difference(local(v), by_hand(local, v)) < 1e-12
+
+
+def test_parameters():
+    """conv2d: d (5 x 5 + 1), 832 at d = 32; conv1d: d (5 + 1); conv1d_long: one filter a head."""
+    counts = {}
+    for kind in KINDS:
+        local = LocalBranch(kind, 2, 32, (4, 4))
+        counts[kind] = sum(p.numel() for p in local.parameters())
+        assert local.weight.abs().max() <= local.weight[0].numel() ** -0.5
+    assert counts == {"conv1d": 192, "conv2d": 832, "conv1d_long": 66}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flops(kind: str):
+    """What torch's counter sees of the convolution, and one addition a value for a bias."""
+    local = branch(kind)
+    with FlopCounterMode(display=False) as counter:
+        local(values()[:1])
+    bias = 0 if local.bias is None else N * H * E
+    assert local.flops(N) == counter.get_total_flops() + bias
+    assert branch(kind, cls=True).flops(N + 1) == local.flops(N)
+
+
+def test_dtype_follows_the_values():
+    local = branch("conv1d").float()
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        assert local(values().to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "conv3d"}, r"unknown local branch 'conv3d'; did you mean conv"),
+        ({"kind": "conv2d"}, "needs a grid of tokens"),
+        ({"kind": "conv2d", "grid": (5, 7), "causal": True}, "no causal form"),
+    ],
+)
+def test_mistakes_are_told(arguments: dict, message: str):
+    with pytest.raises(LunaError, match=message):
+        LocalBranch(n_heads=H, head_dim=E, **arguments)
+
+
+def test_a_grid_that_does_not_fit():
+    with pytest.raises(LunaError, match="36 tokens do not fill a grid of 5 x 7"):
+        branch("conv2d")(values(36))

@@ -1,0 +1,299 @@
+"""The scalar MLPs: the piecewise linear evaluation against the definition, values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from luna import LunaError
+from luna.kernels.scalar_mlp import ACTIVATIONS, SLOPES, evaluator, scalar_mlp
+from luna.kernels.scalar_mlp.piecewise import tables
+
+from .attention.kit import Sizes
+
+F64 = torch.float64
+
+
+def parameters(
+    G: int = 1, L: int = 8, w: int = 64, *, shared: bool = False, dtype: torch.dtype = F64
+) -> list[Tensor]:
+    """e, f, a, g, initialised as linear layers are."""
+    generator = torch.Generator().manual_seed(G + 10 * L + 100 * w)
+    shapes = [(G, 1 if shared else L, w)] * 2 + [(G, L, w), (G, L)]
+    bounds = [1, 1, w**-0.5, w**-0.5]
+    return [
+        ((2 * torch.rand(s, generator=generator, dtype=F64) - 1) * b).to(dtype).requires_grad_()
+        for s, b in zip(shapes, bounds, strict=True)
+    ]
+
+
+def scalars(G: int, N: int, dtype: torch.dtype = F64, seed: int = 0) -> Tensor:
+    u = torch.randn(G, N, generator=torch.Generator().manual_seed(seed), dtype=F64)
+    return u.to(dtype).requires_grad_()
+
+
+def one_by_one(u: Tensor, e: Tensor, f: Tensor, a: Tensor, g: Tensor, act, nonneg: bool) -> Tensor:
+    """The definition, in loops over groups and channels."""
+    out = torch.empty(*u.shape, g.shape[1], dtype=u.dtype)
+    for i in range(u.shape[0]):
+        for l in range(g.shape[1]):
+            c = 0 if e.shape[1] == 1 else l
+            hidden = act(u[i].unsqueeze(-1) * e[i, c] + f[i, c])
+            y = (hidden * a[i, l]).sum(-1) + g[i, l]
+            out[i, :, l] = y.relu() if nonneg else y
+    return out
+
+
+def weights_like(y: Tensor) -> Tensor:
+    return torch.cos(torch.arange(y.numel(), dtype=F64)).view(y.shape).to(y.dtype)
+
+
+def with_gradients(u: Tensor, p: list[Tensor], **options) -> list[Tensor]:
+    y = scalar_mlp(u, *p, **options)
+    return [y, *torch.autograd.grad(y, [u, *p], weights_like(y))]
+
+
+def largest_gap(first: list[Tensor], second: list[Tensor]) -> float:
+    """Relative to the size of each tensor."""
+    return max(
+        float((a - b).detach().abs().max() / b.detach().abs().max().clamp_min(1))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+# ---------------------------------------------------------------------- the definition
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("nonneg", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_dense_is_the_definition(activation: str, nonneg: bool, shared: bool):
+    p, u = parameters(2, 3, 5, shared=shared), scalars(2, 17)
+    y = scalar_mlp(u, *p, activation=activation, nonneg=nonneg, evaluate="dense")
+    expected = one_by_one(u, *p, ACTIVATIONS[activation], nonneg)
+    assert (y - expected).abs().max() < 1e-14
+    expected_gradients = torch.autograd.grad(expected, [u, *p], weights_like(y))
+    gradients = torch.autograd.grad(y, [u, *p], weights_like(y))
+    assert largest_gap(gradients, expected_gradients) < 1e-13
+
+
+@pytest.mark.parametrize("evaluate", ["dense", "piecewise"])
+@pytest.mark.parametrize("chunk", [1, 7, 1_000_000])
+def test_chunks_change_nothing(evaluate: str, chunk: int):
+    p, u = parameters(2, 3, 16), scalars(2, 50)
+    whole = with_gradients(u, p, evaluate=evaluate, chunk=10**9)
+    assert largest_gap(with_gradients(u, p, evaluate=evaluate, chunk=chunk), whole) < 1e-13
+
+
+def test_recomputation_changes_nothing_and_stores_no_hidden_unit(monkeypatch: pytest.MonkeyPatch):
+    p, u = parameters(1, 4, 32), scalars(1, 500)
+    options = {"activation": "gelu", "evaluate": "dense", "chunk": 100}
+    kept = with_gradients(u, p, **options)
+    monkeypatch.setattr("luna.kernels.scalar_mlp.reference.KEEP", 0)
+    assert largest_gap(with_gradients(u, p, **options), kept) < 1e-14
+
+    saved: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: saved.append(t.numel()) or t, lambda t: t
+    ):
+        scalar_mlp(u, *p, **options)
+    assert max(saved, default=0) <= u.numel()
+
+
+# ---------------------------------------------------------------------- piecewise against dense
+
+
+@pytest.mark.parametrize("activation", SLOPES)
+@pytest.mark.parametrize("nonneg", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("G", "L", "w"), [(1, 8, 64), (3, 2, 16), (1, 1, 1), (2, 16, 5)])
+@pytest.mark.parametrize("N", [1, 17, 1000])
+def test_piecewise_equals_dense(
+    activation: str, nonneg: bool, shared: bool, G: int, L: int, w: int, N: int
+):
+    p, u = parameters(G, L, w, shared=shared), scalars(G, N)
+    options = {"activation": activation, "nonneg": nonneg}
+    dense = with_gradients(u, p, evaluate="dense", **options)
+    assert largest_gap(with_gradients(u, p, evaluate="piecewise", **options), dense) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_lower_precision(dtype: torch.dtype):
+    """Inputs of any precision, results in it; float32 inside."""
+    p, u = parameters(dtype=torch.float32), scalars(1, 4096, dtype)
+    y, *gradients = with_gradients(u, p, nonneg=True)
+    assert y.dtype == gradients[0].dtype == dtype
+    exact = with_gradients(
+        u.detach().double().requires_grad_(),
+        [t.detach().double().requires_grad_() for t in p],
+        nonneg=True,
+        evaluate="dense",
+    )
+    close = torch.finfo(dtype).eps if dtype != torch.float32 else 2e-6
+    assert (y - exact[0]).abs().max() < close
+    for ours, theirs in zip(gradients, exact[1:], strict=True):
+        assert (ours - theirs).norm() < 5 * close * theirs.norm()
+
+
+def test_float32_rounds_less_than_the_dense_evaluation():
+    """Slopes and intercepts are summed in float64 and rounded once."""
+    p32, u32 = parameters(dtype=torch.float32), scalars(1, 20_000, torch.float32)
+    exact = scalar_mlp(u32.double(), *(t.double() for t in p32), evaluate="dense")
+    errors = {
+        how: (scalar_mlp(u32, *p32, evaluate=how) - exact).norm().item()
+        for how in ("dense", "piecewise")
+    }
+    assert errors["piecewise"] < errors["dense"]
+
+
+def exact_unit(e: list[float], f: list[float]) -> list[Tensor]:
+    """One channel, units whose breakpoints are floating point numbers, and unequal weights."""
+    a = [1.0 + i for i in range(len(e))]
+    p = [torch.tensor([[x]], dtype=F64) for x in (e, f, a)] + [torch.tensor([[0.25]], dtype=F64)]
+    return [t.requires_grad_() for t in p]
+
+
+@pytest.mark.parametrize("activation", SLOPES)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_inputs_on_a_breakpoint_take_the_side_relu_takes(activation: str, dtype: torch.dtype):
+    """relu'(0) = 0: of two units that meet at u = 0.5, rising and falling, neither is on there."""
+    p = exact_unit([1.0, -1.0, 2.0, -4.0], [-0.5, 0.5, -1.0, 2.0])
+    p = [t.detach().to(dtype).requires_grad_() for t in p]
+    at = torch.tensor(0.5, dtype=dtype)
+    down, up = (torch.nextafter(at, torch.tensor(x, dtype=dtype)) for x in (0.0, 1.0))
+    u = torch.stack([down, at, up]).unsqueeze(0).requires_grad_()
+    dense, fast = (
+        with_gradients(u, p, evaluate=how, activation=activation) for how in ("dense", "piecewise")
+    )
+    slopes = fast[1][0] / weights_like(u)[0]
+    assert slopes.diff().abs().min() > 1  # left of the breakpoint, on it, and right of it
+    assert largest_gap(fast, dense) < (1e-6 if dtype == torch.float32 else 1e-14)
+
+
+def test_breakpoints_that_coincide():
+    """Equal units, mirrored units, units of other channels: empty intervals between them."""
+    p, u = parameters(1, 4, 8), scalars(1, 300)
+    with torch.no_grad():
+        for t in p[:2]:
+            t[:, 1] = t[:, 0]
+            t[:, 2] = -t[:, 0]
+            t[:, 3, :4] = t[:, 0, 0]
+    for nonneg in (False, True):
+        dense = with_gradients(u, p, evaluate="dense", nonneg=nonneg)
+        fast = with_gradients(u, p, evaluate="piecewise", nonneg=nonneg)
+        assert largest_gap(fast, dense) < 1e-12
+
+
+@pytest.mark.parametrize("activation", SLOPES)
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_weights_that_are_zero(activation: str, zero: float):
+    """A unit with e = 0 is a constant, but its gradient with respect to e is a u where it is on."""
+    p, u = parameters(1, 2, 6), scalars(1, 200)
+    with torch.no_grad():
+        p[0][:, :, :3] = zero
+        p[1][:, :, :3] = torch.tensor([0.7, -0.7, 0.0])  # on, off, exactly at 0
+    dense = with_gradients(u, p, evaluate="dense", activation=activation)
+    fast = with_gradients(u, p, evaluate="piecewise", activation=activation)
+    assert largest_gap(fast, dense) < 1e-12
+    assert fast[2][0, :, 0].abs().min() > 0.1
+    nothing = [torch.zeros_like(t).requires_grad_() for t in p]
+    dense = with_gradients(u, nothing, evaluate="dense", activation=activation)
+    fast = with_gradients(u, nothing, evaluate="piecewise", activation=activation)
+    assert largest_gap(fast, dense) < 1e-13
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e15])
+def test_huge_and_tiny_inputs(scale: float):
+    p = parameters(1, 4, 16)
+    u = (scale * scalars(1, 200).detach()).requires_grad_()
+    dense = with_gradients(u, p, evaluate="dense")
+    fast = with_gradients(u, p, evaluate="piecewise")
+    for ours, theirs in zip(fast, dense, strict=True):
+        assert (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6])
+def test_huge_and_tiny_weights(scale: float):
+    """Breakpoints far outside or far inside the data, up to where f / e overflows."""
+    u = scalars(1, 200)
+    for which in (0, 1):
+        p = parameters(1, 4, 16)
+        with torch.no_grad():
+            p[which] *= scale
+        dense = with_gradients(u, p, evaluate="dense")
+        fast = with_gradients(u, p, evaluate="piecewise")
+        for ours, theirs in zip(fast, dense, strict=True):
+            assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
+
+
+def test_gradcheck():
+    p, u = parameters(2, 3, 4), scalars(2, 6)
+    for activation in SLOPES:
+        assert torch.autograd.gradcheck(
+            lambda *t, activation=activation: scalar_mlp(*t, activation=activation, nonneg=True),
+            (u, *p),
+        )
+
+
+def test_the_table_is_what_it_says():
+    """Between its keys every channel is the line that the table holds for the interval."""
+    p = [t.detach() for t in parameters(1, 3, 7)]
+    keys, table = tables(*p, 0.0, F64)
+    assert keys.shape == (1, 21)
+    assert table.shape == (1, 22, 6)
+    assert (keys.diff() >= 0).all()
+    inside = (keys[0, 1:] + keys[0, :-1]) / 2
+    for j, u in enumerate([keys[0, 0] - 1, *inside, keys[0, -1] + 1]):
+        expected = one_by_one(u.view(1, 1), *p, torch.relu, nonneg=False)[0, 0]
+        assert (table[0, j, :3] * u + table[0, j, 3:] - expected).abs().max() < 1e-13
+
+
+# ---------------------------------------------------------------------- cost, choice
+
+
+def test_piecewise_memory_does_not_know_the_hidden_width():
+    largest = []
+    for w in (4, 256):
+        p, u = parameters(1, 2, w, dtype=torch.float32), scalars(1, 5000, torch.float32)
+        with Sizes() as sizes:
+            scalar_mlp(u, *p).sum().backward()
+        largest.append(sizes.largest)
+    assert largest[0] == largest[1] == 2 * 5000
+
+
+def test_poisoned_memory_does_not_show(monkeypatch: pytest.MonkeyPatch):
+    """Everything that is allocated is written: results are the same where memory starts as NaN."""
+    p, u = parameters(2, 3, 4), scalars(2, 100)
+    clean = with_gradients(u, p, nonneg=True, chunk=60)
+    for name in ("empty", "empty_like"):
+        make = getattr(torch, name)
+
+        def poisoned(*args, make=make, **kwargs):
+            t = make(*args, **kwargs)
+            return t.fill_(float("nan") if t.is_floating_point() else 2**31 - 1)
+
+        monkeypatch.setattr(torch, name, poisoned)
+    fill = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda t, *size, **kw: fill(t, *size, **kw).fill_(float("nan"))
+    )
+    for ours, theirs in zip(with_gradients(u, p, nonneg=True, chunk=60), clean, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_deterministic():
+    p, u = parameters(dtype=torch.float32), scalars(1, 50_000, torch.float32)
+    first = with_gradients(u, p, nonneg=True)
+    for ours, theirs in zip(with_gradients(u, p, nonneg=True), first, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_auto_takes_the_fast_one_where_it_applies():
+    chosen = {activation: evaluator("auto", activation) for activation in ACTIVATIONS}
+    assert {a for a, how in chosen.items() if how == "piecewise"} == {"relu", "leaky_relu"}
+    assert evaluator("dense", "relu") == "dense"
+    with pytest.raises(
+        LunaError, match=r"needs a piecewise linear activation \(relu, leaky_relu\)"
+    ):
+        evaluator("piecewise", "gelu")
