@@ -182,7 +182,10 @@ class Metrics(pl.Callback):
     Rows beyond the checkpoint that a run resumes from are dropped: the steps are done again.
     """
 
-    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "lr", "seconds")
+    COLUMNS = (
+        "step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows", "lr",
+        "seconds",
+    )  # fmt: skip
 
     def __init__(self, path: Path, *, every: int):
         self.path, self.every = path, every
@@ -215,7 +218,9 @@ class Metrics(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
-        self._row(trainer, module, dev_loss=loss, dev_accuracy=accuracy)
+        dead = module.dead_rows()
+        more = {} if dead is None else {"dead_rows": dead}
+        self._row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
 
     def _row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
         if not trainer.is_global_zero:

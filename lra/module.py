@@ -121,6 +121,13 @@ class LRAModule(pl.LightningModule):
             }
         )
 
+    def dead_rows(self) -> float | None:
+        """The fraction of queries that attended to nothing, of the worst layer in the last batch
+        evaluated: how feature maps with zeros fail. None for methods that cannot."""
+        found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
+        fractions = [float(x) for x in found if x is not None]
+        return max(fractions) if fractions else None
+
     def on_validation_start(self) -> None:
         self.clock.start("evaluation")
 

@@ -201,6 +201,7 @@ def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -
         "examples": int(values["test/examples"]),
         "step": step,
         "predicted": module.predicted.tolist(),
+        "dead_rows": module.dead_rows(),
     }
 
 

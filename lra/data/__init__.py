@@ -1,14 +1,13 @@
-"""The tasks of the Long Range Arena as memory-mapped arrays.
+"""The tasks of the Long Range Arena, from their sources to memory-mapped arrays.
 
     import lra.data
     from lra.data.prepare import find_or_prepare
 
-    task = lra.data.get("listops")
     options = lra.data.configure("listops", ["source=tiny"])
     prepared = find_or_prepare(options, max_length=2000, data_dir="data")
-    ids, lengths, labels = ...  # prepared.split("train"), or batches: lra.data.loader.Loader
+    prepared.split("train").ids(index)  # or batches of tensors: lra.data.loader.Loader
 
-Importing this costs numpy and nothing more; a task's module is imported when the task is asked for.
+Importing this costs nothing; a task's module is imported when the task is asked for.
 """
 
 from __future__ import annotations

@@ -212,7 +212,11 @@ def _numbers(words: str) -> list[int]:
     found: list[int] = []
     for word in words.split(","):
         first, dash, last = word.partition("-")
-        found += range(int(first), int(last if dash else first) + 1)
+        try:
+            found += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            message = f"'{word}' is not a number nor a range such as 100-103"
+            raise argparse.ArgumentTypeError(message) from None
     return found
 
 

@@ -145,7 +145,8 @@ class Pathfinder(Task):
         wrong = 0
         for row, file in enumerate(there):
             try:
-                same = np.array_equal(tree.read(file, self.side), split.ids(np.array([row]))[0])
+                pixels = tree.read(file, self.side)
+                same = pixels is not None and bool((pixels == split.ids(np.array([row]))).all())
                 found = f"{file}: other pixels than those prepared"
             except UserError as error:
                 same, found = False, str(error)

@@ -350,7 +350,7 @@ class Block(NamedTuple):
 
 
 def generate(
-    numbers: Sequence[int],
+    numbers: Sequence[int] | np.ndarray,
     settings: Settings,
     *,
     seed: int,
@@ -370,7 +370,7 @@ def generate(
 _pathfinder = functools.lru_cache(maxsize=1)(Pathfinder)  # a worker keeps its tables between blocks
 
 
-def _block(settings: Settings, seed: int, numbers: Sequence[int]) -> Block:
+def _block(settings: Settings, seed: int, numbers: Sequence[int] | np.ndarray) -> Block:
     pathfinder = _pathfinder(settings)
     images = np.empty((len(numbers), settings.side, settings.side), np.uint8)
     labels, margins = np.empty((2, len(numbers)), np.uint8)

@@ -56,7 +56,7 @@ def find_or_prepare(
     if found is not None:
         return found
     task = data.get(options.name)
-    if task.needs_download(options):
+    if task.needs_download(options, Path(data_dir)):
         raise UserError(
             f"{task.name} is not prepared in {data_dir} and has to be downloaded: "
             f"run `{command(options, max_length=max_length, data_dir=data_dir)}`"
@@ -86,7 +86,7 @@ def prepare(
         if not force and (found := find(options, **where)):  # made while this one waited
             return found
         with new_folder(folder) as partial:
-            _make(task, options, Job(workers or cores()), partial, **where)
+            _make(task, options, Job(workers or cores(), Path(data_dir)), partial, **where)
         return Prepared.open(folder)
 
 
@@ -131,6 +131,7 @@ def _make(
     facts = _asked(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]
     arrays, truncated = _write(task, task.parts(options, job), facts["width"], partial)
+    inputs += [_input(path) for path in job.inputs]
     paths = {name: partial / f"{name}.npy" for name in arrays}
     counted = statistics({s: Split(s, task, facts["width"], paths) for s in SPLITS})
     for split, facts_of_split in counted["splits"].items():

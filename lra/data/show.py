@@ -44,15 +44,13 @@ def text(prepared: Prepared, example: dict[str, Any]) -> str:
     lines = [
         f"{prepared.task.name} {example['split']} {example['index']}   label {example['label']}"
     ]
+    width = None if prepared.task.grid else WIDTH - 8  # a picture keeps its lines
     for side in example.get("pair", [example]):
         lines[-1] += f"   length {side['length']} of {prepared.facts['width']}"
         mask = ", ".join(f"{bit} x {len(list(run))}" for bit, run in groupby(side["mask"]))
-        for name, value in (
-            ("text", side["text"]),
-            ("ids", " ".join(map(str, side["ids"][: side["length"]]))),
-            ("mask", mask),
-        ):
-            lines += _hang(name, value)
+        ids = " ".join(map(str, side["ids"][: side["length"]]))
+        lines += _hang("text", side["text"], width)
+        lines += _hang("ids", ids, WIDTH - 8) + _hang("mask", mask, WIDTH - 8)
     return "\n".join(lines)
 
 
@@ -66,11 +64,9 @@ def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -
     }
 
 
-def _hang(name: str, value: str) -> list[str]:
-    """The value, wrapped behind its name; lines of a picture stay as they are."""
-    wrapped = [
-        line
-        for paragraph in value.split("\n")
-        for line in textwrap.wrap(paragraph, WIDTH - 8, drop_whitespace=False) or [""]
-    ]
-    return [f"  {name if i == 0 else '':<5} {line}" for i, line in enumerate(wrapped)]
+def _hang(name: str, value: str, width: int | None) -> list[str]:
+    """The value behind its name, its lines wrapped at `width`."""
+    lines = value.split("\n")
+    if width is not None:
+        lines = [part for line in lines for part in textwrap.wrap(line, width) or [""]]
+    return [f"  {name if i == 0 else '':<5} {line}".rstrip() for i, line in enumerate(lines)]

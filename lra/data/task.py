@@ -52,9 +52,13 @@ class Job:
     """What a task is given beside its options when it prepares."""
 
     workers: int
+    data_dir: Path  # downloads and unpacked archives go below it
     notes: Counter[str] = dataclasses.field(
         default_factory=Counter
     )  # what was skipped, and how often
+    inputs: list[Path] = dataclasses.field(
+        default_factory=list
+    )  # files that were read beside Task.inputs(): downloaded, or unpacked from them
 
 
 class Task:
@@ -92,7 +96,8 @@ class Task:
         """The files that are read; `verify` re-reads them, where they still are."""
         return []
 
-    def needs_download(self, options: Any) -> bool:
+    def needs_download(self, options: Any, data_dir: Path) -> bool:
+        """Whether preparing would fetch something that does not lie below `data_dir` yet."""
         return False
 
     def check_options(self, options: Any) -> None:

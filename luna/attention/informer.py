@@ -29,14 +29,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, register
 from luna.blocks import attend_visible, dense_weights, real_tokens
+from luna.redraw import Redrawn
 
 GATHERED = 2**23  # numbers of sampled keys held at a time: 32 MB in float32
 
 
 @register("informer")
-class Informer(Attention):
+class Informer(Redrawn):
     paper = Paper(
         title="Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
         year=2021,
@@ -123,13 +124,10 @@ class Informer(Attention):
 
     @torch.compiler.disable  # generators do not compile
     def _draw(self, n: int) -> Tensor:
-        """(n, U) numbers in [0, 1), drawn on the CPU: a model samples alike on every device."""
+        """(n, U) uniform numbers in [0, 1), or the overriding table."""
         if self.samples is not None:
             return self.samples
-        generator = self.generator("cpu")
-        if self.profile == "strict" and not self.training:
-            generator = torch.Generator().manual_seed(self.slot.seed)
-        return torch.rand(n, self.counts(n)[0], generator=generator)
+        return torch.rand(n, self.counts(n)[0], generator=self.stream())
 
     def _valid_first(self, real: Tensor) -> Tensor:
         """The positions (B or 1, n), under strict an example's valid ones before the others."""

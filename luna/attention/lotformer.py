@@ -40,7 +40,7 @@ class ShiftedLogSumExp(torch.autograd.Function):
         top = total.amax(dim, keepdim=True)
         lse = total.sub_(top).exp_().sum(dim, keepdim=True).log_().add_(top)
         ctx.save_for_backward(S, shift, lse)
-        ctx.other = -3 - dim  # of the last two dimensions, the one the shift varies along is dim
+        ctx.other = -3 - dim  # -1 for -2 and -2 for -1: the shift is constant along it
         return lse
 
     @staticmethod

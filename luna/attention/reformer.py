@@ -35,8 +35,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, register
 from luna.blocks import fill, real_tokens
+from luna.redraw import Redrawn
 
 Wrap = Literal["none", "round", "list"]
 HIDDEN = -1e9  # the score of a masked key
@@ -45,7 +46,7 @@ OFFICIAL_BUCKETS = 10
 
 
 @register("reformer")
-class Reformer(Attention):
+class Reformer(Redrawn):
     paper = Paper(
         title="Reformer: The Efficient Transformer",
         year=2020,
@@ -138,20 +139,18 @@ class Reformer(Attention):
 
     @torch.compiler.disable  # generators do not compile
     def _rotations(self, columns: int) -> Tensor:
-        """(H, d, r, columns), drawn on the CPU: a model hashes alike on every device."""
+        """(H, d, r, columns), from the standard normal distribution."""
         if self.rotations is not None:
             return self.rotations
         if self.profile == "official":
             fixed = torch.Generator().manual_seed(0)
             one = torch.randn(1, self.head_dim, 1, columns, generator=fixed)
             return one.expand(self.n_heads, -1, -1, -1)
-        generator = self.generator("cpu")
-        if self.profile == "strict" and not self.training:
-            generator = torch.Generator().manual_seed(self.slot.seed)
-        return torch.randn(self.n_heads, self.head_dim, self.rounds, columns, generator=generator)
+        shape = (self.n_heads, self.head_dim, self.rounds, columns)
+        return torch.randn(shape, generator=self.stream())
 
     def _official(self, qk: Tensor, v: Tensor) -> Tensor:
-        n, H = qk.shape[1:3][::-1]
+        _, H, n, _ = qk.shape
         extra = 10 - n % 10
         qk, v = (F.pad(t, (0, 0, 0, extra)) for t in (qk, v))
         order = self._bucket(qk, real_tokens(None, qk)).argsort(dim=-1, stable=True)

@@ -59,19 +59,21 @@ class BankFeatures(FeatureMap):
     def __init__(self, design: Design, n_projections: int):
         super().__init__(design)
         self.projections = Projections(design.groups, design.head_dim, n_projections)
-        self.bank = BANKS[design.bank](design)
+        self.channels = BANKS[design.bank](design)
         self.coef = nn.Parameter(torch.full((design.groups, design.L), 1 / design.L))
         self.scale = n_projections**-0.5
         self.feature_dim = design.M * design.L
 
-    def channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def weighted(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """psi_l(u_i) (B, H, n, projections, L) and the scaled coefficients (G, 1, 1, L)."""
         coef = self.coef[:, None, None, :].to(x.dtype) * self.scale
-        return self.bank(self.projections(x)), coef
+        return self.channels(self.projections(x)), coef
 
     def flops(self, n: int) -> int:
         scalars, L = n * self.projections.d_out, self.coef.shape[1]
-        return self.projections.flops(n) + self.bank.flops(scalars) + self.weighting * scalars * L
+        return (
+            self.projections.flops(n) + self.channels.flops(scalars) + self.weighting * scalars * L
+        )
 
 
 class BankSum(BankFeatures):
@@ -83,7 +85,7 @@ class BankSum(BankFeatures):
         super().__init__(design, design.M * design.L)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        y, coef = self.channels(x)
+        y, coef = self.weighted(x)
         return (y * coef).sum(-1)
 
 
@@ -96,5 +98,5 @@ class BankConcat(BankFeatures):
         super().__init__(design, design.M)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        y, coef = self.channels(x)
+        y, coef = self.weighted(x)
         return (y * coef).flatten(-2)

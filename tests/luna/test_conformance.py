@@ -493,7 +493,7 @@ def test_memory_grows_as_declared(case: Case):
         with Sizes() as sizes:
             attention(q, k, v, mask_of("prefix", 1, n), x).sum().backward()
         largest.append(sizes.largest)
-    assert largest[1] <= 2.1 * largest[0]
+    assert largest[1] <= 2.5 * largest[0]  # 4 for n x n; blocks at the ends count too
 
 
 # ---------------------------------------------------------------------- description, options

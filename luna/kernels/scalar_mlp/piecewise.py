@@ -65,7 +65,7 @@ def tables(
         first = (a * (leftmost * weight)).sum(-1) + constant  # (G, L)
         jumps = (a * (step * weight)).mT  # (G, w, L), of unit r in channel l
         if e.shape[1] > 1:  # a breakpoint of one channel leaves the others alone
-            jumps = jumps.diag_embed()  # (G, w, C, L)
+            jumps = jumps.unsqueeze(-1) * torch.eye(jumps.shape[-1], dtype=e.dtype, device=e.device)
         jumps = jumps.flatten(1, -2).take_along_dim(order.unsqueeze(-1), 1)  # (G, wC, L), sorted
         parts.append(torch.cat([first.unsqueeze(1), jumps], dim=1).cumsum(1))
     return keys, torch.cat(parts, dim=-1).to(dtype)

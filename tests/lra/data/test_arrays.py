@@ -521,7 +521,7 @@ def test_what_needs_a_download_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = lra.data.configure("listops", ["source=tiny", "brackets=drop"])
-    monkeypatch.setattr("lra.data.listops.ListOps.needs_download", lambda self, options: True)
+    monkeypatch.setattr("lra.data.listops.ListOps.needs_download", lambda *_: True)
     with pytest.raises(UserError) as error:
         find_or_prepare(options, max_length=30, data_dir=tmp_path)
     assert str(error.value).endswith(

@@ -176,8 +176,8 @@ def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
 
 @pytest.mark.parametrize(("side", "margin"), STAGES)
 def test_a_dash_that_leaves_the_image_collides_with_its_frame(side: int, margin: int) -> None:
-    """What lets `Room` ignore the cells outside: a dash's occupancies of 204 and more hang together,
-    so they cannot reach out from an endpoint in the image without crossing the frame."""
+    """What lets `Room` ignore the cells outside: the heavy cells of a dash hang together, so they
+    cannot reach out from an endpoint in the image without crossing the frame."""
     for turn in stage(side, margin).pen.turns:
         heavy = turn.stroke.occupancy >= 204
         reached = np.zeros_like(heavy)

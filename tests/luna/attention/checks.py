@@ -12,7 +12,7 @@ from .kit import Sizes, build, difference, extend, mask_of, qkv
 
 
 def causal_matches_prefixes(name: str, *, scale: float = 1.0, **options) -> None:
-    """G2 and more: row i of every causal form is what the bidirectional form makes of the first i + 1 tokens."""
+    """G2 and more: row i of a causal form is the bidirectional row of the first i + 1 tokens."""
     n, d = 37, 16
     sizes = {"head_dim": d, "max_len": 64, **options}
     causal, whole = build(name, causal=True, **sizes), build(name, **sizes)
@@ -39,12 +39,12 @@ def causal_matches_prefixes(name: str, *, scale: float = 1.0, **options) -> None
 
 
 def whole_prefixes(attention: luna.Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    rows = [attention(q[:, :, :i], k[:, :, :i], v[:, :, :i])[:, :, -1] for i in range(1, q.shape[2] + 1)]
-    return torch.stack(rows, 2)
+    lengths = range(1, q.shape[2] + 1)
+    return torch.stack([attention(*(t[:, :, :i] for t in (q, k, v)))[:, :, -1] for i in lengths], 2)
 
 
 def future_is_not_read(name: str, *, growth: float = 30.0, **options) -> None:
-    """Huge later tokens change no bit of an earlier row, in any chunk: not through a stabiliser either."""
+    """Huge later tokens change no bit of an earlier row: not by a stabiliser, not by rounding."""
     attention = build(name, head_dim=16, max_len=64, causal=True, **options)
     q, k, v = qkv(n=40, d=16)
     for attention.chunk in (8, 64):
@@ -62,7 +62,8 @@ def gradients(name: str, *, n: int = 5, d: int = 4, **options) -> None:
     mask = torch.tensor([[True] * n, [True, False] + [True] * (n - 3) + [False]])
 
     def f(q: Tensor, k: Tensor, v: Tensor, *values: Tensor) -> Tensor:
-        return functional_call(attention, dict(zip(parameters, values, strict=True)), (q, k, v, mask))
+        named = dict(zip(parameters, values, strict=True))
+        return functional_call(attention, named, (q, k, v, mask))
 
     inputs = [*qkv(n=n, d=d, d_v=3), *parameters.values()]
     assert torch.autograd.gradcheck(f, [t.detach().requires_grad_() for t in inputs])
@@ -102,7 +103,8 @@ def edges(name: str, **options) -> None:
     attention = build(name, head_dim=8, max_len=64, **options)
     q, k, v = qkv(n=13, d=8, d_v=3)
     mask = torch.arange(13) < torch.tensor([[9], [0]])
-    inputs = [t.masked_fill(~mask[:, None, :, None], float("nan")).requires_grad_() for t in (q, k, v)]
+    pad = ~mask[:, None, :, None]
+    inputs = [t.masked_fill(pad, float("nan")).requires_grad_() for t in (q, k, v)]
     out = attention(*inputs, mask)
     assert (out[1] == 0).all()
     assert (out[0, :, 9:] == 0).all()
@@ -111,13 +113,13 @@ def edges(name: str, **options) -> None:
         if t.grad is not None:
             assert t.grad.isfinite().all()
             if t.dim() == 4:
-                assert (t.grad.masked_select(~mask[:, None, :, None]) == 0).all()
+                assert (t.grad.masked_select(pad) == 0).all()
     alone = attention(q[:1, :, :9], k[:1, :, :9], v[:1, :, :9])
     assert difference(out[:1, :, :9], alone) < 1e-10
 
 
 def padding_is_invisible(name: str, *, scale: float = 1.0, **options) -> None:
-    """G3: appended padding changes nothing, nor does what stands at padding; batch mates neither."""
+    """G3: appended padding changes nothing, nor do its contents, nor the other examples."""
     attention = build(name, head_dim=16, max_len=128, **options)
     q, k, v = qkv(n=37, d=16)
     q, k = scale * q, scale * k

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -66,7 +67,9 @@ def slope(x: list[int], y: list[float]) -> float:
 
 def test_performer_orthogonal_rows_have_no_larger_variance() -> None:
     d, draws = 16, 8000
-    x, y, kernel, _ = pair(d, 0.3)  # small norms: the squared errors have a fourth moment to speak of
+    x, y, kernel, _ = pair(
+        d, 0.3
+    )  # small norms: the squared errors have a fourth moment to speak of
     pools = [estimates(x, y, d * draws, orthogonal=orthogonal) for orthogonal in (True, False)]
     mse = [(pool.view(draws, d).mean(-1) - kernel).square().mean() for pool in pools]
     assert mse[0] < 0.97 * mse[1]
@@ -103,9 +106,10 @@ def test_performer_T4_converges_to_softmax() -> None:
     exact = softmax_attention(q, k, v)
     sizes, errors = [64, 256, 1024, 4096], []
     for m in sizes:
-        draws = [build("performer", head_dim=16, m=m, eps=0.0, seed=s)(q, k, v) for s in range(8)]
+        options = {"head_dim": 16, "m": m, "eps": 0.0}
+        draws = [build("performer", seed=s, **options)(q, k, v) for s in range(8)]
         errors.append((torch.stack(draws) - exact).square().mean().sqrt().item())
-    halvings = [a / b for a, b in zip(errors, errors[1:], strict=False)]
+    halvings = [a / b for a, b in pairwise(errors)]
     assert all(1.6 < h < 2.5 for h in halvings), halvings
     assert errors[-1] < 0.05
 
@@ -137,7 +141,7 @@ def test_performer_features_are_the_formula() -> None:
 
 
 def test_performer_large_norms_stay_sharp() -> None:
-    """The public stabiliser leaves the norm out: features underflow to eps, attention is uniform."""
+    """The public stabiliser leaves the norm out: features sink to eps, attention is uniform."""
     n, attention = 32, build("performer")
     q, k = (15 * t / t.norm(dim=-1, keepdim=True) for t in qkv(n=n)[:2])
 
@@ -154,7 +158,7 @@ def test_performer_large_norms_stay_sharp() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_performer_padding(scale: float) -> None:
-    """At scale 20 a padded key, 0, would be the largest feature by far, were it part of the maximum."""
+    """At scale 20 a padded key, 0, would be the largest by far, were it part of the maximum."""
     checks.padding_is_invisible("performer", scale=scale)
 
 

@@ -273,8 +273,10 @@ def test_draws_are_new_in_training_and_the_same_in_evaluation(name: str):
     assert not torch.equal(strict(q, k, v), strict(q, k, v))
     resumed = build(name, seed=5, **options).train()
     resumed.load_state_dict(strict.state_dict())
-    assert torch.equal(resumed(q, k, v), strict(q, k, v))
+    for _ in range(2):
+        assert torch.equal(resumed(q, k, v), strict(q, k, v))
     assert torch.equal(strict.eval()(q, k, v), evaluated)
+    assert torch.equal(resumed.eval()(q, k, v), evaluated)  # the model's own, not the seed's
 
 
 @pytest.mark.parametrize("name", NAMES)

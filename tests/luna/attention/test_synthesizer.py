@@ -26,7 +26,7 @@ FORMS = [
 
 def logits(attention: luna.Attention, part: str, q: Tensor, k: Tensor) -> Tensor:
     """The definition of each part, entry by entry where it is short enough."""
-    p, n = attention.parts[part] if part in attention.parts else None, q.shape[2]
+    p, n = attention.parts[part], q.shape[2]
     if part == "random":
         return p.R.double()[None, :, :n, :n]
     if part == "factorized_random":

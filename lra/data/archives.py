@@ -1,0 +1,107 @@
+"""Tar archives, read once from front to back, and checksums of the files that users bring."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import IO
+
+from lra.config import UserError
+from lra.data.store import read_errors
+
+CHUNK = 2**20
+GZIP = b"\x1f\x8b"
+
+
+class Checksum(Enum):
+    official = "official"  # anything but the published files is refused
+    any = "any"  # other files in the same format; every record says so
+
+
+class Member:
+    """One entry of an archive; a plain file's content can be read until the next is asked for."""
+
+    def __init__(self, path: Path, header: tarfile.TarInfo, content: IO[bytes] | None):
+        self.name = posixpath.normpath(header.name)
+        self.header = header
+        self.plain = content is not None
+        self._path, self._content = path, content
+
+    def chunks(self) -> Iterator[bytes]:
+        with _complaints(self._path):
+            while self._content is not None and (chunk := self._content.read(CHUNK)):
+                yield chunk
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks())
+
+
+def members(path: Path) -> Iterator[Member]:
+    """Every entry, in order.
+
+    An archive is read to its last byte: tarfile alone takes a damaged header for the end, and does
+    not notice that half of a download is missing.
+    """
+    with read_errors(path), path.open("rb") as raw, _complaints(path):
+        packed = raw.read(len(GZIP)) == GZIP
+        raw.seek(0)
+        with (
+            gzip.open(raw) if packed else contextlib.nullcontext(raw) as plain,
+            tarfile.open(fileobj=plain, mode="r|", bufsize=CHUNK) as tar,
+        ):
+            while (header := tar.next()) is not None:
+                yield Member(path, header, tar.extractfile(header) if header.isreg() else None)
+                tar.members.clear()  # millions of them fill the memory
+            _end(tar)
+
+
+def check(path: Path, *, md5: str, size: int) -> None:
+    """Refuse a file that is not the published one."""
+    with read_errors(path):
+        found_size = path.stat().st_size
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+    if found.hexdigest() == md5:
+        return
+    if found_size < size:
+        raise UserError(
+            f"{path} is not complete: {size:,} bytes expected, {found_size:,} found; "
+            "download it again"
+        )
+    raise UserError(
+        f"{path} is not the published file: md5 {md5} expected, {found.hexdigest()} found; "
+        "download it again, or use checksum=any for data of your own, which every record will say"
+    )
+
+
+@contextlib.contextmanager
+def _complaints(path: Path) -> Iterator[None]:
+    """What readers of damaged archives raise, as one sentence that names the file."""
+    try:
+        yield
+    except EOFError as error:
+        raise UserError(f"{path} is not complete, it ends too early: download it again") from error
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(
+            f"{path} is not a tar archive, or a damaged one ({error}): download it again"
+        ) from error
+
+
+def _end(tar: tarfile.TarFile) -> None:
+    """The header that stopped the reading must have been the end mark: zeros, and nothing behind
+    them."""
+    stream: IO[bytes] = tar.fileobj  # type: ignore[assignment]
+    zeros = 0
+    while rest := stream.read(CHUNK):
+        if rest.strip(b"\0"):
+            raise tarfile.ReadError("a header within it cannot be read")
+        zeros += len(rest)
+    if zeros < tarfile.BLOCKSIZE:
+        raise EOFError

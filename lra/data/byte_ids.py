@@ -1,0 +1,18 @@
+"""Text as bytes: id = byte + 1, so that 0 is left for padding. What google-research/
+long-range-arena calls tokenizer=char."""
+
+from __future__ import annotations
+
+import numpy as np
+
+VERSION = "bytes-v1"
+VOCAB = 257
+
+
+def encode(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, np.uint8) + np.uint16(1)
+
+
+def decode(ids: np.ndarray) -> str:
+    """For the eye: what is not UTF-8, a character cut in two for example, is shown as \\xff."""
+    return (ids - 1).astype(np.uint8).tobytes().decode("utf-8", "backslashreplace")

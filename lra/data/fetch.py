@@ -1,0 +1,189 @@
+"""One file over HTTP: told at once when there is no network, resumed where it broke off."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import NamedTuple
+
+from lra.config import UserError
+from lra.data.progress import Progress
+from lra.data.store import disk_errors, lock, sha256
+
+ANSWER = 10.0  # seconds a server has to answer, or to send something more
+RESOLVE = 3.0  # seconds beyond those for what no timeout covers: the name look-up
+TRIES = 3  # in a row that may bring nothing, once something came
+PAUSE = 2.0  # seconds between them
+CHUNK = 2**20
+
+
+class Broken(Exception):
+    """The connection went away in the middle."""
+
+
+class Answer(NamedTuple):
+    """What the server sends: bytes from `start` on, of `total` if it says."""
+
+    body: HTTPResponse
+    start: int
+    total: int | None
+
+
+def fetch(
+    url: str, target: Path, *, instead: str, size: int | None = None, digest: str | None = None
+) -> Path:
+    """Download `url` to `target`, or take what lies there; `size` and `digest` (SHA-256) are what
+    it must have. `instead` ends the message when it cannot be had: what else to do."""
+    with lock(target, f"another process is downloading {target}; waiting for it"):
+        if not target.exists():
+            partial = target.with_name(f".{target.name}.partial")
+            _receive(url, partial, instead)
+            _check(partial, target, size, digest)
+            with disk_errors(target.parent):
+                partial.replace(target)
+                _version(partial).unlink(missing_ok=True)
+        else:
+            _check(target, target, size, digest)
+    return target
+
+
+def _receive(url: str, partial: Path, instead: str) -> None:
+    """Fill `partial`, taking up broken transfers as long as they bring something."""
+    left = 1  # a server that never answered is told of at once
+    while True:
+        before = _have(partial)
+        try:
+            return _transfer(url, partial, instead)
+        except Broken as broken:
+            left = TRIES if _have(partial) > before else left - 1
+            have = f"{_have(partial) / CHUNK:,.0f} MiB are here"
+            if left == 0:
+                raise UserError(
+                    f"{broken} ({have}, the same command goes on from there); {instead}"
+                    if _have(partial)
+                    else f"{broken}; {instead}"
+                ) from broken
+            print(f"{broken}, {have}; taking it up again")
+            time.sleep(PAUSE)
+
+
+def _transfer(url: str, partial: Path, instead: str) -> None:
+    answer = _ask(url, partial, instead)
+    if answer is None:
+        return
+    with answer.body, disk_errors(partial.parent):
+        _room(answer, partial)
+        left = None if answer.total is None else round((answer.total - answer.start) / CHUNK)
+        name = partial.name.removeprefix(".").removesuffix(".partial")
+        with (
+            partial.open("r+b" if answer.start else "wb") as file,
+            Progress(f"downloading {name}, MiB", left) as progress,
+        ):
+            file.seek(answer.start)
+            for chunk in progress.track(iter(lambda: _read(answer.body, url), b"")):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    if answer.total is not None and _have(partial) != answer.total:
+        raise Broken(f"{_host(url)} closed the connection")
+
+
+def _ask(url: str, partial: Path, instead: str) -> Answer | None:
+    """Ask for the bytes that are missing, None if none are; the server sends all of them when the
+    file has changed since."""
+    have, version = _have(partial), _version(partial)
+    known = version.read_text() if have and version.exists() else ""
+    resume = {"Range": f"bytes={have}-", "If-Range": known} if known else {}
+    request = urllib.request.Request(url, headers={"User-Agent": "luna-lra", **resume})
+    try:
+        body = _open(request)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{have}":
+            return None
+        raise UserError(
+            f"{_host(url)} refuses {url}: HTTP {error.code} {error.reason}; {instead}"
+        ) from error
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise Broken(f"{_host(url)} cannot be reached ({reason})") from error
+    start = have if body.status == 206 else 0
+    length = body.headers.get("Content-Length")
+    with disk_errors(partial.parent):
+        version.write_text(body.headers.get("ETag") or body.headers.get("Last-Modified") or "")
+    return Answer(body, start, None if length is None else start + int(length))
+
+
+def _open(request: urllib.request.Request) -> HTTPResponse:
+    """urlopen within a time limit that holds for the name look-up too."""
+    answers: queue.SimpleQueue[HTTPResponse | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(urllib.request.urlopen(request, timeout=ANSWER))
+        except BaseException as error:
+            answers.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer = answers.get(timeout=ANSWER + RESOLVE)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {ANSWER + RESOLVE:.0f} s") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _read(body: HTTPResponse, url: str) -> bytes:
+    try:
+        return body.read(CHUNK)
+    except (OSError, HTTPException) as error:
+        raise Broken(f"{_host(url)} broke the connection") from error
+
+
+def _room(answer: Answer, partial: Path) -> None:
+    if answer.total is None:
+        return
+    needed, free = answer.total - answer.start, shutil.disk_usage(partial.parent).free
+    there = f", {answer.start / 1e6:,.0f} MB of them are there" if answer.start else ""
+    print(f"downloading {answer.total / 1e6:,.0f} MB to {partial.parent}{there}", flush=True)
+    if needed > free:
+        raise UserError(
+            f"no space left on the disk of {partial.parent}: {needed / 1e6:,.0f} MB are needed, "
+            f"{free / 1e6:,.0f} MB are free; free some, or choose another folder"
+        )
+
+
+def _check(found: Path, target: Path, size: int | None, digest: str | None) -> None:
+    """Refuse, and remove where it is our own download, what is not the expected file."""
+    wrong = ""
+    if size is not None and found.stat().st_size != size:
+        wrong = f"{size:,} bytes expected, {found.stat().st_size:,} found"
+    elif digest is not None and (computed := sha256(found)) != digest:
+        wrong = f"sha256 {digest} expected, {computed} found"
+    if wrong and found == target:
+        raise UserError(f"{target} is not the published file: {wrong}; remove it and try again")
+    if wrong:
+        found.unlink()
+        raise UserError(f"what the server sent as {target.name} is not the file: {wrong}")
+
+
+def _have(partial: Path) -> int:
+    return partial.stat().st_size if partial.exists() else 0
+
+
+def _version(partial: Path) -> Path:
+    """Where the server's name for the file's content is kept, so that nothing else is resumed."""
+    return partial.with_suffix(".version")
+
+
+def _host(url: str) -> str:
+    return urllib.parse.urlsplit(url).hostname or url

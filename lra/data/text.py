@@ -1,0 +1,86 @@
+"""Text: is a film review good or bad? Two classes, byte by byte (IMDB; Maas et al. 2011; Tay et al.
+2021, 2.2.2).
+
+The official code has no dev split: it selects on the test set. `dev=train` cuts one from train
+instead, the last 10 % in the official order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data import byte_ids, imdb, tfds
+from lra.data.archives import Checksum
+from lra.data.order import order, percent
+from lra.data.task import Example, Job, Part, Task, TaskOptions, read_by
+
+TINY = Path(__file__).parent / "tiny" / "text"
+DATASET = tfds.Dataset("imdb_reviews", config="plain_text", version="1.0.0")
+
+
+class Dev(Enum):
+    train = "train"  # the last 10 % of train, which keeps the rest
+    test = "test"  # quirk: the test set itself
+
+
+@dataclass
+class TextOptions(TaskOptions):
+    dev: Dev
+    path: str | None = read_by("files", place=True)
+    checksum: Checksum = read_by("files")
+
+
+class Text(Task):
+    name = "text"
+    title = "good or bad film reviews, byte by byte"
+    classes = 2
+    vocab = byte_ids.VOCAB
+    max_length = 1000  # of the released config; the paper has 1000 to 4000
+    sources = ("tfds", "files", "tiny")
+    Options = TextOptions
+
+    def parts(self, options: TextOptions, job: Job) -> list[Part]:
+        train, test = self._splits(options, job)
+        if options.dev is Dev.test:
+            chosen = {"train": train, "val": test, "test": test}
+        else:
+            kept, held_out = percent(len(train), 0, 90), percent(len(train), 90, 100)
+            chosen = {"train": train[kept], "val": train[held_out], "test": test}
+        return [Part(s, _examples(reviews), len(reviews)) for s, reviews in chosen.items()]
+
+    def decode(self, ids: np.ndarray) -> str:
+        return byte_ids.decode(ids)
+
+    def provenance(self, options: TextOptions) -> str:
+        if options.source == "files" and options.checksum is Checksum.any:
+            return "files in the format of aclImdb_v1, not checked against it"
+        return {
+            "tfds": f"TensorFlow Datasets, {DATASET}",
+            "files": "the published aclImdb_v1",
+            "tiny": "a bundled miniature, for trying things out",
+        }[options.source]
+
+    def versions(self, options: TextOptions) -> dict[str, str]:
+        own = {"tfds": {"dataset": str(DATASET)}, "tiny": {"files": "1"}}
+        return {"tokenizer": byte_ids.VERSION, **own.get(options.source, {})}
+
+    def inputs(self, options: TextOptions) -> list[Path]:
+        """The archive; an unpacked copy is 50,000 files, held to their digest when it is read."""
+        if options.source == "tfds" or (options.source == "files" and options.path is None):
+            return []
+        place = self._place(options)
+        return [place] if place.is_file() else []
+
+    def needs_download(self, options: TextOptions, data_dir: Path) -> bool:
+        return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
+
+    def _splits(self, options: TextOptions, job: Job) -> tuple[list[Review], list[Review]]:
+        """(text, label) of train and test in the official order."""
+        if options.source == "tfds":
+            ...

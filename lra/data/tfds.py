@@ -1,0 +1,179 @@
+"""Data sets of TensorFlow Datasets, without TensorFlow.
+
+Reading prepared array_record files takes none. Preparing does, though only for file handles and for
+one PNG encoder: `_without_tensorflow` lends the library these from the standard library and Pillow
+while its own builder runs. That touches private modules, so it holds for the version that
+constraints.txt pins; another one that differs is refused by name. What the builder reads is
+downloaded here (lra.data.fetch: told at once when there is no network, resumed) and checked against
+the sizes and SHA-256 that the library has registered.
+
+Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from lra.config import UserError
+from lra.data.fetch import fetch
+from lra.data.store import disk_errors, lock
+
+PINNED = "4.9.10"
+AT_ONCE = 1000  # records read at a time: three times as fast as one by one
+# Where the library holds TensorFlow as `tf` and, on our way through it, uses what we lend.
+USERS = ("core.download.extractor", "core.shuffle", "image_classification.cifar")
+
+
+class Dataset(NamedTuple):
+    name: str
+    version: str
+    archive: str  # the file it is made from
+    config: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}{f'/{self.config}' if self.config else ''}:{self.version}"
+
+    def folder(self, data_dir: Path) -> Path:
+        return _home(data_dir) / self.name / (self.config or "") / self.version
+
+    def download(self, data_dir: Path) -> Path:
+        return _home(data_dir) / "downloads" / self.archive
+
+
+def is_there(dataset: Dataset, data_dir: Path) -> bool:
+    """Whether it can be read, or prepared, without a download."""
+    return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
+
+
+def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[dict[str, Any]]:
+    """The examples of a prepared split in stored order, which is the official one."""
+    with _version_told(dataset):
+        records = _builder(dataset, data_dir).as_data_source(split=split)
+    try:
+        for start in range(0, len(records), AT_ONCE):
+            end = min(start + AT_ONCE, len(records))
+            yield from records.__getitems__(list(range(start, end)))
+    except (OSError, ValueError, RuntimeError, IndexError, SyntaxError) as error:  # Pillow's too
+        raise UserError(
+            f"{dataset.folder(data_dir)} is damaged ({error}): remove it and prepare again"
+        ) from error
+
+
+def files(dataset: Dataset, data_dir: Path) -> list[Path]:
+    """What `read` reads."""
+    return sorted(dataset.folder(data_dir).glob("*.array_record*"))
+
+
+def prepare(dataset: Dataset, data_dir: Path) -> None:
+    """Download and prepare it, where that is not done yet."""
+    folder, target = dataset.folder(data_dir), dataset.download(data_dir)
+    with lock(folder, f"another process is preparing {folder}; waiting for it"):
+        if folder.exists():
+            return
+        with _version_told(dataset):
+            builder = _builder(dataset, data_dir)
+            ((url, info),) = builder.url_infos.items()
+        other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
+        fetch(url, target, instead=other, size=int(info.size), digest=info.checksum)
+        print(f"TensorFlow Datasets {_library().__version__} prepares {dataset} from {target}")
+        with (
+            disk_errors(folder.parent),
+            tempfile.TemporaryDirectory(dir=target.parent) as space,
+            _version_told(dataset),
+            _without_tensorflow(),
+        ):
+            config = _library().download.DownloadConfig(
+                manual_dir=target.parent, extract_dir=space, try_download_gcs=False
+            )
+            builder.download_and_prepare(
+                download_dir=space, download_config=config, file_format="array_record"
+            )
+
+
+def _home(data_dir: Path) -> Path:
+    return data_dir / "tfds"
+
+
+def _library() -> Any:
+    library = importlib.import_module("tensorflow_datasets")
+    library.disable_progress_bar()
+    return library
+
+
+def _builder(dataset: Dataset, data_dir: Path) -> Any:
+    return _library().builder(str(dataset), data_dir=_home(data_dir), file_format="array_record")
+
+
+# ---------------------------------------------------------------------- without TensorFlow
+
+
+@contextlib.contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    """Lend the library the few things it takes from TensorFlow; taken back at the end."""
+    images = importlib.import_module("tensorflow_datasets.core.features.image_feature")
+
+    def encode(self: Any, pixels: Any) -> bytes:
+        images._validate_np_array(pixels, shape=self.shape, dtype=self.np_dtype)
+        return self._encode_pil_image(images.PIL_Image.fromarray(pixels))
+
+    with contextlib.ExitStack() as lent:
+        for user in USERS:
+            module = importlib.import_module(f"tensorflow_datasets.{user}")
+            lent.enter_context(_replaced(module, "tf", TENSORFLOW))
+        lent.enter_context(_replaced(images._ImageEncoder, "_encode_image", encode))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    kept = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
+@contextlib.contextmanager
+def _version_told(dataset: Dataset) -> Iterator[None]:
+    """Whatever fails inside the library is most likely another version of it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error.__cause__, OSError):  # a full disk, wrapped
+            raise error.__cause__ from error
+        if isinstance(error, OSError) and not isinstance(error, ImportError):
+            raise
+        raise UserError(
+            f"tensorflow-datasets {_library().__version__} does not prepare {dataset} without "
+            f"TensorFlow ({type(error).__name__}: {error}), {PINNED} does: "
+            f"pip install tensorflow-datasets=={PINNED}, or use source=files"
+        ) from error
+
+
+class _Full(Exception):
+    """Stands for tf.errors.ResourceExhaustedError, which the standard library does not raise."""
+
+    message = ""
+
+
+TENSORFLOW = SimpleNamespace(
+    io=SimpleNamespace(
+        gfile=SimpleNamespace(
+            GFile=lambda path, mode="r": open(os.fspath(path), mode),  # noqa: PTH123, SIM115
+            exists=os.path.exists,
+            remove=os.remove,
+        )
+    ),
+    errors=SimpleNamespace(ResourceExhaustedError=_Full),
+    compat=SimpleNamespace(as_text=os.fsdecode),
+)

@@ -1,0 +1,396 @@
+"""The task: the official folders with their traps, the two orders, and the way from images to
+arrays and back."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lra.data
+from lra.config import UserError
+from lra.data import pathfinder_tree as tree
+from lra.data.arrays import Prepared
+from lra.data.pathfinder import TINY
+from lra.data.pathfinder_generator import generate, settings
+from lra.data.prepare import find, prepare
+from lra.data.task import SPLITS
+
+TASKS = {"pathfinder": 32, "pathfinder64": 64, "pathx": 128, "pathfinder256": 256}
+HARD = "pathfinder32/curv_contour_length_14"
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def picture(number: int) -> np.ndarray:
+    """Its number can be read off pixels (0, 1) and (0, 2)."""
+    pixels = np.zeros((32, 32), np.uint8)
+    pixels[0, 1:4] = number // 256, number % 256, 255
+    return pixels
+
+
+def official(folder: Path, batches: dict[str, int], difficulty: str = HARD) -> Path:
+    """A tree of numbered pictures whose labels are the parity of (number // 3)."""
+    root, number = folder / difficulty, 0
+    (root / "metadata").mkdir(parents=True)
+    for batch, size in batches.items():
+        (root / f"imgs/{batch}").mkdir(parents=True)
+        lines = []
+        for i in range(size):
+            Image.fromarray(picture(number)).save(root / f"imgs/{batch}/sample_{i}.png")
+            label = number // 3 % 2
+            lines.append(f"imgs/{batch} sample_{i}.png {i} {label} 1.0 14 4 2 0.5 1 1\n")
+            number += 1
+        (root / f"metadata/{batch}.npy").write_text("".join(lines))
+    return folder
+
+
+def load(folder: Path, tmp_path: Path, *settings: str) -> Prepared:
+    words = ["source=release", f"path={folder}", *settings]
+    options = lra.data.configure("pathfinder", words)
+    return prepare(options, max_length=1024, data_dir=tmp_path / "data", workers=1)
+
+
+def numbers(prepared: Prepared, split: str) -> list[int]:
+    part = prepared.split(split)
+    ids = part.ids(np.arange(len(part))).astype(int)
+    found = (ids[:, 1] * 256 + ids[:, 2]).tolist()
+    assert part.labels.tolist() == [number // 3 % 2 for number in found]
+    return found
+
+
+def differing(verified: str) -> list[str]:
+    """What `lra data verify` finds wrong, but for the size: the release has 200,000 images."""
+    lines = [line.strip() for line in verified.splitlines()]
+    return [line for line in lines if line.startswith("differs") and "committed" not in line]
+
+
+# ---------------------------------------------------------------------- splits
+
+
+def test_1_5_membership_follows_from_the_metadata_by_md5(tmp_path: Path) -> None:
+    """Batches of 7 and 20; bounds at round(21.6) = 22 and round(24.3) = 24 of 27."""
+    prepared = load(official(tmp_path / "tree", {"0": 7, "11": 20}), tmp_path)
+    keys = [f"imgs/{b}_sample_{i}.png_{i + 1}" for b, n in (("0", 7), ("11", 20)) for i in range(n)]
+    digest = [int(hashlib.md5(f"hard{key}".encode()).hexdigest(), 16) for key in keys]
+    order = sorted(range(27), key=digest.__getitem__)
+    assert [numbers(prepared, s) for s in SPLITS] == [order[:22], order[22:24], order[24:]]
+
+
+def test_the_difficulty_is_the_salt_and_chooses_the_folder(tmp_path: Path) -> None:
+    folder = official(tmp_path / "tree", {"0": 20}, "pathfinder32/curv_contour_length_9")
+    prepared = load(folder, tmp_path, "difficulty=intermediate")
+    keys = [f"imgs/0_sample_{i}.png_{i + 1}" for i in range(20)]
+    by_hash = sorted(keys, key=lambda key: hashlib.md5(f"intermediate{key}".encode()).digest())
+    order = [keys.index(key) for key in by_hash]
+    assert [i for s in SPLITS for i in numbers(prepared, s)] == order
+    with pytest.raises(UserError, match="holds no folder pathfinder32/curv_contour_length_14"):
+        load(folder, tmp_path)
+
+
+def test_6_7_the_s4_split_is_pytorchs(tmp_path: Path) -> None:
+    """Files by number, 2 before 10; the sizes rounded down for val and test."""
+    prepared = load(official(tmp_path / "tree", {"10": 30, "2": 27}), tmp_path, "order=s4")
+    listed = [*range(30, 57), *range(30)]  # batch 2 was written second
+    generator = torch.Generator().manual_seed(42)
+    expected = torch.utils.data.random_split(listed, [47, 5, 5], generator=generator)
+    assert [numbers(prepared, s) for s in SPLITS] == [list(part) for part in expected]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1000])
+def test_s4_order_is_pytorchs_randperm(n: int) -> None:
+    expected = torch.randperm(n, generator=torch.Generator().manual_seed(42))
+    assert tree.s4_order(n).tolist() == expected.tolist()
+
+
+# ---------------------------------------------------------------------- empty files
+
+
+@pytest.mark.parametrize("order", ["official", "s4"])
+def test_an_empty_image_is_skipped_and_counted(order: str, tmp_path: Path, lra_data: Call) -> None:
+    folder = official(tmp_path / "tree", {"0": 40})
+    whole = load(folder, tmp_path, f"order={order}")
+    gone = numbers(whole, "val")[1]
+    (folder / HARD / f"imgs/0/sample_{gone}.png").write_bytes(b"")
+    words = ("pathfinder", "source=release", f"path={folder}", f"order={order}")
+    code, out, _ = lra_data("prepare", *words, "--force")
+    assert code == 0
+    prepared = load(folder, tmp_path, f"order={order}")
+    found = {s: numbers(prepared, s) for s in SPLITS}
+    if order == "official":  # after slicing: nothing else moves
+        assert "val: empty image files skipped: 1" in out
+        assert found == {s: [i for i in numbers(whole, s) if i != gone] for s in SPLITS}
+        assert len(found["val"]) == 3
+    else:  # before the split: 39 are split anew
+        assert "empty image files skipped before the split: 1" in out
+        left = np.array([i for i in range(40) if i != gone])[tree.s4_order(39)].tolist()
+        assert found == {"train": left[:33], "val": left[33:36], "test": left[36:]}
+    assert differing(lra_data("verify", *words)[1]) == []
+
+
+# ---------------------------------------------------------------------- folders
+
+
+@pytest.mark.parametrize("below", [".", "lra_release", "lra_release/lra_release"])
+@pytest.mark.parametrize("given", ["", "pathfinder32", HARD])
+def test_a_tree_is_found_from_every_folder_above_it(
+    below: str, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = official(tmp_path / "tree" / below, {"0": 10})
+    path = folder / given if given else tmp_path / "tree"
+    assert tree.find(path, 32, "hard").resolve() == (folder / HARD).resolve()
+    assert capsys.readouterr().err == ""
+
+
+def test_of_two_copies_the_inner_one_is_read_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outer = official(tmp_path / "lra_release", {"0": 10})
+    inner = official(tmp_path / "lra_release" / "lra_release", {"0": 10})
+    for path in (tmp_path, outer):
+        assert tree.find(path, 32, "hard") == inner / HARD
+        assert f"{inner / HARD} is read, {outer / HARD} is not" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+def rewrite(root: Path, content: bytes) -> None:
+    (root / "metadata/0.npy").write_bytes(content)
+
+
+def replace(root: Path, pixels: np.ndarray, mode: str | None = None, kind: str = "PNG") -> None:
+    image = Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(root / "imgs/0/sample_3.png", format=kind)
+
+
+def damage(root: Path, at: int) -> None:
+    file = root / "imgs/0/sample_3.png"
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def cut(root: Path, end: int) -> None:
+    file = root / "imgs/0/sample_3.png"
+    file.write_bytes(file.read_bytes()[:end])
+
+
+GOOD = b"imgs/0 sample_0.png 0 1 1.0 14 4 2 0.5 1 1\n"
+META, IMAGE = "metadata/0.npy", "imgs/0/sample_3.png"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "file", "complaint"),
+    [
+        (lambda r: rewrite(r, GOOD + b"imgs/0 sample_1.png 1\n"), META, ", line 2: 4 fields exp"),
+        (lambda r: rewrite(r, GOOD + b"\n" + GOOD), META, ", line 2: 4 fields expected at least"),
+        (
+            lambda r: rewrite(r, GOOD.replace(b" 1 1.0", b" 2 1.0")),
+            META,
+            "label, 0 or 1, found '2'",
+        ),
+        (lambda r: rewrite(r, GOOD.replace(b" 1 1.0", b"  1.0")), META, "label, 0 or 1, found ''"),
+        (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"../../x")), META, "leaves the folder"),
+        (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"/etc")), META, "leaves the folder"),
+        (lambda r: rewrite(r, b"\x93NUMPY\x01\x00"), META, " is a NumPy array"),
+        (lambda r: rewrite(r, b"imgs/\xff"), META, ": not text (invalid start byte at byte 5)"),
+        (lambda r: (r / META).unlink(), "metadata", " holds no metadata: files named 0.npy"),
+        (lambda r: (r / META).rename(r / "metadata/a.npy"), "metadata", " holds a.npy: its files"),
+        (lambda r: (r / IMAGE).unlink(), IMAGE, " cannot be read: No such file"),
+        (lambda r: cut(r, 50), IMAGE, ": it ends within a chunk, after 50 bytes"),
+        (lambda r: cut(r, -1), IMAGE, ": it ends within a chunk"),
+        (lambda r: damage(r, 0), IMAGE, ": it does not begin like one"),
+        (lambda r: damage(r, 45), IMAGE, ": the checksum of the chunk at byte 33 is wrong"),
+        (lambda r: replace(r, picture(3), kind="BMP"), IMAGE, ": it does not begin like one"),
+        (
+            lambda r: replace(r, picture(3)[:31]),
+            IMAGE,
+            ": 32 x 32 L (8-bit grey) expected, 31 x 32",
+        ),
+        (lambda r: replace(r, picture(3), "RGB"), IMAGE, "expected, 32 x 32 x 3 RGB found"),
+        (lambda r: replace(r, picture(3), "1"), IMAGE, "expected, 32 x 32 1 found"),
+    ],
+)
+def test_trees_that_are_wrong(
+    spoil: Callable[[Path], None], file: str, complaint: str, tmp_path: Path, lra_data: Call
+) -> None:
+    folder = official(tmp_path / "tree", {"0": 10})
+    spoil(folder / HARD)
+    code, out, err = lra_data("prepare", "pathfinder", "source=release", f"path={folder}")
+    assert code == 2
+    assert err.startswith(f"error: {folder / HARD / file}")
+    assert complaint in err
+    assert out == ""
+    assert [p.suffix for p in (tmp_path / "data").rglob("*") if p.is_file()] == [".lock"]
+
+
+def test_what_follows_the_last_newline_is_dropped(tmp_path: Path) -> None:
+    folder = official(tmp_path / "tree", {"0": 20})
+    file = folder / HARD / META
+    file.write_text(file.read_text() + "imgs/0 sample_19.png 19 1")
+    prepared = load(folder, tmp_path)
+    assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(20)]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("source=release",), "source=release needs path="),
+        (("source=tiny", "difficulty=easy"), "source=tiny is hard; difficulty=easy is not bundled"),
+        (("n=9",), "n=9 is out of range: it must be at least 10"),
+        (("seed=-1",), "seed=-1 is out of range"),
+        (("distractors=-1",), "distractors=-1 is out of range"),
+        (("source=tiny", "n=30"), "n is read by source=generated only"),
+        (("difficulty=harder",), "difficulty must be easy or intermediate or hard"),
+    ],
+)
+def test_options_that_are_refused(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
+    code, _, err = lra_data("prepare", "pathfinder", *words)
+    assert code == 2
+    assert complaint in err
+
+
+@pytest.mark.parametrize("at", [4, 40, -3])
+def test_a_raw_image_that_changed_later_is_named(at: int, tmp_path: Path, lra_data: Call) -> None:
+    folder = official(tmp_path / "tree", {"0": 20})
+    load(folder, tmp_path)
+    words = ("verify", "pathfinder", "source=release", f"path={folder}")
+    code, out, _ = lra_data(*words)
+    assert differing(out) == []
+    assert "examples: 160,000 expected, 16 found" in out  # half an archive does not pass for it
+    assert "train: 16 image files hold the prepared pixels" in out
+    damage(folder / HARD, at)
+    code, out, _ = lra_data(*words)
+    assert code == 2
+    (line,) = differing(out)
+    assert str(folder / HARD / IMAGE) in line
+
+
+def test_a_raw_image_that_was_exchanged_or_emptied_is_noticed(
+    tmp_path: Path, lra_data: Call
+) -> None:
+    folder = official(tmp_path / "tree", {"0": 20})
+    load(folder, tmp_path)
+    words = ("verify", "pathfinder", "source=release", f"path={folder}")
+    replace(folder / HARD, picture(4))
+    assert f"{folder / HARD / IMAGE}: other pixels than those prepared" in lra_data(*words)[1]
+    (folder / HARD / IMAGE).write_bytes(b"")
+    assert "image files expected that are not empty" in lra_data(*words)[1]
+
+
+# ---------------------------------------------------------------------- our own images
+
+
+@pytest.mark.parametrize("order", ["official", "s4"])
+def test_exported_images_read_back_as_the_same_arrays(
+    order: str, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "BATCH", 16)
+    words = ("pathfinder", "n=50", "seed=2", "difficulty=easy", "distractors=3", f"order={order}")
+    assert lra_data("prepare", *words)[0] == 0
+    code, out, _ = lra_data("export", *words, "--to", str(tmp_path / "out"))
+    assert code == 0
+    assert len(out.splitlines()) == 4  # batches of 16, 16, 16 and 2
+    root = tmp_path / "out" / "pathfinder32" / "curv_baseline"
+    assert len(list(root.glob("imgs/*/sample_*.png"))) == 50
+    assert (root / "metadata/3.npy").read_text().splitlines()[1].split(" ")[:3] == [
+        "imgs/3", "sample_1.png", "1",
+    ]  # fmt: skip
+    one = find(lra.data.configure(words[0], words[1:]), max_length=1024, data_dir=tmp_path / "data")
+    two = load(tmp_path / "out", tmp_path, "difficulty=easy", f"order={order}")
+    assert one is not None
+    assert one.facts["arrays"] == two.facts["arrays"]
+    assert one.facts["source"] != two.facts["source"]
+    words = ("source=release", f"path={tmp_path / 'out'}", "difficulty=easy", f"order={order}")
+    code, _, err = lra_data("export", "pathfinder", *words, "--to", str(tmp_path / "again"))
+    assert code == 2
+    assert "is in the official folders already" in err
+
+
+def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
+    chosen = settings(128, "easy")
+    blocks = list(generate(range(12), chosen, seed=1))
+    drawn = [row for block in blocks for row in zip(*block, strict=True)]
+    (file,) = tree.write(tmp_path, drawn, chosen)
+    lines = file.read_bytes().decode("ascii").split("\n")
+    assert lines.pop() == ""
+    for i, (line, (pixels, label, margin)) in enumerate(zip(lines, drawn, strict=True)):
+        assert line == f"imgs/0 sample_{i}.png {i} {label} 1.8 6 2 5 1.5 {margin} 1"
+        with Image.open(tmp_path / "imgs/0" / f"sample_{i}.png") as image:
+            assert (image.format, image.mode, image.getbands()) == ("PNG", "L", ("L",))
+            np.testing.assert_array_equal(np.asarray(image), pixels)
+    assert tree.rows(tmp_path) == [
+        tree.Row("imgs/0", f"sample_{i}.png", int(label), i + 1)
+        for i, (_, label, _) in enumerate(drawn)
+    ]
+    assert [row.key for row in tree.rows(tmp_path)] == [tree.key(i) for i in range(12)]
+    assert {margin for _, _, margin in drawn} == {2, 3}
+
+
+def test_the_example_of_5_3() -> None:
+    blocks = generate(range(1), settings(32), seed=0)
+    _, label, margin = next(zip(*next(blocks), strict=True))
+    line = f"imgs/0 sample_0.png 0 {label} 1.0 14 4 2 0.5 {margin} 1\n"
+    assert (TINY / HARD / META).read_text().startswith(line)
+    assert label == 1
+
+
+# ---------------------------------------------------------------------- the four tasks
+
+
+@pytest.mark.parametrize(("name", "side"), TASKS.items())
+def test_the_bundled_miniature(name: str, side: int, tmp_path: Path, lra_data: Call) -> None:
+    """Real files of our own generator, and what is known of them."""
+    assert lra_data("prepare", name, "source=tiny")[0] == 0
+    code, out, _ = lra_data("verify", name, "source=tiny")
+    assert code == 0
+    assert f"statistics committed for {name} from source=tiny: splits" in out
+    root = TINY / f"pathfinder{side}" / "curv_contour_length_14"
+    rows = tree.rows(root)
+    (block,) = generate(range(4), settings(side), seed=0)
+    for row, pixels, label in zip(rows, block.images, block.labels, strict=False):
+        np.testing.assert_array_equal(tree.read(root / row.folder / row.file, side), pixels.ravel())
+        assert row.label == label
+    task = lra.data.get(name)
+    assert task.grid == (side, side)
+    assert task.max_length == side * side
+    text = task.decode(block.images[0].reshape(-1)).split("\n")
+    assert {len(line) for line in text} == {min(side, 64)}
+    assert len(text) == min(side, 64) // 2
+    assert "@" in "".join(text)
+
+
+def test_miniatures_are_small() -> None:
+    sizes = [file.stat().st_size for file in TINY.glob("pathfinder*/**/*") if file.is_file()]
+    assert sum(sizes) < 300_000
+
+
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    options = lra.data.configure("pathfinder", ["n=120", "difficulty=easy"])
+    one, two = (
+        prepare(options, max_length=1024, data_dir=tmp_path / str(workers), workers=workers)
+        for workers in (1, 2)
+    )
+    assert one.fingerprint == two.fingerprint
+    assert [one.facts["splits"][s]["examples"] for s in SPLITS] == [96, 12, 12]
+
+
+def test_a_checked_png_is_checked_to_its_last_byte() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(picture(1)).save(buffer, format="PNG")
+    data = buffer.getvalue()
+    tree.check_png(data)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 0x10
+        with pytest.raises(ValueError, match=r"chunk|begin|end"):
+            tree.check_png(bytes(changed))
+    with pytest.raises(ValueError, match="goes on after its end"):
+        tree.check_png(data + b"\0")

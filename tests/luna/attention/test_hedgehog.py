@@ -1,0 +1,269 @@
+"""Hedgehog: its three feature maps, and the loss that trains them towards a teacher."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.convert.distill import FLOOR, attention_cross_entropy, softmax_rows
+from luna.weighted import largest
+
+from . import checks
+from .kit import build, difference, mask_of, qkv, softmax_attention
+
+NORMALISATIONS = ["exp", "softmax_split", "softmax_joint"]
+
+
+def normalised(kernel: Tensor, mask: Tensor | None = None) -> Tensor:
+    kernel = kernel if mask is None else kernel * mask[:, None, None, :]
+    return kernel / kernel.sum(-1, keepdim=True)
+
+
+def test_hedgehog_T1_cosh_at_init() -> None:
+    attention = build("hedgehog", normalisation="exp")
+    q, k, v = qkv()
+    mask = mask_of("scatter")
+    cosh = 2 * torch.cosh(q.unsqueeze(3) + k.unsqueeze(2)).sum(-1)  # (B, H, n, n)
+    assert difference(attention.matrix(q, k), normalised(cosh)) < 1e-12
+    assert difference(attention(q, k, v, mask), normalised(cosh, mask) @ v, mask) < 1e-12
+    phi_q, (phi_k, a) = attention.phi_q(q, None), attention.weigh(k)
+    constants = q.abs().amax(-1).unsqueeze(-1) + a.unsqueeze(-2)
+    raw = (phi_q @ phi_k.mT) * constants.exp()
+    assert difference(raw / cosh, torch.ones_like(cosh)) < 1e-12
+
+
+@pytest.mark.parametrize(("normalisation", "total"), [("softmax_split", 2), ("softmax_joint", 1)])
+def test_hedgehog_T2_row_sums(normalisation: str, total: int) -> None:
+    attention = build("hedgehog", normalisation=normalisation, init="kaiming", d_out=24)
+    q, k, _ = qkv()
+    for phi in attention.features(3 * q, k, None):
+        assert phi.shape[-1] == 48
+        assert difference(phi.sum(-1), torch.full_like(phi[..., 0], total)) < 1e-10
+        assert (phi > 0).all()
+
+
+def test_hedgehog_softmax_split_is_two_softmaxes_with_a_floor() -> None:
+    attention = build("hedgehog")
+    q, k, _ = qkv()
+    phi_q, phi_k = attention.features(q, k, None)
+    assert difference(phi_q, torch.cat([q.softmax(-1), (-q).softmax(-1)], -1)) < 1e-12
+    assert difference(phi_k, torch.cat([k.softmax(-1), (-k).softmax(-1)], -1)) < 1e-12
+    assert attention.features(100 * q, k, None)[0].min() == 1e-12
+
+
+def test_hedgehog_T3_softmax_joint_is_a_ratio_of_exponentials() -> None:
+    attention = build("hedgehog", normalisation="softmax_joint")
+    q, k, _ = qkv()
+    for phi, y in zip(attention.features(q, k, None), (q, k), strict=True):
+        whole = 2 * torch.cosh(2 * y).sum(-1, keepdim=True)
+        assert difference(phi, torch.cat([(2 * y).exp(), (-2 * y).exp()], -1) / whole) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["full", "scatter"])
+def test_hedgehog_T5_stabilised_is_unstabilised(kind: str) -> None:
+    attention = build("hedgehog", normalisation="exp")
+    q, k, v = qkv()
+    q, k = (20 * t / t.abs().max() for t in (q, k))
+    assert q.abs().max() == k.abs().max() == 20
+    phi_q, phi_k = (torch.cat([t.exp(), (-t).exp()], -1) for t in (q, k))
+    mask = mask_of(kind)
+    expected = normalised(phi_q @ phi_k.mT, mask) @ v
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
+    for phi in attention.features(100 * q, 100 * k, mask):
+        assert phi.max() == 1  # no overflow, whatever the scale
+
+
+def test_hedgehog_exp_keeps_the_weights_of_keys() -> None:
+    """A constant per key, as in the public stable form, would be another attention."""
+    attention = build("hedgehog", normalisation="exp")
+    q, k, v = qkv()
+    k = k * torch.linspace(0.1, 3, 64)[:, None]
+    phi_q, (phi_k, a) = attention.phi_q(q, None), attention.weigh(k)
+    per_key = normalised(phi_q @ phi_k.mT) @ v
+    out = attention(q, k, v)
+    assert difference(out, per_key) > 0.1
+    weights = (a - largest(a)).exp().unsqueeze(-2)
+    assert difference(out, normalised((phi_q @ phi_k.mT) * weights) @ v) < 1e-12
+
+
+def test_hedgehog_maps_are_separate_by_default() -> None:
+    d = 32
+    attention = build("hedgehog")
+    assert sum(p.numel() for p in attention.parameters()) == 2 * 2 * (d * d + d)
+    assert torch.equal(attention.map_q.weight, torch.eye(d).expand(2, d, d))
+    assert torch.equal(attention.map_k.bias, torch.zeros(2, d))
+    q, k, _ = qkv()
+    before = attention.features(q, k, None)
+    attention.map_k.weight.data[1] *= 2
+    after = attention.features(q, k, None)
+    assert torch.equal(after[0], before[0])
+    assert torch.equal(after[1][:, 0], before[1][:, 0])
+    assert difference(after[1][:, 1], before[1][:, 1]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"tie_qk": True}, 2 * (32 * 32 + 32)),
+        ({"share_heads": True}, 2 * (32 * 32 + 32)),
+        ({"share_heads": True, "tie_qk": True, "bias": False}, 32 * 32),
+        ({"d_out": 20, "init": "kaiming"}, 4 * (32 * 20 + 20)),
+    ],
+)
+def test_hedgehog_sharing(options: dict, count: int) -> None:
+    attention = build("hedgehog", **options)
+    assert sum(p.numel() for p in attention.parameters()) == count
+    if options.get("tie_qk"):
+        q, _, _ = qkv()
+        phi_q, phi_k = attention.features(q, q, None)
+        assert torch.equal(phi_q, phi_k)
+
+
+def test_hedgehog_kaiming_is_of_the_3d_tensor() -> None:
+    torch.manual_seed(0)
+    attention = build("hedgehog", init="kaiming", d_out=24)
+    bound = math.sqrt(6 / (32 * 24))
+    assert 0.98 * bound < attention.map_q.weight.abs().max() <= bound
+    assert attention.map_q.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert not torch.equal(attention.map_q.weight, attention.map_k.weight)
+    assert (attention.map_q.bias == 0).all()
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_hedgehog_causal(normalisation: str) -> None:
+    checks.causal_matches_prefixes("hedgehog", normalisation=normalisation)
+    checks.causal_matches_prefixes("hedgehog", normalisation=normalisation, scale=5.0)
+    checks.future_is_not_read("hedgehog", normalisation=normalisation)
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_hedgehog_contract(normalisation: str) -> None:
+    options = {"normalisation": normalisation}
+    checks.gradients("hedgehog", init="kaiming", d_out=3, **options)
+    checks.gradients("hedgehog", causal=True, share_heads=True, **options)
+    checks.autocast("hedgehog", **options)
+    checks.edges("hedgehog", **options)
+    checks.padding_is_invisible("hedgehog", scale=8.0, **options)
+    checks.memory_is_linear("hedgehog", **options)
+    checks.memory_is_linear("hedgehog", causal=True, **options)
+
+
+def test_hedgehog_flops() -> None:
+    n, d, e, width = 1000, 32, 20, 24
+    F = 2 * (2 * n * d * width + 6 * n * width) + 4 * n * 2 * width * e + 3 * n * 2 * width + n * e
+    assert build("hedgehog", d_out=width, init="kaiming").flops(n, e) == 2 * F
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"d_out": 0}, "d_out must be at least 1"),
+        ({"d_out": 16}, "needs d_out = head_dim = 32"),
+        ({"normalisation": "l2"}, "normalisation must be one of"),
+        ({"init": "xavier"}, "init must be one of"),
+    ],
+)
+def test_hedgehog_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("hedgehog", **options)
+
+
+# ---------------------------------------------------------------------- the distillation loss
+
+
+def entropy(T: Tensor, mask: Tensor) -> Tensor:
+    rows = -torch.special.xlogy(T, T).sum(-1)  # (B, H, n)
+    return rows.masked_select(mask[:, None, :].expand_as(rows)).mean()
+
+
+@pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
+def test_hedgehog_T4_loss_is_at_least_the_entropy(kind: str) -> None:
+    q, k, _ = qkv()
+    mask = mask_of(kind)
+    T = softmax_rows(q, k, mask)
+    H = entropy(T, mask)
+    assert difference(attention_cross_entropy(T, T, mask), H) < 1e-6  # the floor: T log 1e-8
+    for seed in range(3):
+        torch.manual_seed(seed)
+        student = build("hedgehog", init="kaiming").matrix(q, k, mask)
+        assert attention_cross_entropy(T, student, mask) > H + 1e-3
+    near = (1 - 1e-3) * T + 1e-3 * student
+    assert H < attention_cross_entropy(T, near, mask) < H + 1e-2
+
+
+def test_hedgehog_T4_loss_is_the_formula() -> None:
+    T = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]])
+    A = torch.tensor([[[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]]])
+    rows = [
+        -0.5 * math.log(0.25) - 0.5 * math.log(0.75),
+        -math.log(1e-8),
+        -sum(p * math.log(p) for p in (0.2, 0.3, 0.5)),
+    ]
+    assert attention_cross_entropy(T, A).item() == pytest.approx(sum(rows) / 3)
+    mask = torch.tensor([[True, False, True]])
+    assert attention_cross_entropy(T, A, mask).item() == pytest.approx((rows[0] + rows[2]) / 2)
+    assert attention_cross_entropy(T, A, torch.zeros_like(mask)).item() == 0
+    assert attention_cross_entropy(T, A, floor=1e-3).item() == pytest.approx(
+        (rows[0] - math.log(1e-3) + rows[2]) / 3
+    )
+
+
+def test_hedgehog_T4_every_token_weighs_the_same() -> None:
+    """A mean over rows of the batch, not a mean of the examples' means."""
+    q, k, _ = qkv()
+    mask = torch.arange(64) < torch.tensor([[60], [3]])
+    T, A = softmax_rows(q, k, mask), build("hedgehog").matrix(q, k, mask)
+    whole = attention_cross_entropy(T, A, mask)
+    parts = [attention_cross_entropy(T[b : b + 1], A[b : b + 1], mask[b : b + 1]) for b in (0, 1)]
+    assert difference(whole, (60 * parts[0] + 3 * parts[1]) / 63) < 1e-12
+    assert difference(whole, sum(parts) / 2) > 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_hedgehog_T4_teacher(causal: bool) -> None:
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    T = softmax_rows(q, k, mask, causal=causal)
+    if causal:
+        assert (T.triu(1) == 0).all()
+        t = 20
+        seen = softmax_attention(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1])
+        assert difference((T @ v)[:, :, t : t + 1], seen) < 1e-12
+    else:
+        assert difference(T @ v, softmax_attention(q, k, v, mask)) < 1e-12
+    late = torch.arange(64) >= 5  # with a causal teacher the first rows see nothing
+    rows = softmax_rows(q, k, late.expand(2, 64), causal=True)
+    assert (rows[:, :, :5] == 0).all()
+    assert difference(rows[:, :, 5:].sum(-1), torch.ones(2, 2, 59).double()) < 1e-12
+
+
+def test_hedgehog_T4_training_closes_the_gap() -> None:
+    torch.manual_seed(0)
+    q, k, _ = (t.float() for t in qkv(n=32))
+    mask = mask_of("prefix", n=32)
+    student = build("hedgehog", init="kaiming").train()
+    T = softmax_rows(q, k, mask)
+    optimiser = torch.optim.AdamW(student.parameters(), lr=1e-2, weight_decay=0)
+    gaps = []
+    for _ in range(60):
+        loss = attention_cross_entropy(T, student.matrix(q, k, mask), mask)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        gaps.append(loss.item() - entropy(T, mask).item())
+    assert 0 < gaps[-1] < 0.7 * gaps[0]
+
+
+def test_hedgehog_T4_loss_is_float32_under_autocast() -> None:
+    q, k, _ = (t.float() for t in qkv())
+    T = softmax_rows(q, k)
+    A = build("hedgehog").matrix(q, k)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(softmax_rows(q, k), T)
+        assert torch.equal(attention_cross_entropy(T, A), attention_cross_entropy(T, A))
+        assert attention_cross_entropy(T.bfloat16(), A.bfloat16()).dtype == torch.float32
+    assert FLOOR == 1e-8

@@ -1,0 +1,331 @@
+"""LOTFormer: its transport plans, what half-steps guarantee, and what the backward keeps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.attention.lotformer import sinkhorn
+
+from . import checks
+from .kit import build, difference, mask_of, qkv
+
+
+def sharp(**options) -> luna.Attention:
+    """Pivots and masses far from their start, so that plans are far from uniform."""
+    torch.manual_seed(1)
+    attention = build("lotformer", init="swin", **options).double()
+    with torch.no_grad():
+        attention.pivots.mul_(3)
+        if attention.mass_logits is not None:
+            attention.mass_logits.normal_()
+    return attention
+
+
+def unrolled(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tensor:
+    """The same recursion by torch's own operations, which store every step."""
+    f = torch.zeros_like(S[..., :1])
+    g = torch.zeros_like(S[..., :1, :]).masked_fill(log_nu.isneginf(), -math.inf)
+    for t in range(half_steps):
+        if t % 2 == 0:
+            f = log_mu - (S + g).logsumexp(-1, keepdim=True)
+        else:
+            g = log_nu - (S + f).logsumexp(-2, keepdim=True)
+    return (S + f + g).exp()
+
+
+def log_uniform(n: int) -> Tensor:
+    return torch.full((1, n), -math.log(n), dtype=torch.float64)
+
+
+def test_lotformer_T1_converged_is_doubly_stochastic() -> None:
+    attention = sharp(R=8, half_steps=4001)
+    q, k, _ = qkv(1, 2, 50)
+    mask = torch.arange(50)[None] % 5 != 2
+    A = attention.matrix(q, k, mask)
+    v = torch.eye(50, dtype=torch.float64).expand(1, 2, 50, 50)
+    for matrix in (A, attention(q, k, v, mask)):
+        valid = matrix[:, :, mask[0]][..., mask[0]]
+        assert (valid.sum(-1) - 1).abs().max() < 1e-8
+        assert (valid.sum(-2) - 1).abs().max() < 1e-8
+        assert (matrix >= 0).all()
+        assert (valid.max() * mask.sum()) > 3  # and far from uniform
+
+
+@pytest.mark.parametrize("masses", ["uniform", "learned"])
+@pytest.mark.parametrize(("eps", "half_steps"), [(0.1, 49), (0.1, 50), (1.0, 5), (1.0, 6), (1, 1)])
+def test_lotformer_T2_parity(eps: float, half_steps: int, masses: str) -> None:
+    attention = sharp(R=8, eps=eps, half_steps=half_steps, masses=masses)
+    q, k, _ = qkv(1, 2, 50)
+    v = torch.eye(50, dtype=torch.float64).expand(1, 2, 50, 50)
+    A = attention(q, k, v)
+    rows, columns = ((A.sum(dim) - 1).abs().max() for dim in (-1, -2))
+    exact, loose = (rows, columns) if half_steps % 2 else (columns, rows)
+    assert exact < 1e-12
+    assert loose > 1e-9
+
+
+def test_lotformer_T3_rank() -> None:
+    q, k, _ = qkv()
+    for R in (1, 3, 8):
+        singular = torch.linalg.svdvals(sharp(R=R).matrix(q, k))
+        assert (singular[..., R:] < 1e-10 * singular[..., :1]).all()
+    assert (singular[..., 7] > 1e-6 * singular[..., 0]).all()
+
+
+def test_lotformer_T4_infinite_entropy_is_the_mean() -> None:
+    q, k, v = qkv()
+    mask = mask_of("scatter")
+    n_v = mask.sum(-1)[:, None, None]
+    mean = (v * mask[:, None, :, None]).sum(2) / n_v
+    out = sharp(eps=1e9)(q, k, v, mask)
+    assert difference(out, mean.unsqueeze(2).expand_as(v), mask) < 1e-6
+    assert difference(sharp(eps=0.1)(q, k, v, mask), mean.unsqueeze(2).expand_as(v), mask) > 0.1
+
+
+def test_lotformer_T5_a_row_constant_is_absorbed() -> None:
+    S, bump = torch.randn(2, 2, 30, 6, generator=torch.Generator().manual_seed(0)).double(), 7.0
+    mu, nu = log_uniform(30).mT, log_uniform(6)
+    moved = S.clone()
+    moved[:, :, 4] += bump
+    plans = [sinkhorn(s, mu, nu, 2001) for s in (S, moved)]
+    assert difference(*plans) < 1e-10
+    assert (30 * plans[0].sum(-1) - 1).abs().max() < 1e-10
+    assert (6 * plans[0].sum(-2) - 1).abs().max() < 1e-10
+
+
+def test_lotformer_T5_so_that_no_additive_mask_can_hide_a_key() -> None:
+    """What is added to the similarity of padding leaves it its mass; a zero marginal does not."""
+    S = torch.randn(1, 1, 50, 4, generator=torch.Generator().manual_seed(0)).double()
+    padded = (torch.arange(50) >= 40)[:, None]
+    plan = sinkhorn(S.masked_fill(padded, 50.0), log_uniform(50).mT, log_uniform(4), 501)
+    assert plan[..., 40:, :].sum().item() == pytest.approx(0.2)
+    real = torch.full_like(padded, -math.log(40), dtype=S.dtype).masked_fill(padded, -math.inf)
+    plan = sinkhorn(S, real, log_uniform(4), 501)
+    assert plan[..., 40:, :].sum() == 0
+    assert plan.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("half_steps", [1, 2, 50, 51])
+def test_lotformer_T6_one_pivot_is_the_mean(half_steps: int) -> None:
+    q, k, v = qkv()
+    mask = mask_of("prefix")
+    attention = sharp(R=1, half_steps=half_steps)
+    A = attention.matrix(q, k, mask)
+    pair = (mask[:, None, :, None] & mask[:, None, None, :]).double()
+    uniform = (pair / mask.sum(-1)[:, None, None, None]).expand_as(A)
+    if half_steps > 1:  # after one half-step the plan of the keys has its one row, no column, right
+        assert difference(A, uniform) < 1e-12
+        assert difference(attention(q, k, v, mask), uniform @ v) < 1e-12
+    else:
+        assert (A.sum(-1).masked_select(mask[:, None, :]) - 1).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("masses", ["uniform", "learned"])
+def test_lotformer_T7_generic_properties(masses: str) -> None:
+    """G3, G4, G5, G6, with the odd number of half-steps that makes G4 and G6 exact."""
+    checks.padding_is_invisible("lotformer", half_steps=51, masses=masses, init="swin")
+    attention = sharp(half_steps=51, masses=masses)
+    q, k, v = qkv()
+    mask = mask_of("scatter")
+    out = attention(q, k, v, mask)
+    ones = attention(q, k, torch.ones_like(v), mask)
+    assert difference(ones, torch.ones_like(v), mask) < 1e-12
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    moved = attention(*(t[:, :, order] for t in (q, k, v)), mask[:, order])
+    assert difference(moved, out[:, :, order]) < 1e-10
+    real = v[:, :, mask[0]]
+    valid = out[:, :, mask[0]]
+    assert (valid <= real.amax(2, keepdim=True) + 1e-12).all()
+    assert (valid >= real.amin(2, keepdim=True) - 1e-12).all()
+
+
+@pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
+@pytest.mark.parametrize("masses", ["uniform", "learned"])
+def test_lotformer_T8_output_is_the_composition(masses: str, kind: str) -> None:
+    attention = sharp(R=6, half_steps=7, eps=0.3, masses=masses)
+    q, k, v = qkv(d_v=9)
+    mask = mask_of(kind)
+    Z = attention.pivots
+    zeta = log_uniform(6).exp().expand(2, 6)
+    if masses == "learned":
+        zeta = (attention.mass_logits / 0.5).softmax(-1)
+    a = mask[:, None, :].double() / mask.sum(-1)[:, None, None]
+    S_Q = torch.einsum("bhid,hrd->bhir", q, Z) / 32**0.5 / 0.3
+    S_K = torch.einsum("hrd,bhjd->bhrj", Z, k) / 32**0.5 / 0.3
+    log_a, log_zeta = a.log(), zeta.log()
+    P_Q = unrolled(S_Q, log_a.unsqueeze(-1), log_zeta.unsqueeze(-2), 7)
+    P_K = unrolled(S_K, log_zeta.unsqueeze(-1), log_a.unsqueeze(-2), 7)
+    n_v = mask.sum(-1)[:, None, None, None]
+    A = n_v * P_Q @ torch.diag_embed(1 / zeta) @ P_K
+    assert difference(attention(q, k, v, mask), A @ v) < 1e-10
+    assert difference(attention.matrix(q, k, mask), A) < 1e-10
+
+
+# ---------------------------------------------------------------------- recomputation
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("half_steps", [1, 4, 25])
+def test_lotformer_gradients_equal_unrolling(half_steps: int, rows: bool) -> None:
+    """Against the same problem without its padded rows (or columns), where nothing is infinite."""
+    g = torch.Generator().manual_seed(0)
+    S = (3 * torch.randn(2, 2, 13, 5, generator=g).double()).requires_grad_()
+    logits = torch.randn(2, 5, generator=g).double().requires_grad_()
+    weight = torch.randn(2, 2, 13, 5, generator=g).double()
+    real = torch.arange(13) % 4 != 1
+    log_a = torch.full((13,), -math.log(10), dtype=torch.float64).masked_fill(~real, -math.inf)
+
+    def plan(method, S: Tensor, log_a: Tensor) -> Tensor:
+        log_zeta = logits.log_softmax(-1)
+        if rows:
+            return method(S, log_a[:, None], log_zeta.unsqueeze(-2), half_steps)
+        return method(S.mT, log_zeta.unsqueeze(-1), log_a[None], half_steps).mT
+
+    ours, theirs = plan(sinkhorn, S, log_a), plan(unrolled, S[:, :, real], log_a[real])
+    assert difference(ours[:, :, real], theirs) < 1e-12
+    assert (ours[:, :, ~real] == 0).all()
+    ours = torch.autograd.grad((weight * ours).sum(), (S, logits), allow_unused=True)
+    theirs = torch.autograd.grad(
+        (weight[:, :, real] * theirs).sum(), (S, logits), allow_unused=True
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert b.abs().max() > 1e-3
+            assert difference(a, b) < 1e-10
+
+
+def stored(half_steps: int, method: str) -> int:
+    """Bytes that a forward of the plans keeps for its backward."""
+    S = torch.randn(1, 1, 256, 32).requires_grad_()
+    mu, nu = torch.full((256, 1), -math.log(256)), torch.full((1, 32), -math.log(32))
+    storages: dict[int, int] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        P = {"ours": sinkhorn, "unrolled": unrolled}[method](S, mu, nu, half_steps)
+        kept = sum(storages.values())
+    assert P.requires_grad
+    return kept
+
+
+def test_lotformer_memory_of_a_half_step() -> None:
+    few, many = (stored(T, "ours") for T in (10, 110))
+    per_step = (many - few) / 100
+    assert per_step <= 4 * (256 + 32) * 2  # potentials, not plans: 4 bytes, n or R of them
+    assert (stored(110, "unrolled") - stored(10, "unrolled")) / 100 > 4 * 256 * 32 * 0.9
+
+
+def test_lotformer_contract() -> None:
+    for options in ({}, {"masses": "learned", "eps": 1.0, "half_steps": 5}):
+        checks.gradients("lotformer", R=3, init="swin", **options | {"half_steps": 6})
+        checks.autocast("lotformer", **options)
+        checks.edges("lotformer", **options)
+        checks.memory_is_linear("lotformer", **options)
+
+
+def test_lotformer_extreme_scores_stay_finite() -> None:
+    attention = sharp(R=8).float()
+    q, k, v = (t.float().requires_grad_() for t in qkv())
+    out = attention(300 * q, 300 * k, v, mask_of("scatter"))
+    assert out.isfinite().all()
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v, attention.pivots)):
+        assert gradient.isfinite().all()
+
+
+# ---------------------------------------------------------------------- options and quirks
+
+
+def test_lotformer_init() -> None:
+    torch.manual_seed(0)
+    lra, swin = build("lotformer", R=64), build("lotformer", R=64, init="swin")
+    assert lra.pivots.shape == (2, 64, 32)
+    assert lra.pivots.std().item() == pytest.approx(0.02, rel=0.05)
+    assert swin.pivots.std().item() == pytest.approx(32**-0.5, rel=0.05)
+    assert sum(p.numel() for p in lra.parameters()) == 2 * 64 * 32
+    learned = build("lotformer", R=64, masses="learned")
+    assert sum(p.numel() for p in learned.parameters()) == 2 * 64 * 32 + 2 * 64
+    uniform = learned.log_zeta(torch.float64, torch.device("cpu")).exp()
+    assert difference(uniform, torch.full((2, 64), 1 / 64).double()) < 1e-12
+
+
+def test_lotformer_learned_masses_follow_head_and_temperature() -> None:
+    """Every head has its own masses, for every example of the batch."""
+    attention = sharp(R=4, masses="learned", mass_temperature=0.25)
+    zeta = attention.log_zeta(torch.float64, torch.device("cpu")).exp()
+    assert difference(zeta, (attention.mass_logits * 4).softmax(-1)) < 1e-12
+    q, k, v = qkv(3)
+    alone = torch.cat([attention(q[b : b + 1], k[b : b + 1], v[b : b + 1]) for b in range(3)])
+    assert difference(attention(q, k, v), alone) < 1e-12
+    swapped = sharp(R=4, masses="learned", mass_temperature=0.25)
+    with torch.no_grad():
+        for p in swapped.parameters():
+            p.copy_(p.flip(0))
+    assert difference(swapped(*(t.flip(1) for t in (q, k, v))).flip(1), attention(q, k, v)) < 1e-12
+
+
+@pytest.mark.parametrize("R", [4, 64])
+def test_lotformer_listed_rows_sum_to_one_over_R_squared(R: int) -> None:
+    options = {"R": R, "half_steps": 51}
+    q, k, v = qkv()
+    listed, reference = sharp(scaling="listed", **options), sharp(**options)
+    rows = listed(q, k, torch.ones_like(v))
+    assert difference(rows * R**2, torch.ones_like(v)) < 1e-10
+    assert difference(listed(q, k, v) * R**2, reference(q, k, v)) < 1e-10
+    assert difference(listed.matrix(q, k) * R**2, reference.matrix(q, k)) < 1e-10
+
+
+def test_lotformer_published() -> None:
+    """Listed scaling, clamped scores, and padding that carries mass like any other token."""
+    attention = sharp(profile="published")
+    assert attention.scaling == "listed"
+    q, k, v = qkv()
+    out = attention(q, k, v, mask_of("prefix"))
+    assert torch.equal(out, attention(q, k, v))
+    assert difference(out * 32**2, sharp()(q, k, v)) < 1e-10
+    assert difference(attention.matrix(q, k, mask_of("prefix")) @ v, out) < 1e-10
+    corrected = sharp(profile="published", scaling="reference")
+    assert difference(corrected(q, k, v), out * 32**2) < 1e-10
+    S_Q, S_K = attention.scores(1e3 * q, -1e3 * k)
+    assert max(S_Q.abs().max(), S_K.abs().max()) == 50
+    assert sharp().scores(1e3 * q, k)[0].abs().max() > 50
+
+
+def test_lotformer_image_setting_is_mean_pooling_at_init() -> None:
+    """eps = 25 with scores of 0.02: both plans are nearly independent couplings."""
+    torch.manual_seed(0)
+    attention = build("lotformer", R=8, eps=25.0, half_steps=5)
+    q, k, _ = qkv()
+    assert (64 * attention.matrix(q, k) - 1).abs().max() < 1e-4
+
+
+def test_lotformer_flops() -> None:
+    n, d, R, T = 1000, 32, 32, 50
+    assert build("lotformer").flops(n) == 2 * (8 * n * R * d + (10 * T + 8) * n * R)
+    assert build("lotformer").flops(n, 20) == 2 * (4 * n * R * (d + 20) + (10 * T + 8) * n * R)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"R": 0}, "R must be at least 1"),
+        ({"half_steps": 0}, "half_steps must be at least 1"),
+        ({"eps": 0.0}, "eps must be greater than 0"),
+        ({"mass_temperature": 0.0}, "mass_temperature must be greater than 0"),
+        ({"scaling": "listed", "masses": "learned"}, "uniform masses only"),
+        ({"profile": "published", "masses": "learned"}, "uniform masses only"),
+        ({"init": "zeros"}, "init must be one of 'lra', 'swin'"),
+        ({"causal": True}, "no causal form"),
+    ],
+)
+def test_lotformer_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("lotformer", **options)

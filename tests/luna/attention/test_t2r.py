@@ -1,0 +1,183 @@
+"""T2R: its relu map, its two thresholds, and T2R-HH, the same map under Hedgehog's loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import luna
+from luna.convert.distill import attention_cross_entropy, softmax_rows
+
+from . import checks
+from .kit import build, difference, mask_of, qkv
+
+
+def without_bias(**options) -> luna.Attention:
+    attention = build("t2r", **options)
+    attention.map.bias.data.zero_()
+    return attention
+
+
+def test_t2r_T1_homogeneous_in_each_query() -> None:
+    attention = without_bias()
+    q, k, v = qkv()
+    scale = torch.rand(2, 2, 64, 1, generator=torch.Generator().manual_seed(0)).double() * 5 + 0.1
+    assert difference(attention(scale * q, k, v), attention(q, k, v)) < 1e-12
+    attention.map.bias.data.fill_(0.3)
+    assert difference(attention(scale * q, k, v), attention(q, k, v)) > 1e-3
+
+
+def test_t2r_T2_identity_and_its_negative() -> None:
+    d = 32
+    attention = without_bias(r=2 * d)
+    attention.map.weight.data.copy_(torch.cat([torch.eye(d), -torch.eye(d)]).expand(2, 2 * d, d))
+    q, k, _ = qkv()
+    phi_q, phi_k = attention.features(q, k, None)
+    expected = q.relu() @ k.relu().mT + (-q).relu() @ (-k).relu().mT
+    assert difference(phi_q @ phi_k.mT, expected) < 1e-12
+
+
+def test_t2r_T3_dead_query() -> None:
+    attention = build("t2r").double()
+    attention.map.weight.data[:, 0] = 0
+    attention.map.bias.data[:] = -0.01
+    q, k, v = qkv(n=8)
+    dead = torch.linalg.lstsq(attention.map.weight.double(), -torch.ones(2, 32, 1).double())
+    q[:, :, 3] = dead.solution.squeeze(-1)  # W q close to -1 wherever W allows, b < 0
+    q, k, v = (t.requires_grad_() for t in (q, k, v))
+    assert (attention.map(q)[:, :, 3] < 0).all()
+    out = attention(q, k, v)
+    assert (out[:, :, 3] == 0).all()
+    assert (out[:, :, :3] != 0).all()
+    gradients = torch.autograd.grad(out.square().sum(), (q, k, v, *attention.parameters()))
+    assert all(g.isfinite().all() for g in gradients)
+    assert (gradients[0][:, :, 3] == 0).all()
+    assert attention.dead_fraction.item() == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("scale_q", [False, True])
+def test_t2r_is_the_formula(scale_q: bool) -> None:
+    attention = build("t2r", r=20, scale_q=scale_q)
+    W, b = attention.map.weight.double(), attention.map.bias.double()
+    q, k, v = qkv(d_v=9)
+    mask = mask_of("scatter")
+    phi_q, phi_k = (
+        (torch.einsum("hrd,bhnd->bhnr", W, t) + b[:, None]).relu()
+        for t in (q / 32**0.5 if scale_q else q, k)
+    )
+    A = (phi_q @ phi_k.mT) * mask[:, None, None, :]
+    expected = A / A.sum(-1, keepdim=True) @ v
+    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+
+
+def test_t2r_original_threshold() -> None:
+    q, k, v = qkv()
+    options = {"r": 2}
+    small, original = without_bias(**options), without_bias(eps="t2r_original", **options)
+    original.load_state_dict(small.state_dict())
+    assert (small.eps, original.eps) == (1e-6, 1e-2)
+    q = 1e-4 * q  # sums between the two thresholds
+    phi_q, phi_k = small.features(q, k, None)
+    c = (phi_q @ phi_k.mT).sum(-1, keepdim=True)
+    assert ((c > 1e-6) & (c < 1e-2)).double().mean() > 0.3
+    N = phi_q @ (phi_k.mT @ v)
+    assert difference(original(q, k, v), N / c.clamp_min(1e-2)) < 1e-12
+    assert difference(small(q, k, v), N / c.clamp_min(1e-6)) < 1e-12
+
+
+def test_t2r_parameters_and_init() -> None:
+    torch.manual_seed(0)
+    attention = build("t2r", r=48)
+    assert sum(p.numel() for p in attention.parameters()) == 2 * (48 * 32 + 48)
+    for p in attention.parameters():
+        assert p.abs().max() <= 32**-0.5
+        assert p.std().item() == pytest.approx(32**-0.5 / 3**0.5, rel=0.1)
+    assert build("t2r").feature_dim == 32
+
+
+def test_t2r_one_map_for_q_and_k() -> None:
+    q, _, _ = qkv()
+    phi_q, phi_k = build("t2r").features(q, q, None)
+    assert torch.equal(phi_q, phi_k)
+
+
+@pytest.mark.parametrize("scale_q", [False, True])
+def test_t2r_contract(scale_q: bool) -> None:
+    checks.gradients("t2r", r=6, scale_q=scale_q)
+    checks.autocast("t2r", scale_q=scale_q)
+    checks.edges("t2r", scale_q=scale_q)
+    checks.padding_is_invisible("t2r", scale_q=scale_q)
+    checks.causal_matches_prefixes("t2r", scale_q=scale_q)
+    checks.future_is_not_read("t2r", scale_q=scale_q)
+    checks.memory_is_linear("t2r", scale_q=scale_q)
+    checks.memory_is_linear("t2r", scale_q=scale_q, causal=True)
+
+
+def test_t2r_flops() -> None:
+    n, d, r, e = 1000, 32, 48, 20
+    F = 2 * (2 * n * d * r + 2 * n * r) + 4 * n * r * e + 3 * n * r + n * e
+    assert build("t2r", r=r).flops(n, e) == 2 * F
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"r": 0}, "r must be at least 1"),
+        ({"eps": 0.0}, "eps must be greater than 0"),
+        ({"eps": "original"}, "eps must be float or one of 't2r_original'"),
+    ],
+)
+def test_t2r_refuses(options: dict, message: str) -> None:
+    with pytest.raises(luna.LunaError, match=message):
+        build("t2r", **options)
+
+
+def test_t2r_hh_loss_of_the_teacher_is_its_entropy() -> None:
+    q, k, _ = qkv()
+    mask = mask_of("scatter")
+    T = softmax_rows(q, k, mask)
+    rows = -torch.special.xlogy(T, T).sum(-1)
+    entropy = rows.masked_select(mask[:, None, :].expand_as(rows)).mean()
+    assert abs(attention_cross_entropy(T, T, mask) - entropy) < 1e-6
+
+
+def test_t2r_hh_dead_query_costs_the_floor() -> None:
+    attention = build("t2r").double().train()
+    q, k, _ = qkv(1, 2, 8)
+    attention.map.bias.data[:] = -1e3  # all queries are dead
+    q, k = q.requires_grad_(), k.requires_grad_()
+    loss = attention_cross_entropy(softmax_rows(q, k).detach(), attention.matrix(q, k))
+    assert loss.item() == pytest.approx(-math.log(1e-8), abs=1e-9)
+    assert loss.item() == pytest.approx(18.42, abs=0.005)
+    gradients = torch.autograd.grad(loss, (q, k, *attention.parameters()), allow_unused=True)
+    assert all((g == 0).all() for g in gradients if g is not None)
+
+
+def test_t2r_hh_one_dead_row_among_others() -> None:
+    attention = without_bias(r=64)
+    attention.map.weight.data.copy_(torch.cat([torch.eye(32), -torch.eye(32)]).expand(2, 64, 32))
+    q, k, _ = qkv(1, 2, 8)
+    q[:, :, 2] = 0
+    T, A = softmax_rows(q, k), attention.matrix(q, k)
+    rows = [attention_cross_entropy(T[:, :, i : i + 1], A[:, :, i : i + 1]) for i in range(8)]
+    assert rows[2].item() == pytest.approx(-math.log(1e-8), abs=1e-9)
+    assert max(rows[:2] + rows[3:]) < 10
+
+
+def test_t2r_hh_distils() -> None:
+    torch.manual_seed(0)
+    q, k, _ = (t.float() for t in qkv(n=32))
+    T = softmax_rows(q, k)
+    student = build("t2r").train()
+    optimiser = torch.optim.AdamW(student.parameters(), lr=1e-2, weight_decay=0)
+    losses = []
+    for _ in range(60):
+        loss = attention_cross_entropy(T, student.matrix(q, k))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    entropy = attention_cross_entropy(T, T).item()
+    assert 0 < losses[-1] - entropy < 0.7 * (losses[0] - entropy)

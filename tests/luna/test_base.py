@@ -1,0 +1,310 @@
+"""The registry and the contract's own machinery (luna/base.py)."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna import Attention, LunaError, Paper, Slot
+from luna import base as registry
+
+SIZES = {"n_heads": 2, "head_dim": 8, "max_len": 32}
+HEAVY = ("pytorch_lightning", "lightning", "hydra", "omegaconf", "tensorflow_datasets",
+         "tensorflow", "wandb", "transformers", "torchvision", "matplotlib", "numba")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone afterwards. The methods are loaded before: a module is imported
+    once, so one that only a copy of the registry has seen would be lost."""
+    for name in luna.names():
+        luna.get(name)
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A second folder of methods, searched like luna/attention; its modules are forgotten after."""
+    from luna import attention
+
+    monkeypatch.setattr(attention, "__path__", [*attention.__path__, str(tmp_path)])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("luna.attention."):
+            del sys.modules[name]
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.py").write_text(text)
+
+
+MINIMAL = """
+from luna.base import Attention, register
+
+@register("{name}")
+class Method(Attention):
+    def attend(self, q, k, v, mask, x):
+        return 2 * v
+"""
+
+
+# ---------------------------------------------------------------------- names
+
+
+def test_importing_luna_costs_torch_and_nothing_more():
+    code = f"import luna, sys; print([m for m in {HEAVY} if m in sys.modules], luna.names()[:1])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("[] ['bigbird'")
+
+
+def test_building_imports_the_method_asked_for_and_no_other():
+    code = (
+        "import luna, sys; luna.build('uniform', n_heads=1, head_dim=2, max_len=3);"
+        "print([m for m in sys.modules if m.startswith('luna.attention.')])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "['luna.attention.uniform']"
+
+
+def test_names():
+    assert {"luna", "linear", "softmax", "uniform"} <= set(luna.names())
+    assert luna.names() == sorted(luna.names())
+    causal = luna.names(causal=True)
+    assert {"luna", "linear"} <= set(causal)
+    assert "softmax" not in causal
+    assert all(luna.get(name).name == name for name in luna.names())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sofmax", r"^unknown attention 'sofmax'; did you mean softmax\?$"),
+        ("zzz", r"^unknown attention 'zzz'; known: .*linear.*luna.*softmax"),
+    ],
+)
+def test_unknown_name(name: str, message: str):
+    with pytest.raises(LunaError, match=message):
+        luna.build(name, **SIZES)
+
+
+def test_a_file_in_the_folder_is_a_method(folder: Path):
+    write(folder, "doubled", MINIMAL.format(name="doubled"))
+    write(folder, "_shared", "raise RuntimeError('a helper is no method')")
+    assert "doubled" in luna.names()
+    assert "_shared" not in luna.names()
+    v = torch.ones(1, 2, 3, 8)
+    assert torch.equal(luna.build("doubled", **SIZES)(v, v, v), 2 * v)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "import nowhere_to_be_found",
+            "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+        ),
+        ("def f(:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_broken_file_is_reported_by_name(folder: Path, text: str, reason: str):
+    write(folder, "broken", text)
+    assert "broken" in luna.names()
+    with pytest.raises(
+        LunaError, match=f"'broken' cannot be imported from luna/attention/broken.py: {reason}"
+    ):
+        luna.get("broken")
+    assert luna.get("uniform").name == "uniform"  # the others go on
+
+
+def test_a_file_without_its_method_is_told(folder: Path):
+    write(folder, "empty", MINIMAL.format(name="another"))
+    with pytest.raises(
+        LunaError, match=r"empty.py holds no class decorated with @register\('empty'\)"
+    ):
+        luna.get("empty")
+
+
+def test_a_name_is_taken_once():
+    luna.get("uniform")
+    taken = r"'uniform' is already registered by luna\.attention\.uniform"
+    with pytest.raises(LunaError, match=taken):
+        luna.register("uniform")(type("Other", (Attention,), {}))
+
+
+def test_a_package_outside_adds_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Through the entry-point group `luna.attention`, as an installed distribution declares it."""
+    write(tmp_path, "plugged_in", MINIMAL.format(name="plugin"))
+    info = tmp_path / "plugged_in-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[luna.attention]\nplugin = plugged_in:Method\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert "plugin" in luna.names()
+    v = torch.ones(1, 2, 3, 8)
+    assert torch.equal(luna.build("plugin", **SIZES)(v, v, v), 2 * v)
+    monkeypatch.delitem(sys.modules, "plugged_in")
+
+
+# ---------------------------------------------------------------------- options
+
+
+@pytest.fixture
+def gadget() -> type[Attention]:
+    @luna.register("gadget")
+    class Gadget(Attention):
+        def __init__(
+            self,
+            slot: Slot,
+            *,
+            width: int = 4,
+            rate: float | None = None,
+            kind: Literal["a", "b"] = "a",
+            on: bool = False,
+            free: Any = None,
+            bands: tuple | list = (),
+        ):
+            super().__init__(slot)
+            self.width = width
+
+    return Gadget
+
+
+def test_options_are_the_keyword_parameters(gadget: type[Attention]):
+    assert list(luna.options("gadget")) == ["width", "rate", "kind", "on", "free", "bands"]
+    assert luna.build("gadget", width=7, rate=1, kind="b", bands=[1], **SIZES).width == 7
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"widht": 4}, r"attention 'gadget' has no option 'widht'; did you mean width\?"),
+        ({"zzz": 4}, r"no option 'zzz'; known: bands, free, kind, on, rate, width"),
+        ({"width": 4.0}, r"gadget\.width must be int, got 4\.0"),
+        ({"width": True}, r"gadget\.width must be int, got True"),
+        ({"width": "4"}, r"gadget\.width must be int, got '4'"),
+        ({"rate": "fast"}, r"gadget\.rate must be float or None, got 'fast'"),
+        ({"kind": "c"}, r"gadget\.kind must be one of 'a', 'b', got 'c'"),
+        ({"on": 1}, r"gadget\.on must be bool, got 1"),
+        ({"bands": 3}, r"gadget\.bands must be tuple or list, got 3"),
+    ],
+)
+def test_wrong_options_are_told(gadget: type[Attention], option: dict, message: str):
+    with pytest.raises(LunaError, match=message):
+        luna.build("gadget", **option, **SIZES)
+
+
+# ---------------------------------------------------------------------- what every method inherits
+
+
+class Echo(Attention):
+    """Returns q + v and records what it was given."""
+
+    name = "echo"
+    paper = Paper(title="-", year=2000, url="https://example.org")
+    profiles = ("strict", "published")
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        self.given = (q, k, v, x)
+        self.autocast = torch.is_autocast_enabled("cpu")
+        return q + v
+
+
+class HalfEcho(Echo):
+    full_precision = False
+
+
+def slot(**changes: Any) -> Slot:
+    return Slot(**(SIZES | changes))
+
+
+def masked() -> tuple[list[Tensor], Tensor]:
+    tensors = [torch.randn(2, 2, 3, 8) for _ in range(3)]
+    return tensors, torch.tensor([[True, False, True], [False, False, False]])
+
+
+def test_strict_zeroes_padding_before_and_after():
+    (q, k, v), mask = masked()
+    x = torch.randn(2, 3, 16)
+    echo = Echo(slot())
+    out = echo(q, k, v, mask, x)
+    padded = ~mask[:, None, :, None]
+    for given in echo.given[:3]:
+        assert (given.masked_select(padded) == 0).all()
+    assert (echo.given[3][~mask] == 0).all()
+    assert torch.equal(out, (q + v).masked_fill(padded, 0))
+
+
+def test_other_profiles_receive_the_raw_tensors():
+    (q, k, v), mask = masked()
+    echo = Echo(slot(profile="published"))
+    assert torch.equal(echo(q, k, v, mask), q + v)
+    assert echo.given[0] is q
+
+
+@pytest.mark.parametrize("cls", [Echo, HalfEcho])
+def test_precision(cls: type[Echo]):
+    tensors, mask = masked()
+    echo = cls(slot())
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = echo(*(t.to(dtype) for t in tensors), mask)
+        assert out.dtype == dtype
+        half = dtype in (torch.float16, torch.bfloat16)
+        inside = torch.float32 if half and echo.full_precision else dtype
+        assert echo.given[0].dtype == inside
+        assert echo.autocast is not echo.full_precision
+
+
+def test_profiles_resolve_to_what_the_method_knows():
+    resolved = {p: Echo.effective_profile(p) for p in luna.base.PROFILES}
+    assert resolved == {"strict": "strict", "published": "published", "official": "published"}
+    assert Attention.effective_profile("official") == "strict"
+
+
+def test_what_a_method_lacks_is_told():
+    echo, (tensors, _) = Echo(slot()), masked()
+    with pytest.raises(LunaError, match="'echo' has no causal form"):
+        Echo(slot(causal=True))
+    with pytest.raises(LunaError, match="'echo' cannot stream"):
+        echo.step(None, *(t[:, :, 0] for t in tensors))
+    with pytest.raises(LunaError, match="'echo' has no implied attention matrix"):
+        echo.matrix(*tensors[:2])
+    with pytest.raises(LunaError, match="'echo' does not say its FLOPs"):
+        echo.flops(3)
+    echo.needs_x = True
+    with pytest.raises(LunaError, match="'echo' needs the hidden states"):
+        echo(*tensors)
+
+
+def test_generator_is_seeded_saved_and_its_own():
+    first, second = Echo(slot(seed=3)), Echo(slot(seed=3))
+
+    def draw(echo: Echo) -> list[float]:
+        return torch.rand(3, generator=echo.generator("cpu")).tolist()
+
+    torch.manual_seed(1)
+    drawn = draw(first)
+    assert drawn == draw(second)
+    assert drawn == torch.rand(3, generator=torch.Generator().manual_seed(3)).tolist()
+    assert draw(Echo(slot(seed=4))) != drawn
+    third = Echo(slot(seed=9))
+    third.load_state_dict(first.state_dict())
+    saved_again = Echo(slot(seed=8))
+    saved_again.load_state_dict(third.state_dict())  # untouched in between
+    following = draw(first)
+    assert draw(third) == draw(saved_again) == following != drawn
+    third.load_state_dict(Echo(slot(seed=3)).state_dict())  # one that never drew
+    assert draw(third) != following

@@ -1,0 +1,453 @@
+"""LUNA: its special cases, its options and the kernels of its ablation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import luna
+from luna import LunaError
+from luna.attention.luna import Luna
+
+from .attention.kit import difference, mask_of, qkv
+
+B, H, n, d = 2, 2, 37, 16
+F64 = torch.float64
+
+
+def build(
+    *, seed: int = 0, n_heads: int = H, head_dim: int = d, causal: bool = False, **options
+) -> Luna:
+    """In float64 and evaluation mode, biases moved off 0."""
+    torch.manual_seed(seed)
+    attention = luna.build(
+        "luna", n_heads=n_heads, head_dim=head_dim, max_len=64, causal=causal, **options
+    )
+    with torch.no_grad():
+        for p in attention.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    return attention.double().eval()
+
+
+def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    return qkv(B, H, n, d, seed=seed)
+
+
+def normalise(kernel: Tensor, v: Tensor) -> Tensor:
+    return kernel @ v / kernel.sum(-1, keepdim=True)
+
+
+def psi(attention: Luna, u: Tensor, group: int = 0) -> Tensor:
+    """The bank on scalars u (...), channel by channel: (..., L)."""
+    c = attention.map.channels
+    channels = []
+    for l in range(c.g.shape[1]):
+        first = 0 if c.e.shape[1] == 1 else l
+        hidden = (u.unsqueeze(-1) * c.e[group, first] + c.f[group, first]).relu()
+        channels.append((hidden @ c.a[group, l] + c.g[group, l]).relu())
+    return torch.stack(channels, -1)
+
+
+def set_(parameter: nn.Parameter, value: Tensor | float) -> None:
+    with torch.no_grad():
+        parameter.copy_(torch.as_tensor(value, dtype=parameter.dtype).expand_as(parameter))
+
+
+def exact_map(attention: Luna, W: Tensor, e: list[float], f: list[float]) -> None:
+    """psi_l(u) = s(e_l u + f_l), hidden width 1, projections W (M, d)."""
+    channels = attention.map.channels
+    set_(attention.map.projections.weight, W)
+    set_(attention.map.projections.bias, 0.0)
+    set_(channels.e, torch.tensor(e).view(1, -1, 1))
+    set_(channels.f, torch.tensor(f, dtype=F64).view(1, -1, 1))
+    set_(channels.a, 1.0)
+    set_(channels.g, 0.0)
+
+
+VARIANTS = [
+    {},
+    {"share": "head"},
+    {"shared_channels": True},
+    {"nonneg": False, "activation": "tanh"},
+    {"envelope": "scalar", "envelope_hidden": 5, "envelope_squash": "softplus"},
+    {"envelope": "vector"},
+    {"kernel": "bank_coef"},
+    {"kernel": "bank_coef", "bank": "fixed"},
+    {"kernel": "bank_coef_concat"},
+    {"kernel": "rff"},
+]
+
+
+# ---------------------------------------------------------------------- the numbered tests
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_LUNA_T1_kernel_is_positive_semidefinite(options: dict):
+    """Gram matrices of the features, at the paper's width and with fewer features than tokens."""
+    attention = build(M=4, L=4, **options)
+    x = inputs()[0]
+    phi = attention.phi_q(x, None)  # (B, H, n, 16)
+    assert phi.shape == (B, H, n, 16)
+    eigenvalues = torch.linalg.eigvalsh(phi @ phi.mT)
+    assert (eigenvalues[..., 0] >= -1e-10 * eigenvalues[..., -1]).all()
+    assert (torch.linalg.matrix_rank(phi @ phi.mT, hermitian=True) <= 16).all()
+
+
+def test_LUNA_T2_contains_t2r():
+    """L = 1, psi = relu, T2R's map: 1 / sqrt(M) cancels."""
+    t2r = luna.build("t2r", n_heads=H, head_dim=d, max_len=64, r=9).double().eval()
+    attention = build(share="head", M=9, L=1, hidden=1)
+    exact_map(attention, t2r.map.weight, [1.0], [0.0])
+    set_(attention.map.projections.bias, t2r.map.bias)
+    q, k, v = inputs()
+    m = mask_of("scatter", n=n)
+    assert difference(attention(q, k, v, m), t2r(q, k, v, m)) < 1e-12
+
+
+def test_LUNA_T2_contains_same_sign_polaformer():
+    """M = d, W = I, psi = (relu(u), relu(-u)): the kernel q+ . k+ + q- . k-."""
+    attention = build(M=d, L=2, hidden=1)
+    exact_map(attention, torch.eye(d), [1.0, -1.0], [0.0, 0.0])
+    q, k, v = inputs()
+    kernel = q.relu() @ k.relu().mT + (-q).relu() @ (-k).relu().mT
+    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
+
+
+def test_LUNA_T2_contains_random_fourier_features():
+    """nonneg = False, s = sin, psi = (sin u, sin(u + pi / 2)), W = Omega d^(-1/4)."""
+    rff = build(kernel="rff", M=8, L=2)
+    attention = build(M=8, L=2, hidden=1, nonneg=False, activation="sin")
+    Omega = rff.map.fourier.Omega
+    exact_map(attention, Omega * d**-0.25, [1.0, 1.0], [0.0, math.pi / 2])
+    q, k, _ = inputs()
+    kernels = [a.phi_q(q, None) @ a.phi_k(k, None).mT for a in (attention, rff)]
+    assert difference(*kernels) < 1e-12
+
+
+@pytest.mark.parametrize("evaluate", ["dense", "piecewise"])
+def test_LUNA_T3_chunks_change_nothing(evaluate: str):
+    """In float32, with rows of one scalar, of seven, and all at once."""
+    tensors = [t.float() for t in inputs()]
+    outs = [
+        build(evaluate=evaluate, L=3, chunk=chunk).float()(*tensors) for chunk in (3, 21, 10**6)
+    ]
+    assert difference(outs[0], outs[2]) < 1e-6
+    assert difference(outs[1], outs[2]) < 1e-6
+
+
+@pytest.mark.parametrize("squash", ["sigmoid", "softplus"])
+@pytest.mark.parametrize("hidden", [0, 5])
+def test_LUNA_T4_scalar_envelope_weights_keys_only(squash: str, hidden: int):
+    attention = build(envelope="scalar", envelope_squash=squash, envelope_hidden=hidden)
+    q, k, v = inputs()
+    h = attention.map.envelope(k)  # (B, H, n, 1)
+    assert h.shape == (B, H, n, 1)
+    assert h.std() > 1e-3
+    attention.map.envelope, envelope = None, attention.map.envelope
+    plain = attention.phi_q(q, None) @ attention.phi_k(k, None).mT
+    attention.map.envelope = envelope
+    assert difference(attention(q, k, v), normalise(plain * h.mT, v)) < 1e-12
+
+
+def test_LUNA_T4_vector_envelope_does_not_cancel():
+    attention = build(envelope="vector")
+    q, k, v = inputs()
+    out = attention(q, k, v)
+    phi_q, phi_k = attention.features(q, k, None)
+    assert difference(out, normalise(phi_q @ phi_k.mT, v)) < 1e-12
+    gates = attention.map.envelope(q)  # (B, H, n, L)
+    ungated = (phi_q.unflatten(-1, (8, 8)) / gates.unsqueeze(-2)).flatten(-2)
+    assert difference(out, normalise(ungated @ phi_k.mT, v)) > 1e-3
+
+
+def test_LUNA_T5_feature_order_is_projection_major():
+    attention = build(M=3, L=5)
+    x = inputs()[0]
+    projections = attention.map.projections
+    u = x @ projections.weight[0].mT + projections.bias[0]
+    phi = attention.phi_q(x, None)
+    for i in range(3):
+        for l in range(5):
+            expected = psi(attention, u[..., i])[..., l] / math.sqrt(3)
+            assert difference(phi[..., 5 * i + l], expected) < 1e-13
+
+
+def test_LUNA_T5_permuted_channels_and_projections_change_nothing():
+    attention = build(M=4, L=6)
+    q, k, v = inputs()
+    out = attention(q, k, v)
+    projections, channels = attention.map.projections, attention.map.channels
+    for parameters, size in [
+        ((projections.weight, projections.bias), 4),
+        ((channels.e, channels.f, channels.a, channels.g), 6),
+    ]:
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(3))
+        for p in parameters:
+            set_(p, p[:, order].clone())
+    assert difference(attention(q, k, v), out) < 1e-12
+
+
+def test_LUNA_T6_shared_channels_contain_separate_ones():
+    """One hidden layer of width L w in L blocks, each read by one channel."""
+    L, w = 4, 6
+    separate = build(L=L, hidden=w)
+    shared = build(L=L, hidden=L * w, shared_channels=True)
+    set_(shared.map.projections.weight, separate.map.projections.weight)
+    set_(shared.map.projections.bias, separate.map.projections.bias)
+    ours, theirs = shared.map.channels, separate.map.channels
+    set_(ours.e, theirs.e.reshape(1, 1, L * w))
+    set_(ours.f, theirs.f.reshape(1, 1, L * w))
+    set_(ours.a, torch.block_diag(*theirs.a[0].unsqueeze(1))[None])
+    set_(ours.g, theirs.g)
+    assert difference(shared(*inputs()), separate(*inputs())) < 1e-12
+
+
+def trained_rms(**options) -> Luna:
+    attention = build(ch_rms=True, **options).train()
+    for seed in range(3):
+        attention(*inputs(seed), mask_of("prefix", n=n))
+    return attention
+
+
+def test_LUNA_T7_channel_rms_is_off_and_may_not_see_the_future():
+    assert build().map.rms is None
+    with pytest.raises(LunaError, match="sees the future"):
+        build(ch_rms=True, causal=True)
+
+
+def test_LUNA_T7_channel_rms_is_fixed_in_evaluation():
+    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
+    attention = trained_rms().eval()
+    q, k, v = inputs(9)
+    m = mask_of("scatter", n=n)
+    out = attention(q, k, v, m)
+    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
+    louder = torch.cat([q[:1], 9 * q[1:]])
+    assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
+    other = build(ch_rms=True, seed=5)
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(other(q, k, v, m), out)
+
+
+@pytest.mark.parametrize("share", ["layer", "head"])
+def test_LUNA_T7_channel_rms_statistics(share: str):
+    """Over real tokens of q and k together; a head has its own where it has its own map."""
+    attention = build(ch_rms=True, share=share).train()
+    q, k, v = inputs()
+    m = mask_of("prefix", n=n)
+    garbage = torch.where(m[:, None, :, None], q, 50.0)
+    attention(garbage, k, v, m)
+
+    plain = build(share=share)
+    plain.load_state_dict(attention.state_dict(), strict=False)
+    y = plain.map(torch.cat([q, k]), None).unflatten(-1, (8, 8)) * math.sqrt(8)
+    real = torch.cat([m, m])[:, None, :, None, None].expand_as(y)
+    square = (y.square() * real).sum((0, 2, 3)) / real.sum((0, 2, 3))  # (H, L)
+    square = square.mean(0, keepdim=True) if share == "layer" else square
+    assert difference(attention.map.rms.mean_square, square.detach()) < 1e-12
+    gain = (0.1 / (square + 1e-6).sqrt()).clamp(max=1)  # (H or 1, L)
+    expected = (y * gain[:, None, None, :] / math.sqrt(8)).flatten(-2).chunk(2)
+    got = attention.features(q, k, m)
+    assert difference(got[0], expected[0]) < 1e-5  # 0.1 / (rms + 1e-6)
+    assert difference(got[1], expected[1] * m[:, None, :, None]) < 1e-5
+    assert (gain < 0.9).any()
+
+
+def test_LUNA_T7_running_average_has_momentum_one_tenth():
+    attention = build(ch_rms=True).train()
+    rms = attention.map.rms
+    ones = torch.ones(1, 1, 4, 2, 8, dtype=F64)
+    rms(3 * ones, None)
+    assert rms.mean_square.unique().tolist() == [9.0]  # the first batch starts it
+    rms(ones, None)
+    assert rms.mean_square[0, 0].item() == pytest.approx(9 + 0.1 * (1 - 9))
+    before = rms.mean_square.clone()
+    rms(ones, torch.zeros(1, 4, dtype=torch.bool))  # a batch without a token says nothing
+    assert torch.equal(rms.mean_square, before)
+    assert difference(rms(0.05 * ones, None), 0.05 * ones) == 0  # it only shrinks
+    assert rms(ones, None).max().item() == pytest.approx(0.1, rel=1e-4)
+
+
+def test_LUNA_T8_dead_query_returns_zero_with_finite_gradients():
+    attention = build(M=d, L=1, hidden=1)
+    exact_map(attention, torch.eye(d), [1.0], [0.0])
+    q, k, v = inputs()
+    q[0, 1, 7] = -q[0, 1, 7].abs()  # no positive coordinate: every feature is 0
+    q, k, v = (t.requires_grad_() for t in (q, k, v))
+    out = attention(q, k, v)
+    assert (out[0, 1, 7] == 0).all()
+    assert (out != 0).all(-1).sum() == B * H * n - 1
+    assert attention.dead_fraction.item() == pytest.approx(1 / (B * H * n))
+    out.square().sum().backward()
+    for t in (q, k, v, *attention.parameters()):
+        assert t.grad.isfinite().all()
+    assert (q.grad[0, 1, 7] == 0).all()
+
+
+# ---------------------------------------------------------------------- the kernels of the ablation
+
+
+def test_bank_coef_is_the_sum_over_channels():
+    """phi_i = D^(-1/2) sum_l c_l psi_l(w_i . x + beta_i), i = 1..D; c starts at 1 / L."""
+    fresh = luna.build("luna", n_heads=H, head_dim=d, max_len=64, kernel="bank_coef")
+    assert (fresh.map.coef == 1 / 8).all()
+    attention = build(kernel="bank_coef", M=3, L=4)
+    x = inputs()[0]
+    projections = attention.map.projections
+    assert projections.weight.shape == (1, 12, d)
+    u = x @ projections.weight[0].mT + projections.bias[0]
+    expected = (psi(attention, u) * attention.map.coef[0]).sum(-1) / math.sqrt(12)
+    assert difference(attention.phi_q(x, None), expected) < 1e-13
+
+
+def test_bank_coef_concat_is_plain_luna_with_the_coefficients_absorbed():
+    bank, plain = build(kernel="bank_coef_concat"), build()
+    coef = bank.map.coef[0].abs()
+    set_(bank.map.coef, coef)
+    set_(plain.map.projections.weight, bank.map.projections.weight)
+    set_(plain.map.projections.bias, bank.map.projections.bias)
+    for name in ("e", "f", "a", "g"):
+        set_(getattr(plain.map.channels, name), getattr(bank.map.channels, name))
+    set_(plain.map.channels.a, plain.map.channels.a * coef[:, None])
+    set_(plain.map.channels.g, plain.map.channels.g * coef)
+    x = inputs()[0]
+    assert difference(bank.phi_q(x, None), plain.phi_q(x, None)) < 1e-13
+
+
+@pytest.mark.parametrize("kernel", ["bank_coef", "bank_coef_concat"])
+def test_fixed_bank(kernel: str):
+    attention = build(kernel=kernel, bank="fixed")
+    assert {name for name, _ in attention.named_parameters()} == {
+        "map.projections.weight", "map.projections.bias", "map.coef"
+    }  # fmt: skip
+    x = inputs()[0]
+    projections = attention.map.projections
+    u = x @ projections.weight[0].mT + projections.bias[0]
+    functions = [u.relu(), u.tanh(), u.sin(), u.cos(), (-u * u / 2).exp(), u.sigmoid(),
+                 F.softplus(u), u]  # fmt: skip
+    y = torch.stack(functions, -1) * attention.map.coef[0]
+    expected = y.sum(-1) / 8 if kernel == "bank_coef" else y.flatten(-2) / math.sqrt(8)
+    assert difference(attention.phi_q(x, None), expected) < 1e-13
+
+
+def test_rff_is_fixed_and_shared_over_heads():
+    attention = build(kernel="rff")
+    assert not list(attention.parameters())
+    assert attention.map.fourier.Omega.shape == (32, d)
+    assert attention.eps == 1e-2
+    phi = attention.phi_q(inputs()[0], None)
+    assert (phi.square().sum(-1) - 1).abs().max() < 1e-12
+    same = build(kernel="rff", seed=9)  # torch's seed; the slot's decides
+    assert torch.equal(same.map.fourier.Omega, attention.map.fourier.Omega)
+    other = luna.build("luna", n_heads=H, head_dim=d, max_len=64, kernel="rff", seed=1)
+    assert not torch.equal(other.map.fourier.Omega, attention.map.fourier.Omega)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_signed_kernels_say_so(options: dict):
+    """Negative features need the signed denominator; without one outputs would blow up."""
+    attention = build(**options)
+    coefficients = getattr(attention.map, "coef", None)
+    if coefficients is not None:
+        set_(coefficients, torch.linspace(-1, 1, 8))
+    phi = attention.phi_q(inputs()[0], None)
+    assert attention.signed == bool((phi < 0).any())
+    assert attention.convex != attention.signed
+    assert attention.row_stochastic
+
+
+# ---------------------------------------------------------------------- options
+
+
+def test_share_head_gives_every_head_its_own_map():
+    attention = build(share="head")
+    q, k, v = inputs()
+    out = attention(q, k, v)
+    for h in range(H):
+        one = build(n_heads=1)
+        state = {name: t[h : h + 1] for name, t in attention.named_parameters()}
+        one.load_state_dict(state | {"_extra_state": {}})
+        part = [t[:, h : h + 1] for t in (q, k, v)]
+        assert difference(one(*part), out[:, h : h + 1]) < 1e-12
+    assert difference(out[:, 0], build(n_heads=1)(*(t[:, 1:] for t in (q, k, v)))[:, 0]) > 1e-3
+
+
+def test_untied_maps():
+    attention = build(tie_qk=False)
+    q, k, v = inputs()
+    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
+    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
+    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
+
+
+@pytest.mark.parametrize("options", VARIANTS[:3], ids=str)
+def test_evaluations_agree(options: dict):
+    """Outputs and all gradients of the module, dense against piecewise."""
+    results = []
+    for evaluate in ("dense", "auto"):
+        attention = build(evaluate=evaluate, **options)
+        tensors = [t.requires_grad_() for t in inputs()]
+        out = attention(*tensors, mask_of("scatter", n=n))
+        gradients = torch.autograd.grad(out.square().sum(), [*tensors, *attention.parameters()])
+        results.append([out, *gradients])
+    for ours, theirs in zip(*results, strict=True):
+        assert difference(ours, theirs) < 1e-12 * max(1, float(theirs.detach().abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("options", "head_dim", "count"),
+    [
+        ({}, 32, 1808),
+        ({"shared_channels": True}, 32, 912),
+        ({}, 64, 2064),
+        ({"share": "head"}, 64, 12 * 2064),
+        ({"tie_qk": False}, 32, 2 * 1808),
+        ({"envelope": "scalar"}, 32, 1808 + 33),
+        ({"envelope": "vector"}, 32, 1808 + 8 * 33),
+        ({"kernel": "bank_coef"}, 32, 64 * 33 + 1544 + 8),
+        ({"kernel": "rff"}, 32, 0),
+    ],
+)
+def test_parameters(options: dict, head_dim: int, count: int):
+    """M (d + 1) + L (3 w + 1), or 2 w + L (w + 1) for the shared MLP."""
+    attention = luna.build("luna", n_heads=12, head_dim=head_dim, max_len=8, **options)
+    assert sum(p.numel() for p in attention.parameters()) == count
+
+
+def test_flops():
+    """A token at d = e = 32, M = L = 8, w = 64: projections 1040, MLPs 41216, attention 8416."""
+    flops = {
+        name: luna.build("luna", n_heads=1, head_dim=32, max_len=8, **options).flops(1)
+        for name, options in {"separate": {}, "shared": {"shared_channels": True}}.items()
+    }
+    assert flops["separate"] == 1040 + 41216 + 8416
+    assert flops["shared"] == 1040 + 2 * 8 * (3 * 64 + 2 * 64 * 8 + 2 * 8) + 8416
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"M": 0}, r"luna\.M must be at least 1, got 0"),
+        ({"L": -1}, r"luna\.L must be at least 1, got -1"),
+        ({"hidden": 0}, r"luna\.hidden must be at least 1"),
+        ({"chunk": 0}, r"luna\.chunk must be at least 1"),
+        ({"envelope_hidden": -1, "envelope": "scalar"}, "envelope_hidden must be 0"),
+        ({"envelope": "vector", "envelope_squash": "softplus"}, "must be sigmoid"),
+        ({"kernel": "rff", "M": 3, "L": 3}, "M L must be even, got 9"),
+        ({"kernel": "rff", "envelope": "scalar"}, "need kernel='learned', not 'rff'"),
+        ({"kernel": "bank_coef", "ch_rms": True}, "need kernel='learned', not 'bank_coef'"),
+        ({"kernel": "bank_coef", "bank": "fixed", "L": 9}, "has 8 functions, so L <= 8"),
+        ({"bank": "fixed"}, "needs a bank kernel, not kernel='learned'"),
+        ({"evaluate": "piecewise", "activation": "gelu"}, "needs a piecewise linear activation"),
+        ({"activation": "swish"}, r"luna\.activation must be one of 'relu', 'leaky_relu', 'gelu'"),
+        ({"nonneg": "yes"}, r"luna\.nonneg must be bool, got 'yes'"),
+        ({"hiden": 3}, r"no option 'hiden'; did you mean hidden"),
+    ],
+)
+def test_mistakes_are_told(options: dict, message: str):
+    with pytest.raises(LunaError, match=message):
+        build(**options)
