@@ -7,7 +7,6 @@ dictionaries, strings and the one array it holds.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
 from collections.abc import Iterator
@@ -34,8 +33,13 @@ class Version(NamedTuple):
     md5: str
     size: int
     folder: str
-    train: dict[str, str | None]  # file -> its md5, where one is published
-    test: dict[str, str | None]
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    single: dict[str, str]  # md5 of each file, where they are known
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.train + self.test
 
 
 BINARY = Version(
@@ -43,27 +47,31 @@ BINARY = Version(
     md5="c32a1d4ab5d03f1284b67883e8d87530",
     size=170_052_171,
     folder="cifar-10-batches-bin",
-    train={f"data_batch_{i}.bin": None for i in range(1, 6)},
-    test={"test_batch.bin": None},
+    train=tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
+    test=("test_batch.bin",),
+    single={},
 )
 PYTHON = Version(
     archive="cifar-10-python.tar.gz",
     md5="c58f30108f718f92721af3b95e74349a",
     size=170_498_071,
     folder="cifar-10-batches-py",
-    train={
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test=("test_batch",),
+    single={
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
         "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
         "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
         "data_batch_4": "634d18415352ddfa80567beed471001a",
         "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
     },
-    test={"test_batch": "40351d587109b95175f43aff81a1287e"},
 )
+VERSIONS = (BINARY, PYTHON)
 
 
 class Place(NamedTuple):
-    """Where one of them lies."""
+    """Where one of them lies: an archive, or a folder."""
 
     path: Path
     version: Version
@@ -72,23 +80,162 @@ class Place(NamedTuple):
     def packed(self) -> bool:
         return self.path.is_file()
 
-    def files(self) -> list[Path]:
-        """What is read of it."""
-        if self.packed:
-            return [self.path]
-        return [self.path / name for name in (*self.version.train, *self.version.test)]
+    def inputs(self) -> list[Path]:
+        return [self.path] if self.packed else [self.path / name for name in self.version.files]
 
 
-class Images(NamedTuple):
-    planes: np.ndarray  # (N, 3, 1024) uint8
+class Batch(NamedTuple):
+    planes: np.ndarray  # (N, 3, 1024) uint8: red, green, blue
     labels: np.ndarray  # (N,) uint8
 
 
 def find(path: Path) -> Place:
-    """The archive or the unpacked folder that `path` is or holds."""
-    places = []
-    for version in (BINARY, PYTHON):
-        places += [(path / version.archive, version), (path / version.folder, version)]
-        if path.name in (version.archive, version.folder):
-            places.insert(0, (path, version))
-    ...
+    """The archive or the unpacked folder that `path` is or holds; archives go first."""
+    for version in VERSIONS:
+        for archive in (path, path / version.archive):
+            if archive.name == version.archive and archive.is_file():
+                return Place(archive, version)
+    for version in VERSIONS:
+        for folder in (path, path / version.folder):
+            if any((folder / name).is_file() for name in version.files):
+                return Place(folder, version)
+    names = " nor ".join(f"{v.archive} nor {v.folder}" for v in VERSIONS)
+    raise UserError(f"{path} is and holds neither {names}")
+
+
+def note(place: Place) -> str | None:
+    """What a copy that is not the original says of itself: the first line of its NOTE, which is the
+    first file of an archive."""
+    if place.packed:
+        member = next((m for m in archives.members(place.path) if m.plain), None)
+        text = member.read() if member and _base(member.name) == NOTE else b""
+    else:
+        file = place.path / NOTE
+        with read_errors(file):
+            text = file.read_bytes() if file.exists() else b""
+    first = text.decode("utf-8", "replace").partition("\n")[0].strip()
+    return first[:200] or None
+
+
+def batches(place: Place, checksum: Checksum) -> Iterator[tuple[str, Batch]]:
+    """Every batch by the name of its file, in the order in which they lie there."""
+    if checksum is Checksum.official:
+        _check(place)
+    missing = dict.fromkeys(place.version.files)
+    for where, name, content in _packed(place) if place.packed else _unpacked(place):
+        if name not in missing:
+            raise UserError(f"{place.path} holds {name} twice")
+        del missing[name]
+        yield name, _binary(where, content) if place.version is BINARY else _python(where, content)
+    if missing:
+        raise UserError(f"{place.path} is not complete: {' and '.join(missing)} not found")
+
+
+def _check(place: Place) -> None:
+    version = place.version
+    if place.packed:
+        archives.check(place.path, md5=version.md5, size=version.size)
+    elif not version.single:
+        raise UserError(
+            f"{place.path} cannot be checked, no checksums of its single files are published: "
+            f"give path= the archive {version.archive}, or use checksum=any, which every record "
+            "will say"
+        )
+    else:
+        for name, md5 in version.single.items():
+            if (place.path / name).exists():  # or it is missed when it is read
+                archives.check(place.path / name, md5=md5)
+
+
+def _packed(place: Place) -> Iterator[tuple[str, str, bytes]]:
+    for at, member in enumerate(m for m in archives.members(place.path) if m.plain):
+        folder, _, name = member.name.rpartition("/")
+        if name == NOTE and at > 0:
+            raise UserError(f"{place.path} holds {member.name}, which has to be its first file")
+        if folder == place.version.folder and name in place.version.files:
+            yield f"{place.path}, {name}", name, member.read()
+
+
+def _unpacked(place: Place) -> Iterator[tuple[str, str, bytes]]:
+    for name in place.version.files:
+        file = place.path / name
+        if file.exists():
+            with read_errors(file):
+                yield str(file), name, file.read_bytes()
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+# ---------------------------------------------------------------------- one batch
+
+
+def _binary(where: str, content: bytes) -> Batch:
+    if not content or len(content) % RECORD:
+        raise UserError(
+            f"{where} is damaged: {len(content):,} bytes are no whole number of images of "
+            f"{RECORD:,} bytes"
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+    return _batch(where, records[:, 1:], records[:, 0])
+
+
+def _python(where: str, content: bytes) -> Batch:
+    try:
+        found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        data, labels = found[b"data"].array(), np.asarray(found[b"labels"])
+        if data.ndim != 2 or labels.dtype.kind != "i" or labels.shape != data.shape[:1]:
+            raise ValueError(f"{data.shape} pixels and {labels.shape} labels")
+    except Exception as error:  # an unpickler of damaged bytes raises whatever it meets
+        raise UserError(f"{where} is not a batch of CIFAR-10: {error}") from error
+    return _batch(where, data, labels)
+
+
+def _batch(where: str, pixels: np.ndarray, labels: np.ndarray) -> Batch:
+    if pixels.shape[1] != 3 * PIXELS:
+        raise UserError(f"{where}: an image has {pixels.shape[1]} bytes, not {3 * PIXELS}")
+    wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES))
+    if len(wrong):
+        raise UserError(
+            f"{where}, image {wrong[0]}: label {labels[wrong[0]]}, "
+            f"the labels are 0 to {CLASSES - 1}"
+        )
+    return Batch(pixels.reshape(-1, 3, PIXELS), labels.astype(np.uint8))
+
+
+class _Array:
+    """What a pickled numpy array says of itself, and nothing of numpy's own unpickling."""
+
+    def __init__(self, *_: Any):
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def array(self) -> np.ndarray:
+        _, shape, dtype, fortran, content = self.state
+        if dtype.kind not in ("u1", b"u1") or fortran or not isinstance(content, bytes):
+            raise ValueError("its pixels are not bytes in C order")
+        return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+class _Dtype:
+    def __init__(self, kind: Any = None, *_: Any):
+        self.kind = kind
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and flags, which one byte has none of."""
+
+
+class _Unpickler(pickle.Unpickler):
+    KNOWN = {
+        ("numpy.core.multiarray", "_reconstruct"): _Array,
+        ("numpy", "ndarray"): _Array,
+        ("numpy", "dtype"): _Dtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.KNOWN:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return self.KNOWN[module, name]
