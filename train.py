@@ -12,19 +12,21 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from lra import sweep
 from lra.compose import check, guard
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> float | None:
-    def train() -> float:
+    if HydraConfig.get().mode is RunMode.MULTIRUN:
+        return sweep.job(cfg)
+
+    def train() -> None:
         run = check(cfg)  # before anything heavy is imported
         from lra.run import train
 
-        return train(run)
+        train(run)
 
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
-        return train()  # the launcher collects what is raised, and runs the others
     if code := guard(train):
         raise SystemExit(code)
     return None

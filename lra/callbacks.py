@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +20,8 @@ from torch import Tensor
 from lra.config import UserError
 from lra.runs import RunFolder, disk_errors, write_atomically
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class Interrupted(Exception):
     """A signal asked the run to stop; its state is on disk."""
@@ -25,6 +29,22 @@ class Interrupted(Exception):
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+
+
+@contextlib.contextmanager
+def stop_at_once() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the block with Interrupted. While it trains, Checkpoints waits for the
+    end of the step; before and after, there is nothing to save."""
+    before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise Interrupted(signum)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -89,11 +109,13 @@ class Checkpoints(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
 
-    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        # After Lightning's own handlers, which it restores to what they were before when it is
-        # done.
-        for signum in (signal.SIGTERM, signal.SIGINT):
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for signum in SIGNALS:  # in place of Lightning's handlers, which it removes by itself
             signal.signal(signum, self._on_signal)
+
+    def on_test_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for signum in SIGNALS:
+            signal.signal(signum, _interrupt)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step

@@ -53,7 +53,7 @@ def _list(_: argparse.Namespace) -> None:
 
 def _compute(arguments: argparse.Namespace) -> None:
     from lra.compose import compose
-    from lra.compute import show
+    from lra.compute.show import show
 
     show(compose(arguments.overrides))
 

@@ -25,7 +25,11 @@ from omegaconf.errors import (
 )
 
 from lra import data
-from lra.config import CONFIGS, Compute, Logger, Model, Protocol, Trainer, UserError, nearest
+from lra.config import CONFIGS, Compute, Gate, Logger, Model, Protocol, Trainer, UserError, nearest
+
+# Keys of an attention's file that are no options of the method (configs/train.yaml says what each
+# is for).
+ABOUT_COST = ("knobs", "exempt", "preset", "presets", "tasks")
 
 
 @dataclass
@@ -45,11 +49,14 @@ class Run:
     min_evaluations: int  # however small the budget
     data_dir: str
     runs_dir: str
+    retries: int  # of a sweep's run that crashes or is killed
+    limit_minutes: float | None  # of a sweep's run
 
 
 def check(cfg: DictConfig) -> Run:
     """Type the composed config, resolve it, scale it by its budget; UserError says what is
     wrong."""
+    _preset_exists(cfg)
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
         OmegaConf.resolve(typed)
@@ -62,8 +69,10 @@ def check(cfg: DictConfig) -> Run:
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     data.get(run.task.name).check(run.task)
+    _fit(run)
     _ranges(run)
-    _scale(run)
+    _reference(run.compute.reference)
+    scale(run)
     return run
 
 
@@ -87,13 +96,52 @@ def _schema(cfg: DictConfig) -> DictConfig:
     return schema
 
 
+def _preset_exists(cfg: DictConfig) -> None:
+    """An attention's file looks its options up in `presets`; say which of them there are."""
+    presets = OmegaConf.select(cfg, "attention.presets")
+    chosen = OmegaConf.select(cfg, "attention.preset")
+    if presets is not None and chosen not in presets:
+        raise UserError(
+            f"attention '{OmegaConf.select(cfg, 'attention.name')}' has no preset '{chosen}'"
+            f"{nearest(str(chosen), map(str, presets))}"
+        )
+
+
+def _fit(run: Run) -> None:
+    """What an attention's file says of its cost is the gate's; the rest of it, without the tables
+    that options were looked up in, is what gets built and what identifies a run."""
+    about = {key: run.attention.pop(key, None) for key in ABOUT_COST}
+    run.compute.knobs = about["knobs"] or {}
+    exempt = about["exempt"]
+    run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
+
+
+def _reference(reference: Any) -> None:
+    """A name is checked where attentions are imported; numbers are checked here."""
+    if isinstance(reference, str):
+        return
+    numbers = reference if isinstance(reference, dict) else {}
+    limits = {"parameters", "flops", "examples"}
+    if not numbers or set(numbers) - limits or any(_is_no_count(n) for n in numbers.values()):
+        raise UserError(
+            f"compute.reference must be an attention, or numbers greater than 0 for some of "
+            f"{', '.join(sorted(limits))}: {{parameters: .., flops: ..}}; got {reference}"
+        )
+
+
+def _is_no_count(number: Any) -> bool:
+    return isinstance(number, bool) or not isinstance(number, int | float) or number <= 0
+
+
 def _ranges(run: Run) -> None:
     recipe, model, rules = run.protocol.recipe, run.model, run.protocol.data
-    every = run.protocol.evaluation.every
+    every, tolerance = run.protocol.evaluation.every, run.compute.tolerance
     bounds: list[tuple[str, float, Callable[[float], bool], str]] = [
         ("budget", run.budget, lambda x: x > 0, "greater than 0"),
         ("seed", run.seed, lambda x: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
         ("min_evaluations", run.min_evaluations, lambda x: x >= 1, "at least 1"),
+        ("retries", run.retries, lambda x: x >= 0, "at least 0"),
+        ("limit_minutes", run.limit_minutes or 1, lambda x: x > 0, "greater than 0"),
         ("protocol.recipe.steps", recipe.steps, lambda x: x >= 1, "at least 1"),
         ("protocol.recipe.batch", recipe.batch, lambda x: x >= 1, "at least 1"),
         ("protocol.recipe.warmup", recipe.warmup, lambda x: x >= 0, "at least 0"),
@@ -108,6 +156,10 @@ def _ranges(run: Run) -> None:
         ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
         ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),
         ("trainer.log_every", run.trainer.log_every, lambda x: x >= 1, "at least 1"),
+        *((f"compute.tolerance.{measure}", share, lambda x: 0 < x <= 1,
+           "greater than 0 and at most 1") for measure, share in vars(tolerance).items()),
+        ("compute.solve", run.compute.solve, lambda x: not x or run.compute.mode is not Gate.off,
+         "false under compute=off, which has no budget to meet"),
     ]  # fmt: skip
     for key, value, holds, allowed in bounds:
         if not holds(value):
@@ -116,7 +168,7 @@ def _ranges(run: Run) -> None:
         raise UserError("attention has no name: choose a file of configs/attention, attention=luna")
 
 
-def _scale(run: Run) -> None:
+def scale(run: Run) -> None:
     """`budget` scales steps and warm-up together and keeps at least `min_evaluations` evaluations;
     training ends at an evaluation, so steps are rounded up to a multiple of evaluation.every."""
     recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
@@ -169,6 +221,8 @@ def guard(command: Callable[[], Any]) -> int:
         command()
     except (UserError, HydraException, OmegaConfBaseException) as error:
         message = str(error) if isinstance(error, UserError) else explain(error)
+    except KeyboardInterrupt:
+        return 130
     except ValueError as error:
         luna = sys.modules.get("luna")  # not imported for the sake of its error
         if luna is None or not isinstance(error, luna.LunaError):

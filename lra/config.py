@@ -176,10 +176,31 @@ class Model:
     methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
 
 
+class Gate(Enum):
+    matched = "matched"  # a run outside its budget does not start
+    report = "report"  # it starts, and its record says how far outside it is
+    off = "off"  # count the run alone, compare with nothing
+
+
+@dataclass
+class Tolerance:
+    """How far a run may be from its budget, as a share of it."""
+
+    parameters: float
+    flops: float  # forward, per example
+    examples: float  # steps x batch
+
+
 @dataclass
 class Compute:
-    mode: str  # report: count and compare; off: count only
-    reference: str  # the attention whose parameters and FLOPs are the measure
+    mode: Gate
+    reference: Any  # an attention, at its published options; or numbers: {parameters: .., flops: ..}
+    tolerance: Tolerance
+    solve: bool  # set the attention's knobs to what comes closest to the budget
+    # From the attention's file: its options that decide what it costs, each with its range, and
+    # why no value of them meets the budget, where that is so.
+    knobs: dict[str, Any] = field(default_factory=dict)
+    exempt: str | None = None
 
 
 @dataclass

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lra import optim
 from lra.config import Recipe
 from lra.data.loader import Batch
+from luna.base import Attention
 
 
 class Meter:
@@ -97,6 +98,12 @@ class LRAModule(pl.LightningModule):
         with torch.no_grad():
             self.meter.update(loss, (logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
         return loss
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        for module in self.network.modules():
+            if isinstance(module, Attention):
+                module.after_step()
 
     def _evaluation_step(self, batch: Batch) -> None:
         logits = self.network(batch.ids, batch.mask).float()

@@ -22,9 +22,10 @@ from lra.callbacks import (
     Metrics,
     RandomState,
     load_checkpoint,
+    stop_at_once,
 )
 from lra.compose import Run
-from lra.compute import count, reference
+from lra.compute import Admission, admit
 from lra.config import Clip, UserError
 from lra.data.prepare import find_or_prepare
 from lra.datamodule import LRAData
@@ -45,7 +46,9 @@ def train(run: Run) -> float:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     _check_device(run)
-    module = build(run)  # before the data: a wrong option costs no preparation
+    admitted = admit(run)  # before the data: a wrong option costs no preparation
+    run = admitted.run
+    module = build(run)
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )
@@ -54,12 +57,12 @@ def train(run: Run) -> float:
     if (
         not _is_main_process()
     ):  # a further process of a distributed run: the first holds lock and status
-        _fit_and_test(run, module, prepared, folder, _count(run, module))
+        _fit_and_test(run, module, prepared, folder, admitted.record())
         return 0.0
     with folder.lock():
         result = folder.result()
         if result is None:
-            result = _train(run, module, prepared, folder)
+            result = _train(admitted, module, prepared, folder)
         else:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
@@ -75,14 +78,17 @@ def build(run: Run) -> LRAModule:
     return LRAModule(network, run.protocol.recipe, task.classes, title)
 
 
-def _train(run: Run, module: LRAModule, prepared: Any, folder: RunFolder) -> dict[str, Any]:
-    counted = _count(run, module)
-    _introduce(run, prepared, folder, counted)
+def _train(
+    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder
+) -> dict[str, Any]:
+    run, counted = admitted.run, admitted.record()
+    _introduce(run, prepared, folder, admitted)
     config = yaml.safe_dump(plain({"settings": settings(run), "seed": run.seed}), sort_keys=False)
     write_atomically(folder.config, config.encode())
     folder.set_status("running")
     try:
-        result = _fit_and_test(run, module, prepared, folder, counted)
+        with stop_at_once():
+            result = _fit_and_test(run, module, prepared, folder, counted)
     except Interrupted as interrupted:
         folder.set_status("interrupted", signal=str(interrupted))
         print(
@@ -205,32 +211,14 @@ def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -
     }
 
 
-def _count(run: Run, module: LRAModule) -> dict[str, Any]:
-    """Parameters and FLOPs, and their ratio to the reference attention on the same backbone."""
-    own = count(module.network)
-    counted: dict[str, Any] = dict(vars(own))
-    if run.compute.mode == "report":
-        parameters, flops = own.ratio(reference(run))
-        counted["reference"] = {
-            "attention": run.compute.reference,
-            "parameters": parameters,
-            "flops": flops,
-        }
-    return counted
-
-
-def _introduce(run: Run, prepared: Any, folder: RunFolder, counted: dict[str, Any]) -> None:
+def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) -> None:
     recipe = run.protocol.recipe
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
     usual |= {"name": run.attention["name"], "dwc": "none"}
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     print(f"task       {run.task.name}  {prepared.describe()}")
     print(f"attention  {run.attention['name']}  {' '.join(shown)}")
-    line = f"compute    {counted['parameters']:,} parameters  "
-    line += f"{counted['flops'] / 1e9:.3f} GFLOPs per example"
-    if ratio := counted.get("reference"):
-        line += f"  (x{ratio['parameters']:.2f}, x{ratio['flops']:.2f} of {ratio['attention']})"
-    print(line)
+    print(f"compute    {admitted.describe()}")
     print(
         f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}"

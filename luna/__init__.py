@@ -1,4 +1,4 @@
-"""LUNA and the attentions it is compared with: torch modules behind one contract (see luna/base.py).
+"""LUNA and the attentions it is compared with: torch modules behind one contract (luna/base.py).
 
 import luna
 

@@ -131,7 +131,7 @@ class Attention(nn.Module):
         the first layer: a method that shares parameters between layers takes them from there."""
 
     def after_step(self) -> None:
-        """Called by the training loop after each optimiser step; most methods have nothing to do."""
+        """The training loop calls this after each optimiser step: a method may have a schedule."""
 
     # ------------------------------------------------------------------ what every method inherits
 
@@ -188,6 +188,8 @@ class Attention(nn.Module):
         """This module's own random stream on `device`: seeded by the slot, saved with the state
         dict."""
         kind = torch.device(device).type
+        if kind == "meta":  # shapes without contents, nothing is drawn
+            return None  # type: ignore[return-value]
         if kind not in self._generators:
             self._generators[kind] = torch.Generator(device).manual_seed(self.slot.seed)
             if kind in self._saved_states:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 TASKS = {
     "listops": "lra.data.listops:ListOps",
+    "text": "lra.data.text:Text",
+    "retrieval": "lra.data.retrieval:Retrieval",
+    "image": "lra.data.image:Image",
     "pathfinder": "lra.data.pathfinder:Pathfinder",
     "pathfinder64": "lra.data.pathfinder:Pathfinder64",
     "pathx": "lra.data.pathfinder:PathX",

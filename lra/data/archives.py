@@ -54,11 +54,11 @@ def members(path: Path) -> Iterator[Member]:
         raw.seek(0)
         with (
             gzip.open(raw) if packed else contextlib.nullcontext(raw) as plain,
-            tarfile.open(fileobj=plain, mode="r|", bufsize=CHUNK) as tar,
+            tarfile.open(fileobj=plain, mode="r|") as tar,
         ):
             while (header := tar.next()) is not None:
                 yield Member(path, header, tar.extractfile(header) if header.isreg() else None)
-                tar.members.clear()  # millions of them fill the memory
+                tar.members.clear()  # type: ignore[attr-defined]  # millions fill the memory
             _end(tar)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,10 @@ class Place(NamedTuple):
         return self.path.is_file()
 
     def inputs(self) -> list[Path]:
-        return [self.path] if self.packed else [self.path / name for name in self.version.files]
+        if self.packed:
+            return [self.path]
+        _complete(self, [n for n in self.version.files if not (self.path / n).is_file()])
+        return [self.path / name for name in self.version.files]
 
 
 class Batch(NamedTuple):
@@ -107,14 +110,12 @@ def note(place: Place) -> str | None:
     """What a copy that is not the original says of itself: the first line of its NOTE, which is the
     first file of an archive."""
     if place.packed:
-        member = next((m for m in archives.members(place.path) if m.plain), None)
-        text = member.read() if member and _base(member.name) == NOTE else b""
+        text = _first(place.path)
     else:
         file = place.path / NOTE
         with read_errors(file):
             text = file.read_bytes() if file.exists() else b""
-    first = text.decode("utf-8", "replace").partition("\n")[0].strip()
-    return first[:200] or None
+    return text.decode("utf-8", "replace").partition("\n")[0].strip()[:200] or None
 
 
 def batches(place: Place, checksum: Checksum) -> Iterator[tuple[str, Batch]]:
@@ -126,7 +127,11 @@ def batches(place: Place, checksum: Checksum) -> Iterator[tuple[str, Batch]]:
         if name not in missing:
             raise UserError(f"{place.path} holds {name} twice")
         del missing[name]
-        yield name, _binary(where, content) if place.version is BINARY else _python(where, content)
+        yield name, _binary(where, content) if name in BINARY.files else _python(where, content)
+    _complete(place, missing)
+
+
+def _complete(place: Place, missing: Collection[str]) -> None:
     if missing:
         raise UserError(f"{place.path} is not complete: {' and '.join(missing)} not found")
 
@@ -143,8 +148,7 @@ def _check(place: Place) -> None:
         )
     else:
         for name, md5 in version.single.items():
-            if (place.path / name).exists():  # or it is missed when it is read
-                archives.check(place.path / name, md5=md5)
+            archives.check(place.path / name, md5=md5)
 
 
 def _packed(place: Place) -> Iterator[tuple[str, str, bytes]]:
@@ -157,15 +161,17 @@ def _packed(place: Place) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _unpacked(place: Place) -> Iterator[tuple[str, str, bytes]]:
-    for name in place.version.files:
-        file = place.path / name
-        if file.exists():
-            with read_errors(file):
-                yield str(file), name, file.read_bytes()
+    for file in place.inputs():
+        with read_errors(file):
+            yield str(file), file.name, file.read_bytes()
 
 
-def _base(name: str) -> str:
-    return name.rpartition("/")[2]
+def _first(archive: Path) -> bytes:
+    """The content of an archive's NOTE, if that is its first file."""
+    for member in archives.members(archive):
+        if member.plain:
+            return member.read() if member.name.rpartition("/")[2] == NOTE else b""
+    return b""
 
 
 # ---------------------------------------------------------------------- one batch
@@ -228,14 +234,15 @@ class _Dtype:
         """Byte order and flags, which one byte has none of."""
 
 
-class _Unpickler(pickle.Unpickler):
-    KNOWN = {
-        ("numpy.core.multiarray", "_reconstruct"): _Array,
-        ("numpy", "ndarray"): _Array,
-        ("numpy", "dtype"): _Dtype,
-    }
+PICKLED = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+}
 
+
+class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.KNOWN:
+        if (module, name) not in PICKLED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return self.KNOWN[module, name]
+        return PICKLED[module, name]

@@ -1,4 +1,4 @@
-"""`lra data list | prepare | verify | show | export`."""
+"""`lra data list | prepare | verify | show | export | download`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def add_parser(commands: Any) -> None:
     export.add_argument("--force", action="store_true", help="over files that are there already")
     export.set_defaults(run=_export)
 
-    for action in (listing, prepare, verify, show, export):
+    download = actions.add_parser("download", help="fetch the official archive, 8 GB")
+    download.add_argument("what", choices=["release"])
+    download.set_defaults(run=_download)
+
+    for action in (listing, prepare, verify, show, export, download):
         action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
 
 
@@ -205,6 +209,13 @@ def _export(arguments: argparse.Namespace) -> None:
         )
     for path in prepared.task.export(prepared, folder):
         print(path)
+
+
+def _download(arguments: argparse.Namespace) -> None:
+    from lra.data.release import download
+
+    archive = download(arguments.data_dir)
+    print(f"{archive}: use it with source=release path={archive}")
 
 
 def _numbers(words: str) -> list[int]:

@@ -33,5 +33,128 @@ class ImageOptions(TaskOptions):
     checksum: Checksum = read_by("files")  # noqa: RUF009
 
 
-class Pictures(NamedTuple := tuple):
-    ...
+class Image(Task):
+    name = "image"
+    title = "which of ten things a picture shows"
+    classes = cifar.CLASSES
+    vocab = 256
+    max_length = SIDE * SIDE
+    grid = (SIDE, SIDE)
+    sources = ("tfds", "files", "tiny")
+    Options = ImageOptions
+
+    def parts(self, options: ImageOptions, job: Job) -> list[Part]:
+        if options.source == "tfds":
+            tfds.prepare(DATASET, job.data_dir)
+            job.inputs += tfds.files(DATASET, ("train", "test"), job.data_dir)
+            train, test = (_stored(split, job.data_dir) for split in ("train", "test"))
+        else:
+            train, test = _published(self._place(options), _checksum(options))
+        n = len(train.labels)
+        chosen = {
+            "train": train.take(percent(n, 0, 90)),
+            "val": train.take(percent(n, 90, 100)),
+            "test": test,
+        }
+        return [
+            Part(s, pictures.examples(), len(pictures.labels)) for s, pictures in chosen.items()
+        ]
+
+    def decode(self, ids: np.ndarray) -> str:
+        """A picture in characters, each the mean of two pixels: twice as high as wide."""
+        levels = ids.reshape(SIDE // 2, 2, SIDE).mean(axis=1).astype(int) * len(SHADES) // 256
+        return "\n".join("".join(SHADES[level] for level in row) for row in levels)
+
+    def provenance(self, options: ImageOptions) -> str:
+        if options.source == "files" and options.checksum is Checksum.any:
+            told = cifar.note(self._place(options)) if options.path else None
+            return f"files in the format of CIFAR-10, not the published ones: {told or 'unknown'}"
+        return {
+            "tfds": f"TensorFlow Datasets, {DATASET}",
+            "files": "the published CIFAR-10 files",
+            "tiny": "a bundled miniature, for trying things out",
+        }[options.source]
+
+    def versions(self, options: ImageOptions) -> dict[str, str]:
+        own = {"tfds": {"dataset": str(DATASET)}, "tiny": {"files": "1"}}
+        return {"grey": GREY, **own.get(options.source, {})}
+
+    def inputs(self, options: ImageOptions) -> list[Path]:
+        if options.source == "tfds" or (options.source == "files" and options.path is None):
+            return []
+        return self._place(options).inputs()
+
+    def needs_download(self, options: ImageOptions, data_dir: Path) -> bool:
+        return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
+
+    def width(self, options: ImageOptions, max_length: int) -> int:
+        return SIDE * SIDE  # a picture is not cut
+
+    def _place(self, options: ImageOptions) -> cifar.Place:
+        if options.source == "tiny":
+            return cifar.find(TINY)
+        if options.path is None:
+            names = " or ".join(version.archive for version in cifar.VERSIONS)
+            raise UserError(f"source=files needs path=, the folder that holds {names}")
+        return cifar.find(Path(options.path).expanduser())
+
+
+def grey(planes: np.ndarray) -> np.ndarray:
+    """(N, 3, P) red, green and blue to (N, P) levels, to the last bit as
+    tf.image.rgb_to_grayscale makes them: float32 throughout, the reciprocal of 255, the sums from
+    left to right, and truncation at the end."""
+    scale, weights = np.float32(1 / 255), np.array([0.2989, 0.5870, 0.1140], np.float32)
+    red, green, blue = (
+        planes[:, i].astype(np.float32) * scale * weights[i] for i in range(len(weights))
+    )
+    return ((red + green + blue) * np.float32(255.5)).astype(np.uint8)
+
+
+@dataclass
+class Pictures:
+    """Pictures of a split in the official order."""
+
+    levels: np.ndarray  # (N, 1024) uint8
+    labels: np.ndarray  # (N,) uint8
+
+    def take(self, index: slice | np.ndarray) -> Pictures:
+        return Pictures(self.levels[index], self.labels[index])
+
+    def examples(self) -> Iterator[Example]:
+        for levels, label in zip(self.levels, self.labels.tolist(), strict=True):
+            yield Example(levels, label)
+
+
+def _published(place: cifar.Place, checksum: Checksum) -> list[Pictures]:
+    """train and test, each sorted by the running number of its pictures over its files."""
+    found = {
+        name: Pictures(grey(batch.planes), batch.labels)
+        for name, batch in cifar.batches(place, checksum)
+    }
+    splits = {"train": place.version.train, "test": place.version.test}
+    return [
+        (joined := _joined(found[name] for name in names)).take(
+            order(split, range(len(joined.labels)))
+        )
+        for split, names in splits.items()
+    ]
+
+
+def _stored(split: str, data_dir: Path) -> Pictures:
+    """A split as TensorFlow Datasets keeps it: in order already."""
+    return _joined(
+        Pictures(
+            grey(np.stack([r["image"].reshape(-1, 3).T for r in records])),
+            np.array([r["label"] for r in records], np.uint8),
+        )
+        for records in tfds.read(DATASET, split, data_dir)
+    )
+
+
+def _joined(parts: Iterable[Pictures]) -> Pictures:
+    levels, labels = zip(*((part.levels, part.labels) for part in parts), strict=True)
+    return Pictures(np.concatenate(levels), np.concatenate(labels))
+
+
+def _checksum(options: ImageOptions) -> Checksum:
+    return Checksum.any if options.source == "tiny" else options.checksum

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from lra.config import UserError
 from lra.data import archives
 from lra.data.archives import Checksum
+from lra.data.progress import Progress
 from lra.data.store import read_errors
 
 ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"
@@ -55,8 +56,10 @@ def read(place: Path, checksum: Checksum) -> dict[str, list[Review]]:
     if archive and checksum is Checksum.official:
         archives.check(place, md5=MD5, size=SIZE)
     found: dict[str, list[Review]] = {f"{s}/{x}": [] for s in ("train", "test") for x in LABELS}
-    for key, content in _packed(place) if archive else _unpacked(place):
-        if (match := REVIEW.match(key)) is not None:
+    with Progress(f"reading {place.name}", None) as progress:
+        for key, content in progress.track(_packed(place) if archive else _unpacked(place)):
+            match = REVIEW.match(key)
+            assert match is not None, key
             if not (text := content.strip()):
                 raise UserError(f"{place}: the review {key} is empty")
             found[f"{match[1]}/{match[2]}"].append(Review(key, text, LABELS.index(match[2])))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -67,7 +68,9 @@ class Pathfinder(Task):
     def parts(self, options: PathfinderOptions, job: Job) -> list[Part]:
         if options.source == "generated":
             return self._generated(options, job)
-        root = self._root(options)
+        root, *copies = self._roots(options)
+        for copy in copies:
+            print(f"{root} is read; {copy}, a second copy, is not", file=sys.stderr)
         rows = self._rows(root, options.order, job.notes)
         return [
             Part(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
@@ -95,7 +98,7 @@ class Pathfinder(Task):
     def inputs(self, options: PathfinderOptions) -> list[Path]:
         if options.source == "generated" or (options.source == "release" and options.path is None):
             return []
-        return tree.metadata(self._root(options))
+        return tree.metadata(self._roots(options)[0])
 
     def check_options(self, options: PathfinderOptions) -> None:
         if options.source == "tiny" and options.difficulty is not Difficulty.hard:
@@ -223,7 +226,7 @@ class Pathfinder(Task):
             notes["empty image files skipped before the split"] += len(rows) - len(kept)
         return kept
 
-    def _root(self, options: PathfinderOptions) -> Path:
+    def _roots(self, options: PathfinderOptions) -> list[Path]:
         if options.source == "tiny":
             return tree.find(TINY, self.side, options.difficulty.name)
         if options.path is None:

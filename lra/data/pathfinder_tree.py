@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -56,18 +55,19 @@ class Row(NamedTuple):
 # ---------------------------------------------------------------------- reading
 
 
-def find(path: Path, side: int, difficulty: str) -> Path:
-    """The folder of one difficulty, from itself or from any folder of the release above it."""
+def find(path: Path, side: int, difficulty: str) -> list[Path]:
+    """The folder of one difficulty, from itself or from any folder of the release above it; where
+    the release holds two copies, the second is the one not to read."""
+    wanted = Path(f"pathfinder{side}") / FOLDERS[difficulty]
     if (path / "metadata").is_dir():
-        return path
-    tree = Path(f"pathfinder{side}") / FOLDERS[difficulty]
-    places = [path / place / tree for place in PLACES] + [path / FOLDERS[difficulty]]
+        if path.resolve().name in set(FOLDERS.values()) - {wanted.name}:
+            raise UserError(f"{path} is not {difficulty}, whose folder is called {wanted.name}")
+        return [path]
+    places = [path / place / wanted for place in PLACES] + [path / wanted.name]
     found = [place for place in places if (place / "metadata").is_dir()]
     if not found:
-        raise UserError(f"{path} holds no folder {tree} with metadata and imgs in it")
-    for other in found[1:]:
-        print(f"{found[0]} is read, {other} is not: the release holds two copies", file=sys.stderr)
-    return found[0]
+        raise UserError(f"{path} holds no folder {wanted} with metadata and imgs in it")
+    return found
 
 
 def metadata(root: Path) -> list[Path]:

@@ -7,6 +7,7 @@ instead, the last 10 % in the official order.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,10 @@ from lra.data.order import order, percent
 from lra.data.task import Example, Job, Part, Task, TaskOptions, read_by
 
 TINY = Path(__file__).parent / "tiny" / "text"
-DATASET = tfds.Dataset("imdb_reviews", config="plain_text", version="1.0.0")
+DATASET = tfds.Dataset("imdb_reviews", "1.0.0", archive=imdb.ARCHIVE, config="plain_text")
+
+
+Labelled = list[tuple[bytes, int]]
 
 
 class Dev(Enum):
@@ -33,7 +37,7 @@ class Dev(Enum):
 class TextOptions(TaskOptions):
     dev: Dev
     path: str | None = read_by("files", place=True)
-    checksum: Checksum = read_by("files")
+    checksum: Checksum = read_by("files")  # noqa: RUF009
 
 
 class Text(Task):
@@ -80,7 +84,35 @@ class Text(Task):
     def needs_download(self, options: TextOptions, data_dir: Path) -> bool:
         return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
 
-    def _splits(self, options: TextOptions, job: Job) -> tuple[list[Review], list[Review]]:
-        """(text, label) of train and test in the official order."""
+    def _splits(self, options: TextOptions, job: Job) -> list[Labelled]:
+        """train and test, in the official order."""
         if options.source == "tfds":
-            ...
+            tfds.prepare(DATASET, job.data_dir)
+            job.inputs += tfds.files(DATASET, ("train", "test"), job.data_dir)
+            return [_stored(split, job.data_dir) for split in ("train", "test")]
+        checksum = Checksum.any if options.source == "tiny" else options.checksum
+        found = imdb.read(self._place(options), checksum)
+        return [
+            [(r[i].text, r[i].label) for i in order(split, [review.key for review in r])]
+            for split, r in found.items()
+        ]
+
+    def _place(self, options: TextOptions) -> Path:
+        if options.source == "tiny":
+            return imdb.find(TINY)
+        if options.path is None:
+            raise UserError(
+                f"source=files needs path=, the folder that holds {imdb.ARCHIVE} or {imdb.FOLDER}"
+            )
+        return imdb.find(Path(options.path).expanduser())
+
+
+def _stored(split: str, data_dir: Path) -> Labelled:
+    """A split as TensorFlow Datasets keeps it: in order already."""
+    records = itertools.chain.from_iterable(tfds.read(DATASET, split, data_dir))
+    return [(record["text"], int(record["label"])) for record in records]
+
+
+def _examples(reviews: Labelled) -> Iterator[Example]:
+    for text, label in reviews:
+        yield Example(byte_ids.encode(text), label)

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -52,23 +54,25 @@ def is_there(dataset: Dataset, data_dir: Path) -> bool:
     return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
 
 
-def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[dict[str, Any]]:
-    """The examples of a prepared split in stored order, which is the official one."""
+def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
+    """The examples of a prepared split, many at a time, in stored order, which is the official
+    one."""
     with _version_told(dataset):
         records = _builder(dataset, data_dir).as_data_source(split=split)
     try:
         for start in range(0, len(records), AT_ONCE):
             end = min(start + AT_ONCE, len(records))
-            yield from records.__getitems__(list(range(start, end)))
+            yield records.__getitems__(list(range(start, end)))
     except (OSError, ValueError, RuntimeError, IndexError, SyntaxError) as error:  # Pillow's too
         raise UserError(
             f"{dataset.folder(data_dir)} is damaged ({error}): remove it and prepare again"
         ) from error
 
 
-def files(dataset: Dataset, data_dir: Path) -> list[Path]:
+def files(dataset: Dataset, splits: Iterable[str], data_dir: Path) -> list[Path]:
     """What `read` reads."""
-    return sorted(dataset.folder(data_dir).glob("*.array_record*"))
+    folder = dataset.folder(data_dir)
+    return [f for s in splits for f in sorted(folder.glob(f"{dataset.name}-{s}.array_record*"))]
 
 
 def prepare(dataset: Dataset, data_dir: Path) -> None:
@@ -88,6 +92,7 @@ def prepare(dataset: Dataset, data_dir: Path) -> None:
             tempfile.TemporaryDirectory(dir=target.parent) as space,
             _version_told(dataset),
             _without_tensorflow(),
+            contextlib.redirect_stdout(io.StringIO()),  # it tells of a download of unknown size
         ):
             config = _library().download.DownloadConfig(
                 manual_dir=target.parent, extract_dir=space, try_download_gcs=False
@@ -104,6 +109,7 @@ def _home(data_dir: Path) -> Path:
 def _library() -> Any:
     library = importlib.import_module("tensorflow_datasets")
     library.disable_progress_bar()
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it advertises OpenCV
     return library
 
 

@@ -47,6 +47,8 @@ class BigBird(Attention):
     profiles = ("strict", "published", "official")
     equivariant = False
 
+    rank: Tensor  # (H, N, N) under strict
+
     def __init__(
         self,
         slot: Slot,
@@ -63,9 +65,7 @@ class BigBird(Attention):
         self.block, self.R = block, random_blocks
         default = PUBLISHED_SEED if self.profile == "published" else slot.seed
         self.graph_seed = default if graph_seed is None else graph_seed
-        self.graph: Tensor | None = (
-            None  # (H, N, R): set it to use another graph than the drawn one
-        )
+        self.graph: Tensor | None = None  # (H, N, R): set it to override the drawn one
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
 
         if self.profile == "strict":
@@ -90,6 +90,7 @@ class BigBird(Attention):
         for rows, fixed in fixed_blocks(N, q.device):
             keys = torch.cat([fixed.expand(self.n_heads, -1, -1), graph[:, rows]], -1)
             out.append(self._attend_rows(q_blocks[:, :, rows], k, v, real, keys))
+        # From the outside in: blocks 0 and N-1, 1 and N-2, the others.
         first, last = [t[:, :, :1] for t in out[:2]], [t[:, :, 1:] for t in out[1::-1]]
         joined = torch.cat(first + out[2:] + last, 2).flatten(2, 3)[:, :, :n]
         return joined if mask is None else joined.masked_fill(~mask[:, None, :, None], 0)
@@ -183,14 +184,13 @@ class BigBird(Attention):
 def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """(rows, {0, i-1, i, i+1, N-1}) for the rows 1 ... N-2: first those two, whose sets are
     smaller, then the others."""
-    groups = []
-    if N > 2:
-        rows = sorted({1, N - 2})
-        groups.append((rows, [sorted({0, i - 1, i, i + 1, N - 1}) for i in rows]))
-    if N > 4:
-        rows = range(2, N - 2)
-        groups.append((rows, [(0, i - 1, i, i + 1, N - 1) for i in rows]))
-    return [(torch.tensor(r, device=device), torch.tensor(s, device=device)) for r, s in groups]
+    groups = [sorted({1, N - 2})] if N > 2 else []
+    groups += [list(range(2, N - 2))] if N > 4 else []
+    sets = [[sorted({0, i - 1, i, i + 1, N - 1}) for i in rows] for rows in groups]
+    return [
+        (torch.tensor(rows, device=device), torch.tensor(blocks, device=device))
+        for rows, blocks in zip(groups, sets, strict=True)
+    ]
 
 
 def capped_graph(
@@ -217,7 +217,7 @@ def first_blocks_graph(H: int, N: int, R: int, rng: np.random.RandomState) -> np
     rows 1 and 2 R + 3 also without the block two beyond their window."""
     reach = min(N, 2 * R + 5)
     graph = np.full((H, N, R), -1)
-    for i in range(1, N):  # the last row is drawn as well, and not used
+    for i in range(1, N - 1):
         barred = {0, reach - 1, i - 1, i, i + 1}
         barred |= {reach - 2} if i == 1 else {1} if i == reach - 2 else set()
         for h in range(H):

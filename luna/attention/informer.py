@@ -108,15 +108,15 @@ class Informer(Redrawn):
         head = torch.arange(H, device=q.device)[:, None, None]
         draw, valid = self._draw(n).to(q.device), self._valid_first(real)
         part = max(1, GATHERED // (B * H * d * draw.shape[-1]))
-        M = []
+        parts = []
         for rows, of_rows in zip(q.split(part, 2), draw.split(part, -2), strict=True):
             at = self._positions(of_rows, real, valid).unsqueeze(1)  # (B or 1, 1, part, U)
             scores = (rows.unsqueeze(-2) @ k[batch, head, at].mT).squeeze(-2)  # (B, H, part, U)
             highest = scores
             if self.profile == "strict":  # a masked key scores 0; only an overriding table has any
                 highest = scores.masked_fill(~real[batch[: len(real)], 0, at, 0], -math.inf)
-            M.append(highest.amax(-1) - scores.sum(-1) / self._divide_by(n, draw))
-        M = torch.cat(M, 2)
+            parts.append(highest.amax(-1) - scores.sum(-1) / self._divide_by(n, draw))
+        M = torch.cat(parts, 2)
         return M.masked_fill(~real[..., 0], -math.inf) if self.profile == "strict" else M
 
     def _divide_by(self, n: int, draw: Tensor) -> int:

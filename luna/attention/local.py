@@ -93,8 +93,10 @@ class Local(Attention):
             visible = visible & real
         visible = visible.expand(q.shape[0], *visible.shape[1:])
         dropout = self.slot.dropout if self.training else 0.0
-        out = attend_visible(*(t.flatten(0, 1) for t in (q, k, v, visible)), dropout)
-        return join(out.unflatten(0, (q.shape[0], -1)), self.pattern)[:, :, :n]
+        shape = q.shape[:2]
+        q, k, v, visible = (t.flatten(0, 1) for t in (q, k, v, visible))
+        out = attend_visible(q, k, v, visible, dropout)  # (B N, H, b, e)
+        return join(out.unflatten(0, shape), self.pattern)[:, :, :n]
 
     def _overfill(self, *tensors: Tensor) -> list[Tensor]:
         # The code fills its boolean mask up with -1e9, and as a boolean that is True.

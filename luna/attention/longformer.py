@@ -37,6 +37,8 @@ class Longformer(Attention):
     uses_dropout = True
     equivariant = False
 
+    positions: Tensor  # of the global tokens
+
     def __init__(
         self,
         slot: Slot,
@@ -76,9 +78,9 @@ class Longformer(Attention):
         out = super().forward(q, k, v, mask, x)
         if global_qkv is None:
             return out
-        *qkv, mask = self._enter(*global_qkv, mask)
-        with self._precision(qkv[0]):
-            out = self._with_global_rows(out.to(qkv[2]), *qkv, mask)
+        q_g, k_g, v_g, mask = self._enter(*global_qkv, mask)
+        with self._precision(q_g):
+            out = self._with_global_rows(out.to(v_g), q_g, k_g, v_g, mask)
         if mask is not None:
             out = out.masked_fill(~mask[:, None, :, None], 0)
         return out.to(v.dtype)
@@ -102,9 +104,9 @@ class Longformer(Attention):
             visible = torch.cat([visible, real_g.mT.expand(-1, -1, -1, c, -1)], 4)
         visible = visible.expand(q.shape[0], *visible.shape[1:])
 
-        inside = (t.flatten(0, 1) for t in (q_c, k_c, v_c, visible))
-        out = attend_visible(*inside, self._dropout()).unflatten(0, (q.shape[0], -1))
-        out = out.transpose(1, 2).flatten(2, 3)[:, :, :n]
+        q_c, k_c, v_c, visible = (t.flatten(0, 1) for t in (q_c, k_c, v_c, visible))
+        out = attend_visible(q_c, k_c, v_c, visible, self._dropout())  # (B N, H, c, e)
+        out = out.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
         return self._with_global_rows(out, q, k, v, mask)
 
     def _with_global_rows(

@@ -94,8 +94,9 @@ class Reformer(Redrawn):
         scores = scores.masked_fill(place == with_previous(place, self.wrap, -1).mT, ITSELF)
 
         total = scores.logsumexp(-1, keepdim=True)
-        out = out_of_chunks((scores - total).exp() @ values, order)  # (B, H, r, n, e)
-        weight = out_of_chunks(total, order).softmax(2)
+        back = order.argsort(-1)
+        out = out_of_chunks((scores - total).exp() @ values, back)  # (B, H, r, n, e)
+        weight = out_of_chunks(total, back).softmax(2)
         return (weight * out).sum(2)[:, :, :n]
 
     def _sort(
@@ -158,7 +159,7 @@ class Reformer(Redrawn):
         qk = into_chunks(qk, order, c)
         values = with_previous(into_chunks(v, order, c), "list")
         weights = (qk @ with_previous(qk, "list").mT * self.head_dim**0.5).softmax(-1)
-        out = out_of_chunks(weights @ values, order).squeeze(2)  # (B, H, n + extra, e)
+        out = out_of_chunks(weights @ values, order.argsort(-1)).squeeze(2)  # (B, H, n + extra, e)
         merged = out.reshape(out.shape[0], n + extra, -1)[:, :n]  # no transpose before this reshape
         return merged.unflatten(-1, (H, -1)).transpose(1, 2)
 
@@ -218,10 +219,10 @@ def into_chunks(t: Tensor, order: Tensor, c: int) -> Tensor:
     return rounds.gather(3, index).unflatten(3, (-1, c))
 
 
-def out_of_chunks(t: Tensor, order: Tensor) -> Tensor:
-    """(B, H, r, m, c, .) -> (B, H, r, n, .), back in the order of the tokens."""
+def out_of_chunks(t: Tensor, back: Tensor) -> Tensor:
+    """(B, H, r, m, c, .) -> (B, H, r, n, .), by the inverse of each round's order."""
     t = t.flatten(3, 4)
-    return t.gather(3, order.argsort(-1).unsqueeze(-1).expand_as(t))
+    return t.gather(3, back.unsqueeze(-1).expand_as(t))
 
 
 def with_previous(t: Tensor, wrap: Wrap, nothing: float = 0) -> Tensor:

@@ -22,8 +22,7 @@ from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """LUNA's options, as far as its feature maps read them (luna/attention/luna.py explains
-    each)."""
+    """LUNA's options, as far as its feature maps read them; `Luna` explains each."""
 
     head_dim: int
     groups: int
@@ -120,8 +119,7 @@ class Channels(nn.Module):
 
 
 class ChannelRMS(nn.Module):
-    """Shrinks channels whose root mean square over real tokens exceeds 0.1 (an option of the
-    listing).
+    """Shrinks channels whose root mean square over real tokens exceeds 0.1: the listing's option.
 
     The listing's statistic mixes padding in and makes an evaluation depend on its batch; here
     padding is left out and evaluation uses a running average.

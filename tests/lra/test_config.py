@@ -7,9 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from lra import data
-from lra.compose import compose
+from lra.compose import ABOUT_COST, compose
 from lra.config import CONFIGS
-from lra.runs import plain
+from lra.runs import identity, plain
 
 from .conftest import command
 
@@ -74,13 +74,48 @@ def test_every_task_has_a_config_and_the_other_way_round():
     assert set(files("task")) == set(data.names())
 
 
-def test_every_attention_has_a_config_with_exactly_its_options_at_their_defaults():
+def test_every_attention_has_a_config_with_exactly_its_options():
+    """Its values are the constructor's defaults, which are the published ones; those that the
+    budget decides are looked up in `presets`, where `published` has the defaults."""
     luna = pytest.importorskip("luna")
     assert set(files("attention")) == set(luna.names())
     for name in luna.names():
-        written = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
+        file = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
+        options = {key: value for key, value in file.items() if key not in ABOUT_COST}
+        presets = file.get("presets", {"published": {}, "matched": {}})
+        assert set(presets["published"]) == set(presets["matched"]) <= set(options), name
+        for key in presets["published"]:
+            assert options[key] == f"${{attention.presets.${{attention.preset}}.{key}}}", name
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
-        assert written == {"name": name} | defaults, name
+        assert options | presets["published"] == {"name": name} | defaults, name
+
+
+@pytest.mark.parametrize("attention", files("attention"))
+def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
+    luna = pytest.importorskip("luna")
+    for preset in ("matched", "published"):
+        run = compose([f"attention={attention}", f"attention.preset={preset}"])
+        assert set(run.attention) == {"name", "dwc", *luna.options(attention)}
+    defaults = {key: plain(p.default) for key, p in luna.options(attention).items()}
+    assert run.attention == {"name": attention, "dwc": "none"} | defaults
+
+
+def test_what_is_set_wins_over_the_preset():
+    run = compose(["attention=performer", "attention.preset=published", "attention.m=160"])
+    assert run.attention["m"] == 160
+    run = compose(["attention=longformer", "attention.preset=published", "attention.left=10"])
+    assert (run.attention["left"], run.attention["right"]) == (10, 256)
+
+
+def test_an_identity_knows_of_no_preset():
+    chosen = compose(["attention=performer", "attention.preset=published"])
+    written = compose(["attention=performer", "attention.m=128"])
+    other = compose(["attention=performer"])
+    assert identity(chosen, "data") == identity(written, "data") != identity(other, "data")
+    for setting in ("compute=off", "compute.solve=true", "compute.reference=uniform"):
+        assert identity(compose(["attention=performer", setting]), "data") == identity(
+            other, "data"
+        )
 
 
 MISTAKES = {
@@ -96,6 +131,31 @@ MISTAKES = {
     "wrong type of a float": (["budget=lots"], "budget"),
     "not a choice": (["protocol.style.pooling=max"], "protocol.style.pooling"),
     "unknown source": (["task.source=internet"], "no source 'internet'"),
+    "unknown preset": (
+        ["attention.preset=publishd"],
+        "attention 'luna' has no preset 'publishd'; did you mean published?",
+    ),
+    "unknown gate": (["compute.mode=strict"], "compute.mode"),
+    "tolerance of zero": (
+        ["compute.tolerance.flops=0"],
+        "compute.tolerance.flops=0.0 is out of range: it must be greater than 0 and at most 1",
+    ),
+    "tolerance above one": (
+        ["compute.tolerance.parameters=1.5"],
+        "compute.tolerance.parameters=1.5 is out of range",
+    ),
+    "numbers that are none": (
+        ["compute.reference={parameters: many}"],
+        "compute.reference must be an attention, or numbers greater than 0",
+    ),
+    "numbers of something else": (
+        ["compute.reference={seconds: 3}"],
+        "compute.reference must be an attention, or numbers greater than 0",
+    ),
+    "solving for no budget": (
+        ["compute=off", "compute.solve=true"],
+        "compute.solve=True is out of range: it must be false under compute=off",
+    ),
     "budget of zero": (["budget=0"], "budget=0.0 is out of range: it must be greater than 0"),
     "negative seed": (["seed=-1"], "seed=-1 is out of range"),
     "length over storage": (["protocol.data.max_length=99999"], "protocol.data.max_length"),

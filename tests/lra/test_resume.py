@@ -176,11 +176,10 @@ def test_kill_9_at_a_random_moment_resumes_bit_for_bit(
 ):
     moment = random.Random()
     for _ in range(2):
-        process = start("train.py", *overrides, *LONG)
-        wait_for(process, "  step")
-        time.sleep(moment.uniform(0, 1.0))
-        process.kill()
-        process.wait()
+        with start("train.py", *overrides, *LONG) as process:
+            wait_for(process, "  step")
+            time.sleep(moment.uniform(0, 1.0))
+            process.kill()
     assert not list(tmp_path.rglob("result.json"))
     done = train(*LONG)
     assert done.returncode == 0, done.stderr
@@ -192,11 +191,11 @@ def test_kill_9_at_a_random_moment_resumes_bit_for_bit(
 def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     overrides: list[str], train, long_reference: Path, tmp_path: Path, signum: int, code: int
 ):
-    process = start("train.py", *overrides, *LONG)
-    wait_for(process, "  step")
-    os.kill(process.pid, signum)
-    output = process.stdout.read()
-    assert process.wait(timeout=60) == code, output
+    with start("train.py", *overrides, *LONG) as process:
+        wait_for(process, "  step")
+        os.kill(process.pid, signum)
+        output = process.stdout.read()
+    assert process.returncode == code, output
     assert "run the same command again to resume" in output
     folder = next(tmp_path.rglob("status.json")).parent
     assert read_json(folder / "status.json")["status"] == "interrupted"
@@ -208,11 +207,24 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     assert_same(folder, long_reference)
 
 
+def test_a_signal_while_testing_is_an_interruption_too(
+    small: Callable[..., Run], reference: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            runner.LRAModule, "test_step", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+        )
+        with pytest.raises(SystemExit, match="143"):
+            runner.train(small())
+    assert read_json(folder_of(small()) / "status.json")["status"] == "interrupted"
+    runner.train(small())
+    assert_same(folder_of(small()), reference)
+
+
 def test_of_two_processes_one_runs_and_the_other_says_so(overrides: list[str], train):
-    process = start("train.py", *overrides, *LONG)
-    wait_for(process, "  step")
-    second = train(*LONG)
+    with start("train.py", *overrides, *LONG) as process:
+        wait_for(process, "  step")
+        second = train(*LONG)
+        process.kill()
     assert second.returncode == 2
     assert f"is being run by process {process.pid} on" in second.stderr
-    process.kill()
-    process.wait()

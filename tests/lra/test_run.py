@@ -293,13 +293,6 @@ def test_a_batch_that_does_not_split_over_devices_is_refused(train):
     assert "a batch of 7 cannot be split evenly over 2 processes" in done.stderr
 
 
-def test_a_sweep_runs_every_combination(overrides: list[str], tmp_path: Path):
-    words = ["attention=linear,uniform", "seed=1,2", "protocol.recipe.steps=2"]
-    done = command("train.py", "-m", *overrides, *words)
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.rglob("result.json"))) == 4
-
-
 def test_the_table_shows_the_runs_beside_the_majority_class(finished):
     done = command("-m", "lra.cli", "table", "--runs", str(finished[1].parents[5]))
     assert done.returncode == 0, done.stderr

@@ -61,9 +61,9 @@ class Method(Attention):
 
 
 def test_importing_luna_costs_torch_and_nothing_more():
-    code = f"import luna, sys; print([m for m in {HEAVY} if m in sys.modules], luna.names()[:1])"
+    code = f"import luna, sys; luna.names(); print([m for m in {HEAVY} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.startswith("[] ['bigbird'")
+    assert out.stdout.strip() == "[]"
 
 
 def test_building_imports_the_method_asked_for_and_no_other():
@@ -208,7 +208,7 @@ def test_wrong_options_are_told(gadget: type[Attention], option: dict, message: 
 
 
 class Echo(Attention):
-    """Returns q + v and records what it was given."""
+    """Returns q + v + 1 and records what it was given."""
 
     name = "echo"
     paper = Paper(title="-", year=2000, url="https://example.org")
@@ -219,7 +219,7 @@ class Echo(Attention):
     ) -> Tensor:
         self.given = (q, k, v, x)
         self.autocast = torch.is_autocast_enabled("cpu")
-        return q + v
+        return q + v + 1
 
 
 class HalfEcho(Echo):
@@ -244,13 +244,13 @@ def test_strict_zeroes_padding_before_and_after():
     for given in echo.given[:3]:
         assert (given.masked_select(padded) == 0).all()
     assert (echo.given[3][~mask] == 0).all()
-    assert torch.equal(out, (q + v).masked_fill(padded, 0))
+    assert torch.equal(out, (q + v + 1).masked_fill(padded, 0))
 
 
 def test_other_profiles_receive_the_raw_tensors():
     (q, k, v), mask = masked()
     echo = Echo(slot(profile="published"))
-    assert torch.equal(echo(q, k, v, mask), q + v)
+    assert torch.equal(echo(q, k, v, mask), q + v + 1)
     assert echo.given[0] is q
 
 
@@ -301,6 +301,7 @@ def test_generator_is_seeded_saved_and_its_own():
     assert drawn == torch.rand(3, generator=torch.Generator().manual_seed(3)).tolist()
     assert draw(Echo(slot(seed=4))) != drawn
     third = Echo(slot(seed=9))
+    draw(third)
     third.load_state_dict(first.state_dict())
     saved_again = Echo(slot(seed=8))
     saved_again.load_state_dict(third.state_dict())  # untouched in between

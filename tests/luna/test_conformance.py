@@ -8,14 +8,11 @@ reason (`exempt = {"G9": "..."}`, by the names in the decorators); the test must
 from __future__ import annotations
 
 import copy
-import inspect
 import io
 import re
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from torch import Tensor
 
 import luna
@@ -28,7 +25,6 @@ from .conftest import VARIANTS, Case, D, H, N, conformance
 EXACT, VISIBLE = 1e-10, 1e-7  # equal up to rounding; a difference nobody would call rounding
 MASKS = ("full", "prefix", "scatter")
 COMPILED = ("linear", "luna", "softmax")
-CONFIGS = Path(__file__).parents[2] / "configs" / "attention"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -331,7 +327,7 @@ def test_G7_scale_of_the_features(case: Case, monkeypatch: pytest.MonkeyPatch):
     assert gap < EXACT if attention.scale_free else gap > VISIBLE
 
 
-# ---------------------------------------------------------------------- G8, G9: gradients, precision
+# ------------------------------------------------------------------- G8, G9: gradients, precision
 
 
 @conformance("G8")
@@ -522,22 +518,6 @@ def test_every_profile_runs(case: Case):
             assert attention(q, k, v, m, x).isfinite().all()
     with pytest.raises(LunaError, match="profile must be one of strict, published, official"):
         case.build(profile="lenient")
-
-
-@conformance("config")
-def test_config_file_holds_the_defaults(case: Case):
-    if case.options:
-        pytest.skip("the file holds the defaults")
-    file = CONFIGS / f"{case.name}.yaml"
-    if not inspect.getfile(case.cls).startswith(str(Path(luna.__file__).parent)):
-        pytest.skip("a plug-in keeps its own configuration")
-    text = file.read_text()
-    assert re.match(r"# .+https://\S+\n", text), "the first line names the paper and its address"
-    defaults = {name: p.default for name, p in luna.options(case.name).items()}
-    defaults = {k: list(d) if isinstance(d, tuple) else d for k, d in defaults.items()}
-    assert yaml.safe_load(text) == {"name": case.name} | defaults
-    silent = [k for k in defaults if not re.search(rf"^{k}:.*  # .+", text, re.MULTILINE)]
-    assert not silent, f"options without a half-line comment: {silent}"
 
 
 # ---------------------------------------------------------------------- torch.compile

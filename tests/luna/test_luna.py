@@ -154,13 +154,19 @@ def test_LUNA_T4_scalar_envelope_weights_keys_only(squash: str, hidden: int):
 
 
 def test_LUNA_T4_vector_envelope_does_not_cancel():
-    attention = build(envelope="vector")
+    attention = build(envelope="vector", M=3, L=5)
     q, k, v = inputs()
     out = attention(q, k, v)
     phi_q, phi_k = attention.features(q, k, None)
     assert difference(out, normalise(phi_q @ phi_k.mT, v)) < 1e-12
-    gates = attention.map.envelope(q)  # (B, H, n, L)
-    ungated = (phi_q.unflatten(-1, (8, 8)) / gates.unsqueeze(-2)).flatten(-2)
+    G, g = attention.map.envelope.out.weight[0], attention.map.envelope.out.bias[0]
+    gates = torch.sigmoid(q @ G.mT + g)  # (B, H, n, L)
+    attention.map.envelope = None
+    ungated = attention.phi_q(q, None)
+    for i in range(3):
+        for l in range(5):
+            expected = gates[..., l] * ungated[..., 5 * i + l]
+            assert difference(phi_q[..., 5 * i + l], expected) < 1e-13
     assert difference(out, normalise(ungated @ phi_k.mT, v)) > 1e-3
 
 

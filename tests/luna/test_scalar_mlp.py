@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import typing
+
 import pytest
 import torch
 from torch import Tensor
 
 from luna import LunaError
-from luna.kernels.scalar_mlp import ACTIVATIONS, SLOPES, evaluator, scalar_mlp
+from luna.kernels.scalar_mlp import ACTIVATIONS, SLOPES, Activation, evaluator, scalar_mlp
 from luna.kernels.scalar_mlp.piecewise import tables
 
 from .attention.kit import Sizes
@@ -289,7 +291,26 @@ def test_deterministic():
         assert torch.equal(ours, theirs)
 
 
+def test_operator_is_sound_for_torch_compile():
+    """Fake kernel, autograd registration and schema, by torch's own check of custom operators."""
+    p, u = parameters(2, 3, 4), scalars(2, 20)
+    keys, table = tables(*p, 0.0, F64)
+    given = (u, keys, table.detach().requires_grad_(), True, 7)
+    torch.library.opcheck(torch.ops.luna.piecewise_linear.default, given)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("nonneg", [False, True])
+def test_gpu_equals_cpu(nonneg: bool):
+    p, u = parameters(2, 4, 16), scalars(2, 5000)
+    there = [t.detach().cuda().requires_grad_() for t in (u, *p)]
+    ours = with_gradients(there[0], there[1:], nonneg=nonneg, chunk=3000)
+    assert largest_gap([t.cpu() for t in ours], with_gradients(u, p, nonneg=nonneg)) < 1e-12
+
+
 def test_auto_takes_the_fast_one_where_it_applies():
+    assert typing.get_args(Activation) == tuple(ACTIVATIONS)
     chosen = {activation: evaluator("auto", activation) for activation in ACTIVATIONS}
     assert {a for a, how in chosen.items() if how == "piecewise"} == {"relu", "leaky_relu"}
     assert evaluator("dense", "relu") == "dense"

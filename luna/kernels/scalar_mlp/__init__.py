@@ -1,5 +1,4 @@
-"""L scalar MLPs, each applied to every scalar of a batch: psi_l(u) = sum_r a_lr s(e_lr u + f_lr) +
-g_l.
+"""L scalar MLPs of every scalar of a batch: psi_l(u) = sum_r a_lr s(e_lr u + f_lr) + g_l.
 
 Shapes, in this folder:
 
@@ -22,13 +21,17 @@ from typing import Literal
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.kernels.scalar_mlp.piecewise import SLOPES, piecewise
-from luna.kernels.scalar_mlp.reference import ACTIVATIONS, dense
+from luna.kernels.scalar_mlp import piecewise, reference
+from luna.kernels.scalar_mlp.piecewise import SLOPES
+from luna.kernels.scalar_mlp.reference import ACTIVATIONS
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
 Evaluate = Literal["auto", "dense", "piecewise"]
 
-EVALUATORS: dict[str, Callable[..., Tensor]] = {"dense": dense, "piecewise": piecewise}
+EVALUATORS: dict[str, Callable[..., Tensor]] = {
+    "dense": reference.dense,
+    "piecewise": piecewise.piecewise,
+}
 
 __all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "evaluator", "scalar_mlp"]
 

@@ -27,6 +27,7 @@ def piecewise(
     nonneg: bool = False,
     chunk: int = 1_000_000,
 ) -> Tensor:
+    """psi (G, N, L) from tables made anew at every call; see `scalar_mlp` for the arguments."""
     dtype = u.dtype
     if dtype in (torch.float16, torch.bfloat16):
         u = u.float()
@@ -93,8 +94,7 @@ def _lookup(
 def _lookup_backward(
     grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """d/du: slope . grad. d/d table: sums of u grad and of grad over the scalars of an
-    interval."""
+    """d/du: slope . grad. d/dtable: sums of u grad and of grad over an interval's scalars."""
     K, L = table.shape[1], table.shape[2] // 2
     du, dtable = torch.empty_like(u), torch.zeros_like(table)
     slopes = table[..., :L].contiguous()

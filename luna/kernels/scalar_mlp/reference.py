@@ -21,9 +21,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 KEEP = 2**24  # hidden units kept for backward at most (64 MB in float32); above, recomputed
-CPU_BLOCK = (
-    2**21
-)  # hidden units at once on a CPU: within its caches, three times faster than without
+# Hidden units at once on a CPU: what its caches hold is three times faster than what they do not.
+CPU_BLOCK = 2**21
 
 
 def dense(
@@ -37,6 +36,7 @@ def dense(
     nonneg: bool = False,
     chunk: int = 1_000_000,
 ) -> Tensor:
+    """psi (G, N, L) as it is defined; see `scalar_mlp` for the arguments."""
     dtype = u.dtype
     if dtype in (torch.float16, torch.bfloat16):
         u = u.float()
@@ -44,8 +44,8 @@ def dense(
     act = ACTIVATIONS[activation]
 
     def evaluate(u: Tensor) -> Tensor:
-        # (G, C, n, w)
-        hidden = act(torch.addcmul(f.unsqueeze(2), u[:, None, :, None], e.unsqueeze(2)))
+        z = torch.addcmul(f.unsqueeze(2), u[:, None, :, None], e.unsqueeze(2))  # (G, C, n, w)
+        hidden = act(z)
         if e.shape[1] == 1:  # one hidden layer for all channels
             y = hidden.squeeze(1) @ a.mT  # (G, n, L)
         else:

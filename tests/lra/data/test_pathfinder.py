@@ -139,23 +139,29 @@ def test_an_empty_image_is_skipped_and_counted(order: str, tmp_path: Path, lra_d
 
 @pytest.mark.parametrize("below", [".", "lra_release", "lra_release/lra_release"])
 @pytest.mark.parametrize("given", ["", "pathfinder32", HARD])
-def test_a_tree_is_found_from_every_folder_above_it(
-    below: str, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tree_is_found_from_every_folder_above_it(below: str, given: str, tmp_path: Path) -> None:
     folder = official(tmp_path / "tree" / below, {"0": 10})
     path = folder / given if given else tmp_path / "tree"
-    assert tree.find(path, 32, "hard").resolve() == (folder / HARD).resolve()
-    assert capsys.readouterr().err == ""
+    (found,) = tree.find(path, 32, "hard")
+    assert found.resolve() == (folder / HARD).resolve()
 
 
-def test_of_two_copies_the_inner_one_is_read_and_named(
+def test_of_two_copies_the_inner_one_is_read_and_both_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outer = official(tmp_path / "lra_release", {"0": 10})
+    outer = official(tmp_path / "lra_release", {"0": 20})
     inner = official(tmp_path / "lra_release" / "lra_release", {"0": 10})
     for path in (tmp_path, outer):
-        assert tree.find(path, 32, "hard") == inner / HARD
-        assert f"{inner / HARD} is read, {outer / HARD} is not" in capsys.readouterr().err
+        prepared = load(path, tmp_path / path.name)
+        assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(10)]
+        told = f"{inner / HARD} is read; {outer / HARD}, a second copy, is not"
+        assert capsys.readouterr().err.splitlines().count(told) == 1
+
+
+def test_a_folder_of_another_difficulty_is_refused(tmp_path: Path) -> None:
+    folder = official(tmp_path, {"0": 10}, "pathfinder32/curv_baseline")
+    with pytest.raises(UserError, match="is not hard, whose folder is called curv_contour_len"):
+        load(folder / "pathfinder32/curv_baseline", tmp_path)
 
 
 # ---------------------------------------------------------------------- what is wrong

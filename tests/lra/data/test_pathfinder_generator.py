@@ -145,8 +145,8 @@ def test_scenes_obey_the_rules_on_whole_images(side: int, difficulty: str) -> No
 
 @pytest.mark.parametrize(("side", "margin"), STAGES[:4])
 def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
-    """Maps kept up dash by dash give the endpoints and weights of maps computed anew, at any pivot
-    and heading, inside the image and beyond its border."""
+    """Maps kept up dash by dash give the endpoints, weights and refusals of maps computed anew, at
+    any pivot and heading, inside the image and beyond its border."""
     chosen, rng = settings(side), np.random.default_rng(side + margin)
     pen = stage(side, margin).pen
     room, occupied = Room(pen, side, chosen.padding), frame(chosen, chosen.padding)
@@ -160,8 +160,11 @@ def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
     np.testing.assert_array_equal(room.maps[0][room.image], 255 - np.round(occupied * 255))
     grown = dilate(occupied, disc(margin))
     beyond = pen.radius + pen.length + 2 * margin + 2  # the furthest pivot a snake can come to
-    for _ in range(200):
+    fitted: list[bool] = []
+    for i in range(200):
         pivot = tuple(rng.integers(-beyond, side + beyond, 2).tolist())
+        if i % 2:  # where dashes crowd
+            pivot = tuple((np.array(at) + rng.integers(-pen.radius, pen.radius + 1, 2)).tolist())
         angle = stage(side, margin).angles[rng.integers(360)]
         expected = endpoints(chosen, margin, pivot, angle, grown)
         heading = pen.heading(angle)
@@ -172,6 +175,11 @@ def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
             wanted, direction = expected.get(end, (0.0, turn.angle))
             assert turn.angle == direction
             assert weight == pytest.approx(wanted, abs=1e-7)  # upstream: float32
+            if weight > 0 and i % 2 and len(fitted) < 60:
+                mine = ink_and_occupancy(chosen, margin, end, reverse(direction))[1]
+                fitted.append(bool((occupied + mine).max() < 1.8))
+                assert room.fits(turn.stroke, end) == fitted[-1]
+    assert 0 < sum(fitted) < len(fitted) == 60
 
 
 @pytest.mark.parametrize(("side", "margin"), STAGES)

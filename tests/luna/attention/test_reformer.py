@@ -136,6 +136,17 @@ def test_RE_3_identical_rows_take_the_mean_of_their_chunk_and_the_one_before(see
         assert difference(out[:, :, i], v[:, :, others].mean(2)) < 1e-12
 
 
+@pytest.mark.parametrize("profile", ["strict", "published"])
+@pytest.mark.parametrize("n", [64, 8, 1])
+def test_a_token_that_sees_nothing_else_sees_itself(profile: str, n: int):
+    """Among padding the score of the token itself is the highest: -1e5 against -1e9."""
+    q, k, v = qkv(n=n)
+    for i in {0, n // 3, n - 1}:
+        mask = (torch.arange(n) == i).expand(2, n)
+        out = reformer(chunk=8, profile=profile)(q, k, v, mask)
+        assert difference(out[:, :, i], v[:, :, i]) < 1e-12
+
+
 # ---------------------------------------------------------------------- padding
 
 

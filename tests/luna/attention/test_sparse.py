@@ -277,17 +277,3 @@ def test_draws_are_new_in_training_and_the_same_in_evaluation(name: str):
         assert torch.equal(resumed(q, k, v), strict(q, k, v))
     assert torch.equal(strict.eval()(q, k, v), evaluated)
     assert torch.equal(resumed.eval()(q, k, v), evaluated)  # the model's own, not the seed's
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_yaml_holds_every_option_with_its_default(name: str):
-    from pathlib import Path
-
-    from omegaconf import OmegaConf
-
-    path = Path(__file__).parents[3] / "configs" / "attention" / f"{name}.yaml"
-    written = OmegaConf.to_container(OmegaConf.load(path))
-    assert written.pop("name") == name
-    defaults = {o: p.default for o, p in luna.options(name).items()}
-    assert written == {o: list(d) if isinstance(d, tuple) else d for o, d in defaults.items()}
-    assert path.read_text().startswith("# ")

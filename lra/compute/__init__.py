@@ -1,0 +1,7 @@
+"""Parameters and FLOPs of a network, and the budget they are held to."""
+
+from lra.compute.budget import Budget, budget_of
+from lra.compute.count import Count, Part, count, count_run
+from lra.compute.gate import Admission, admit
+
+__all__ = ["Admission", "Budget", "Count", "Part", "admit", "budget_of", "count", "count_run"]

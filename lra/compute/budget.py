@@ -1,0 +1,107 @@
+"""The budget of a run: what a reference costs on the run's own backbone and protocol.
+
+Three measures: trained parameters, FLOPs of a forward pass on one example, and the examples that
+training sees (steps x batch, the protocol's own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from omegaconf import OmegaConf
+
+import luna
+from lra.compose import Run, scale
+from lra.compute.count import Count, count_run
+from lra.config import CONFIGS, Protocol, Tolerance, UserError, nearest
+
+MEASURES = ("parameters", "flops", "examples")
+NUMBERS = "numbers"  # the name of a reference that is no attention
+SLACK = 1e-9  # a ratio on the bound is within it
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run costs, or may cost; None is not limited."""
+
+    parameters: int | None
+    flops: int | None
+    examples: int | None
+
+
+@dataclass(frozen=True)
+class Budget:
+    reference: str
+    cost: Cost
+    tolerance: Tolerance
+
+    def ratios(self, cost: Cost) -> dict[str, float]:
+        """Own cost over the budget's, of each measure that is limited."""
+        own, limit = asdict(cost), asdict(self.cost)
+        return {m: own[m] / limit[m] for m in MEASURES if limit[m] and own[m] is not None}
+
+    def excess(self, ratios: dict[str, float]) -> float:
+        """How far the worst measure lies outside its tolerance, in tolerances; 0 if none does."""
+        allowed = asdict(self.tolerance)
+        return max(
+            (max(0.0, (abs(r - 1) - SLACK) / allowed[m] - 1) for m, r in ratios.items()),
+            default=0.0,
+        )
+
+    def verdict(self, ratios: dict[str, float]) -> str:
+        """`matched`, `over budget ×N` or `under ×N`, N of the measure that is furthest out."""
+        allowed = asdict(self.tolerance)
+        outside = [r for m, r in ratios.items() if abs(r - 1) > allowed[m] + SLACK]
+        if not outside:
+            return "matched"
+        over = [r for r in outside if r > 1]
+        return f"over budget {times(max(over))}" if over else f"under {times(min(outside))}"
+
+    def record(self) -> dict[str, Any]:
+        return {"reference": self.reference, **asdict(self.cost)} | {
+            "tolerance": asdict(self.tolerance)
+        }
+
+
+def budget_of(run: Run) -> Budget:
+    reference = run.compute.reference
+    if isinstance(reference, str):
+        if reference not in luna.names():
+            raise UserError(
+                f"compute.reference='{reference}' is no attention{nearest(reference, luna.names())}"
+            )
+        count = count_run(run, {"name": reference}, backward=False)
+        cost = Cost(count.parameters, count.flops, protocol_examples(run))
+        return Budget(reference, cost, run.compute.tolerance)
+    numbers = {m: None for m in MEASURES} | {"examples": protocol_examples(run)} | reference
+    return Budget(NUMBERS, Cost(**numbers), run.compute.tolerance)
+
+
+def cost_of(run: Run, count: Count) -> Cost:
+    return Cost(count.parameters, count.flops, examples(run.protocol))
+
+
+def examples(protocol: Protocol) -> int:
+    return protocol.recipe.steps * protocol.recipe.batch
+
+
+def protocol_examples(run: Run) -> int | None:
+    """Steps x batch as the protocol's file has them, at the run's `budget`; None for a protocol
+    that is not in configs/."""
+    path = CONFIGS / "protocol" / f"{run.protocol.name}.yaml"
+    if not path.exists():
+        return None
+    typed = OmegaConf.structured(Protocol)
+    cfg = OmegaConf.create({"task": {"name": run.task.name}})
+    cfg.protocol = OmegaConf.merge(typed, OmegaConf.load(path))
+    OmegaConf.resolve(cfg)
+    shipped = replace(run, protocol=OmegaConf.to_object(cfg.protocol))
+    scale(shipped)
+    return examples(shipped.protocol)
+
+
+def times(ratio: float) -> str:
+    """×0.98, ×3.66, ×26.5, ×3,990."""
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"×{ratio:,.{digits}f}"

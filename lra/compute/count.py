@@ -1,0 +1,254 @@
+"""Parameters and work of a network, counted on the network itself by one rule.
+
+A forward and a backward pass of one example run on the meta device, where tensors have shapes and
+no contents; every operation on the way is noted (`lra.compute.ops` says what each costs) under the
+part of the network it belongs to. FLOPs are those of products, a multiply-add being 2; what is
+element-wise is counted in elements, apart. Modules whose code does other work than what they
+compute are counted by their definition (`lra.compute.definitions`), and what is executed stands
+beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.module_tracker import ModuleTracker
+
+from lra import data, model
+from lra.compose import Run
+from lra.compute.definitions import DEFINITIONS
+from lra.compute.ops import Work, moved, rule
+from lra.config import Mask
+from lra.model.network import Network
+
+PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
+SLOT = ("attention", "local")  # what the choice of an attention decides
+NEGLIGIBLE = 1e-3  # share of the moved elements that operations of unknown cost may have
+
+
+class Uncounted(UserWarning):
+    """Operations whose cost is unknown did more than a negligible share of the work."""
+
+
+@dataclass
+class Part:
+    """Of one part of the network; work is per example."""
+
+    parameters: int = 0  # trainable
+    buffers: int = 0  # elements of what is stored and not trained
+    flops: int = 0  # forward
+    training_flops: int = 0  # forward and backward
+    elementwise: int = 0  # work of the other kind, forward, in elements
+    executed_flops: int = 0  # forward, as the code does it
+
+    def __add__(self, other: Part) -> Part:
+        return Part(
+            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class Count:
+    parts: dict[str, Part]
+    # Share of the moved elements, of the operations that nobody knows the cost of.
+    uncounted: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Part:
+        return sum(self.parts.values(), Part())
+
+    @property
+    def slot(self) -> Part:
+        return sum((self.parts[name] for name in SLOT), Part())
+
+    @property
+    def parameters(self) -> int:
+        return self.total.parameters
+
+    @property
+    def flops(self) -> int:
+        return self.total.flops
+
+    def record(self) -> dict[str, Any]:
+        """For result.json: totals, those of the slots, and the parts that are not empty."""
+        parts = {name: asdict(part) for name, part in self.parts.items() if part != Part()}
+        slot = {f"attention_{key}": value for key, value in asdict(self.slot).items()}
+        return asdict(self.total) | slot | {"parts": parts}
+
+
+def count_run(run: Run, attention: dict[str, Any] | None = None, *, backward: bool = True) -> Count:
+    """Count what `run` would train, or the same with another attention."""
+    masked = run.protocol.data.mask is not Mask.none
+    try:
+        network = build(run, attention, "meta")
+        return count(network, masked=masked, backward=backward)
+    except (NotImplementedError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        name = (attention or run.attention)["name"]
+        warnings.warn(
+            f"attention '{name}' does not run on the meta device ({reason}): counted on the CPU",
+            stacklevel=2,
+        )
+    return count(build(run, attention, "cpu"), masked=masked, backward=backward)
+
+
+def build(run: Run, attention: dict[str, Any] | None, device: str) -> Network:
+    task = data.get(run.task.name)
+    with torch.device(device):
+        network = model.build(
+            task, attention or run.attention, run.model, run.protocol, seed=run.seed
+        )
+    return network.to(device)  # random draws are made on the CPU, whatever the default device
+
+
+def count(network: Network, *, masked: bool = True, backward: bool = True) -> Count:
+    """Count a network in training mode on its own device, at its full stored length."""
+    device = next(network.parameters()).device
+    shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
+    ids = torch.zeros(shape, dtype=torch.long, device=device)
+    mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
+    parts = parts_of(network)
+    with tally(network, parts) as seen:
+        out = network.train()(ids, mask)
+        if backward:
+            out.sum().backward()
+    _count_tensors(network, parts, seen.parts)
+    uncounted = seen.uncounted()
+    if sum(uncounted.values()) > NEGLIGIBLE:
+        names = ", ".join(f"{name} ({share:.1%})" for name, share in uncounted.items())
+        warnings.warn(
+            f"operations of unknown cost moved more than {NEGLIGIBLE:.1%} of all elements: "
+            f"{names}; teach lra/compute/ops.py what they cost",
+            Uncounted,
+            stacklevel=2,
+        )
+    return Count(seen.parts, uncounted)
+
+
+def parts_of(network: Network) -> dict[nn.Module, str]:
+    """The module at the root of each part; what lies in none is `rest`."""
+    roots: dict[nn.Module, str] = {
+        network: "rest",
+        network.embedding: "embedding",
+        network.head: "head",
+        network.encoder.norm: "norms",
+    }
+    for block in network.encoder.blocks:
+        layer = block.attention
+        roots |= dict.fromkeys((block.norm1, block.norm2), "norms")
+        roots |= {block.mlp: "mlp", layer.attention: "attention"}
+        roots |= dict.fromkeys((layer.qkv, layer.out), "projections")
+        if layer.local is not None:
+            roots[layer.local] = "local"
+    return roots
+
+
+def _count_tensors(root: nn.Module, roots: dict[nn.Module, str], parts: dict[str, Part]) -> None:
+    """Parameters and buffers of each part; what is shared counts once."""
+    seen: set[int] = set()
+
+    def visit(module: nn.Module, part: str) -> None:
+        part = roots.get(module, part)
+        tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        for t in tensors:
+            if id(t) not in seen:
+                seen.add(id(t))
+                kind = "parameters" if t.requires_grad else "buffers"
+                setattr(parts[part], kind, getattr(parts[part], kind) + t.numel())
+        for child in module.children():
+            visit(child, part)
+
+    visit(root, "rest")
+
+
+# ---------------------------------------------------------------------- the tally
+
+
+class Tally(TorchDispatchMode):
+    """Notes what every operation costs, under the part that is running."""
+
+    def __init__(self, tracker: ModuleTracker, parts: dict[str, str], defined: set[str]):
+        super().__init__()
+        self.tracker = tracker
+        self.part_of, self.defined = parts, defined  # by the tracker's name of a module
+        self.parts = {name: Part() for name in PARTS}
+        self.moved = 0
+        self.unknown: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 0  # a number read off a tensor without contents
+        out = func(*args, **kwargs)
+        count, elements = rule(func), 0 if func.is_view else moved(args, out)
+        self.moved += elements
+        if count is None:
+            name = str(func._overloadpacket)
+            self.unknown[name] = self.unknown.get(name, 0) + elements
+        else:
+            self.note(count(args, kwargs, out))
+        return out
+
+    def note(self, work: Work) -> None:
+        part, running = self.parts[self.running()], self.tracker.parents
+        forward, by_code = not self.tracker.is_bw, not self.defined.isdisjoint(running)
+        if forward:
+            part.executed_flops += work.flops
+        if not by_code:
+            part.training_flops += work.flops
+            if forward:
+                part.flops += work.flops
+                part.elementwise += work.elements
+
+    def define(self, part: str, work: Work) -> None:
+        """Work of a module that is counted by its definition; backward computes every product
+        twice, once for each factor's gradient."""
+        self.parts[part].flops += work.flops
+        self.parts[part].elementwise += work.elements
+        self.parts[part].training_flops += 3 * work.flops
+
+    def running(self) -> str:
+        """The part of the innermost running module that is the root of one."""
+        names = [name for name in self.tracker.parents if name in self.part_of]
+        return self.part_of[max(names, key=len)] if names else "rest"
+
+    def uncounted(self) -> dict[str, float]:
+        return {name: n / max(self.moved, 1) for name, n in self.unknown.items()}
+
+
+@contextlib.contextmanager
+def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[Tally]:
+    """Count what runs inside; `roots` are modules of `root`, each with the part it is."""
+    prefix = type(root).__name__  # how the tracker names the outermost module it meets
+    names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
+    parts = {names[module]: part for module, part in roots.items()}
+    defined = {module: f for module in names if (f := definition(module))}
+    with ModuleTracker() as tracker:
+        counter = Tally(tracker, parts, {names[module] for module in defined})
+        hooks = [m.register_forward_pre_hook(_definer(counter, f)) for m, f in defined.items()]
+        try:
+            with counter:
+                yield counter
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def definition(module: nn.Module) -> Callable[..., Work] | None:
+    return next((f for cls, f in DEFINITIONS.items() if isinstance(module, cls)), None)
+
+
+def _definer(counter: Tally, formula: Callable[..., Work]) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if counter.tracker.is_bw:  # a checkpoint computes it again
+            return
+        counter.define(counter.running(), formula(module, *inputs))
+
+    return hook

@@ -1,0 +1,202 @@
+"""The setting of a method's own knobs that comes closest to a budget, by exact search.
+
+A knob is an option that the method's file declares under `knobs` with its range. Every setting in
+range is counted (the slots alone: the backbone around them does not change), and nothing is
+trained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import torch
+
+import luna
+from lra import data
+from lra.compose import Run
+from lra.compute.budget import Budget, Cost, examples
+from lra.compute.count import Part, count_run, definition, tally
+from lra.config import Mask, Pooling, UserError, nearest
+from luna import LunaError
+from luna.base import check_options
+
+MOST = 2000  # settings that one search counts
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of the knobs, and how it compares with the budget."""
+
+    options: dict[str, Any]
+    ratios: dict[str, float]
+    excess: float
+
+    def distance(self) -> tuple[float, ...]:
+        """Within the tolerances first, then the closest in FLOPs, then in parameters."""
+        away = [abs(math.log(self.ratios.get(m, 1.0))) for m in ("flops", "parameters")]
+        return self.excess, *away
+
+
+def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
+    """The run at its closest setting, and what that changed: option -> (before, after)."""
+    best = closest(run, budget)
+    name = run.attention["name"]
+    if best is None:
+        if run.compute.exempt is not None:
+            return run, {}
+        raise UserError(
+            f"attention '{name}' names no knob in its file, so compute.solve has nothing to set: "
+            "add knobs: {option: {min: .., max: ..}}, or declare why none exists (exempt: ..)"
+        )
+    before = run.attention
+    solved = {k: (before.get(k), v) for k, v in best.options.items() if before.get(k) != v}
+    return replace(run, attention=before | best.options), solved
+
+
+def closest(run: Run, budget: Budget) -> Setting | None:
+    """The setting closest to the budget; None without a knob."""
+    settings = [Setting(o, r, budget.excess(r)) for o, r in _search(run, budget)]
+    return min(settings, key=Setting.distance, default=None)
+
+
+# ---------------------------------------------------------------------- the search
+
+
+def _search(run: Run, budget: Budget) -> list[tuple[dict[str, Any], dict[str, float]]]:
+    """Every setting in range with its ratios."""
+    knobs = {k: knob_values(run.attention["name"], k, v) for k, v in run.compute.knobs.items()}
+    n_settings = math.prod(map(len, knobs.values()))
+    if n_settings > MOST:
+        raise UserError(
+            f"the knobs of '{run.attention['name']}' have {n_settings:,} settings, more than the "
+            f"{MOST:,} that one search counts: give them a step"
+        )
+    if not knobs:
+        return []
+    around = count_run(run, {"name": "uniform", "dwc": run.attention.get("dwc", "none")},
+                       backward=False)  # fmt: skip
+    found = []
+    for values in product(*knobs.values()):
+        options = dict(zip(knobs, values, strict=True))
+        for knob, spec in run.compute.knobs.items():
+            options |= dict.fromkeys(_tied(spec), options[knob])
+        slots = _slots(run, run.attention | options)
+        if slots is not None:
+            parameters = around.parameters + slots.parameters
+            flops = around.flops + slots.flops
+            cost = Cost(parameters, flops, examples(run.protocol))
+            found.append((options, budget.ratios(cost)))
+    return found
+
+
+def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
+    """The methods of all layers as they lie in the run's encoder, on the meta device."""
+    return _build(*_key(run, attention))
+
+
+def _slots(run: Run, attention: dict[str, Any]) -> Part | None:
+    """Parameters and forward FLOPs of all slots; None where the options exclude each other."""
+    try:
+        part = _count_slots(*_key(run, attention), run.protocol.data.mask is not Mask.none)
+    except LunaError:
+        return None
+    texts = 2 if data.get(run.task.name).dual else 1
+    return replace(part, flops=texts * part.flops)
+
+
+def _key(run: Run, attention: dict[str, Any]) -> tuple[str, str, int]:
+    """Everything a slot is made of, in a form that a cache can hold."""
+    protocol, sizes = run.protocol, run.model
+    place = {
+        "n_heads": sizes.n_heads,
+        "head_dim": sizes.qkv_dim // sizes.n_heads,
+        "max_len": protocol.data.pad_to + (protocol.style.pooling is Pooling.cls),
+        "profile": protocol.profile,
+    }
+    options = {key: value for key, value in attention.items() if key != "dwc"}
+    return json.dumps(options, sort_keys=True), json.dumps(place), sizes.n_layers
+
+
+def _build(options: str, place: str, n_layers: int) -> list[luna.Attention]:
+    with torch.device("meta"):
+        slots = [luna.build(**json.loads(options), **json.loads(place)) for _ in range(n_layers)]
+    for slot in slots:
+        slot.tie(slots[0])
+    return slots
+
+
+@cache
+def _count_slots(options: str, place: str, n_layers: int, masked: bool) -> Part:
+    """What layers share counts once as parameters, and works in each of them."""
+    slots = _build(options, place, n_layers)
+    trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
+    flops = n_layers * slot_flops(slots[0], masked)
+    return Part(parameters=sum(trained.values()), flops=flops)
+
+
+def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
+    """Of a forward pass on one example of full length."""
+    slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
+    q = torch.empty(1, H, n, d, device="meta")
+    if formula := definition(slot):
+        return formula(slot, q, q, q).flops
+    x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
+    mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
+    with torch.no_grad(), tally(slot, {slot: "attention"}) as seen:
+        slot(q, q, q, mask, x)
+    return seen.parts["attention"].flops
+
+
+# ---------------------------------------------------------------------- knobs
+
+
+def check_knobs(run: Run) -> None:
+    """Refuse a knob that is no option, a range that is none, and a value outside of it."""
+    name = run.attention["name"]
+    check_options(name, {k: v for k, v in run.attention.items() if k not in ("name", "dwc")})
+    for knob, spec in run.compute.knobs.items():
+        if knob not in luna.options(name):
+            raise UserError(
+                f"attention '{name}' declares the knob '{knob}', which is none of its options"
+                f"{nearest(knob, luna.options(name))}"
+            )
+        values, value = knob_values(name, knob, spec), run.attention.get(knob)
+        if isinstance(spec, dict):
+            values = range(spec["min"], spec["max"] + 1)
+        if value is not None and value not in values:
+            raise UserError(
+                f"attention.{knob}={value} is outside the range of {name}'s knob, "
+                f"{range_of(spec)}: choose a value inside, or compute=report without compute.solve"
+            )
+
+
+def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
+    """All values of a knob: a list of them, or {min, max} in steps of `step`, or of 1; the options
+    in `tied` take the same value."""
+    if isinstance(spec, list) and spec:
+        return spec
+    bounds = {k: v for k, v in spec.items() if k != "tied"} if isinstance(spec, dict) else {}
+    whole = all(type(b) is int for b in bounds.values())
+    known = {"min", "max"} <= set(bounds) <= {"min", "max", "step"}
+    if not whole or not known or bounds["min"] > bounds["max"] or bounds.get("step", 1) < 1:
+        raise UserError(
+            f"knobs.{knob} of attention '{name}' must be a list of values, or whole numbers "
+            f"{{min: .., max: .., step: ..}} with min <= max and step >= 1, got {spec}"
+        )
+    return list(range(bounds["min"], bounds["max"] + 1, bounds.get("step", 1)))
+
+
+def _tied(spec: Any) -> list[str]:
+    return spec.get("tied", []) if isinstance(spec, dict) else []
+
+
+def range_of(spec: Any) -> str:
+    if isinstance(spec, list):
+        return "one of " + ", ".join(map(str, spec))
+    step = f" in steps of {spec['step']}" if spec.get("step", 1) > 1 else ""
+    return f"{spec['min']} to {spec['max']}{step}"

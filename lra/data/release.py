@@ -1,0 +1,188 @@
+"""The official archive, lra_release.gz: a gzip-compressed tar in spite of its name, 8 GB.
+
+    lra_release/lra_release/{listops-1000,tsv_data,pathfinder32,...}/...
+    lra_release/{listops-1000,pathfinder128}/...            second copies; the inner ones are read
+
+An archive is read once to see what it holds, and once for every task that is unpacked from it; both
+results stay in <data_dir>/release. A folder is taken as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import posixpath
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from lra.config import UserError
+from lra.data import archives
+from lra.data.archives import Member
+from lra.data.fetch import fetch
+from lra.data.progress import Progress
+from lra.data.store import disk_errors, lock, new_folder, read_errors
+
+URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+NAME = "lra_release.gz"
+# Where the tasks lie below a folder the user gives, the copy to be read first.
+PLACES = ("lra_release/lra_release", "lra_release", ".")
+TASK = re.compile(r"listops-1000|tsv_data|pathfinder\d+")
+INDEX = "index.json"
+
+Index = dict[str, dict[str, int]]  # folder -> how many files, how many bytes
+
+
+def root(path: Path, wanted: str, data_dir: Path) -> Path:
+    """The folder below which the release lies unpacked, `wanted` at least (tsv_data, or a part such
+    as pathfinder32/curv_baseline): `path` itself, or what is unpacked from the archive it is."""
+    if path.is_file():
+        return _unpacked(path, wanted, data_dir)
+    with read_errors(path):
+        held = [
+            f"{place}/{entry.name}".removeprefix("./")
+            for place in PLACES
+            if (path / place).is_dir()
+            for entry in sorted((path / place).iterdir())
+            if TASK.fullmatch(entry.name)
+        ]
+    if held:
+        print(f"{path} holds {', '.join(held)}")
+    _tell_copies([folder for folder in held if _copy(folder, wanted.partition("/")[0]) is not None])
+    return path
+
+
+def folders(path: Path, wanted: str) -> list[Path]:
+    """Where `wanted` lies below that root, the copy to be read first."""
+    return [path / place / wanted for place in PLACES if (path / place / wanted).is_dir()]
+
+
+def download(folder: Path, url: str = URL) -> Path:
+    """Fetch the archive into a folder, going on where an earlier attempt broke off."""
+    target = folder / NAME
+    instead = "if you get the archive elsewhere, use it with source=release path=<the archive>"
+    fetch(url, target, instead=instead)
+    with target.open("rb") as file:
+        if file.read(len(archives.GZIP)) != archives.GZIP:
+            raise UserError(f"{target}, which {url} sent, is no gzip archive: remove it; {instead}")
+    return target
+
+
+# ---------------------------------------------------------------------- from an archive
+
+
+def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
+    stat = archive.stat()
+    key = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    home = data_dir / "release" / f"{archive.stem}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    with lock(home, f"another process is unpacking {archive}; waiting for it"):
+        index = _index(archive, home / INDEX)
+        copies: dict[str, Index] = {}
+        for folder, facts in index.items():
+            if (copy := _copy(folder, wanted)) is not None:
+                copies.setdefault(copy, {})[folder] = facts
+        if not copies:
+            raise UserError(
+                f"{archive} holds no {wanted}; it holds {', '.join(index) or 'no task'}"
+            )
+        inner = _tell_copies(copies)[0]
+        _unpack(archive, inner, home / inner, copies[inner])
+    return home
+
+
+def _index(archive: Path, file: Path) -> Index:
+    """What the archive holds, by folder; written down, because looking takes minutes."""
+    try:
+        index: Index = json.loads(file.read_text())
+    except (OSError, ValueError):
+        index = {}
+        with Progress(f"looking through {archive.name}", None) as progress:
+            for member in progress.track(archives.members(archive)):
+                _refuse(archive, member)
+                if member.plain and (folder := _folder(member.name)):
+                    facts = index.setdefault(folder, {"files": 0, "bytes": 0})
+                    facts["files"] += 1
+                    facts["bytes"] += member.header.size
+        with new_folder(file.parent) as partial:
+            (partial / file.name).write_text(json.dumps(index, indent=1))
+    print(f"{archive} holds")
+    for folder, facts in sorted(index.items()):
+        print(f"  {folder:<60} {facts['files']:>9,} files {facts['bytes'] / 1e6:>9,.1f} MB")
+    return index
+
+
+def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
+    """The plain files below the folder `name` of the archive."""
+    files, size = (sum(facts[key] for facts in held.values()) for key in ("files", "bytes"))
+    if _there(target) == (files, size):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if size > free:
+        raise UserError(
+            f"no space left on the disk of {target}: {size / 1e6:,.0f} MB are needed, "
+            f"{free / 1e6:,.0f} MB are free; free some, or choose another --data-dir"
+        )
+    with new_folder(target) as partial, Progress(f"unpacking {name}", files) as progress:
+        for member in progress.track(_below(archive, name, files)):
+            path = partial / PurePosixPath(member.name).relative_to(name)
+            with disk_errors(target):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    file.writelines(member.chunks())
+
+
+def _below(archive: Path, name: str, files: int) -> Iterator[Member]:
+    """The first so many plain files below a folder: all there are."""
+    found = (m for m in archives.members(archive) if m.plain and m.name.startswith(f"{name}/"))
+    for member in itertools.islice(found, files):
+        _refuse(archive, member)
+        yield member
+
+
+def _there(target: Path) -> tuple[int, int]:
+    sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes)
+
+
+def _folder(name: str) -> str | None:
+    """The folder a file is counted in: its task's, or one deeper where the task has folders."""
+    parts = name.split("/")
+    for i, part in enumerate(parts[:-1]):
+        if TASK.fullmatch(part):
+            return "/".join(parts[: min(i + 2, len(parts) - 1)])
+    return None
+
+
+def _copy(folder: str, wanted: str) -> str | None:
+    """The copy of `wanted` that holds this folder: the folder's name up to it."""
+    found = re.match(rf"(?:.*/)?{re.escape(wanted)}(?=/|$)", folder)
+    return found[0] if found else None
+
+
+def _tell_copies(copies: Iterable[str]) -> list[str]:
+    """Innermost first: that is the one public code reads."""
+    ordered = sorted(copies, key=lambda name: (-name.count("/"), name))
+    for other in ordered[1:]:
+        print(f"{ordered[0]} is read, {other} is not: the release holds two copies")
+    return ordered
+
+
+def _refuse(archive: Path, member: Member) -> None:
+    """An archive that would write outside the folder it is unpacked to is not unpacked at all.
+    Links within it are passed over: no file of the release is one."""
+    header = member.header
+    leads = [member.name]
+    if header.issym():
+        leads.append(posixpath.join(posixpath.dirname(member.name), header.linkname))
+    elif header.islnk():
+        leads.append(header.linkname)
+    elif not (header.isreg() or header.isdir()):
+        raise UserError(f"{archive} is refused: {member.name} is a device or a pipe, not a file")
+    for path in map(posixpath.normpath, leads):
+        if path.startswith("/") or path.split("/")[0] == "..":
+            raise UserError(
+                f"{archive} is refused: {member.name} leads to {path}, outside of the archive"
+            )

@@ -1,0 +1,123 @@
+"""Retrieval: does one paper cite the other? Two classes, two texts byte by byte (pairs of the ACL
+Anthology Network; Radev et al. 2013; Tay et al. 2021, 2.2.3).
+
+Papers come again and again in the 180,000 pairs: each text is stored once, a pair is two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data import byte_ids, release
+from lra.data.store import read_errors
+from lra.data.task import SPLITS, Example, Job, Part, Task, TaskOptions, read_by
+
+TINY = Path(__file__).parent / "tiny" / "retrieval"
+FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
+FOLDER = "tsv_data"  # where the release keeps them
+BYTES = 10_000  # of a text that the official reader looks at
+FIELDS = 5  # label, id, id, text, text
+LABELS = {0.0: 0, 1.0: 1}
+
+
+@dataclass
+class RetrievalOptions(TaskOptions):
+    path: str | None = read_by("release", place=True)
+
+
+class Retrieval(Task):
+    name = "retrieval"
+    title = "does one paper cite the other, byte by byte"
+    classes = 2
+    vocab = byte_ids.VOCAB
+    max_length = 4000
+    dual = True
+    sources = ("release", "tiny")
+    Options = RetrievalOptions
+
+    def parts(self, options: RetrievalOptions, job: Job) -> list[Part]:
+        path = self._path(options)
+        files = find(release.root(path, FOLDER, job.data_dir))
+        if path.is_file():
+            job.inputs += files.values()
+        return [Part(split, read(file), None) for split, file in files.items()]
+
+    def decode(self, ids: np.ndarray) -> str:
+        return byte_ids.decode(ids)
+
+    def provenance(self, options: RetrievalOptions) -> str:
+        return {
+            "release": "the official files, or files in their format",
+            "tiny": "a bundled miniature, for trying things out",
+        }[options.source]
+
+    def versions(self, options: RetrievalOptions) -> dict[str, str]:
+        own = {"files": "1"} if options.source == "tiny" else {}
+        return {"tokenizer": byte_ids.VERSION, **own}
+
+    def inputs(self, options: RetrievalOptions) -> list[Path]:
+        if options.source == "release" and options.path is None:
+            return []
+        path = self._path(options)
+        return [path] if path.is_file() else list(find(path).values())
+
+    def width(self, options: RetrievalOptions, max_length: int) -> int:
+        return min(max_length, BYTES)
+
+    def _path(self, options: RetrievalOptions) -> Path:
+        if options.source == "tiny":
+            return TINY
+        if options.path is None:
+            raise UserError(
+                "source=release needs path=, the official archive lra_release.gz or its folder: "
+                "`lra data download release` fetches it"
+            )
+        return Path(options.path).expanduser()
+
+
+def find(path: Path) -> dict[str, Path]:
+    """The three files in a folder of the release, or in the folder that holds them."""
+    for folder in (path, *release.folders(path, FOLDER)):
+        if (folder / FILES["train"]).is_file():
+            break
+    else:
+        raise UserError(f"{path} holds no {FILES['train']}, nor does a folder {FOLDER} in it")
+    files = {split: folder / name for split, name in FILES.items()}
+    missing = [str(file) for file in files.values() if not file.is_file()]
+    if missing:
+        raise UserError(f"the pairs are not complete: {' and '.join(missing)} not found")
+    return files
+
+
+def read(file: Path) -> Iterator[Example]:
+    """A row at a time. Quotes are bytes like any other; a row ends with LF or CRLF."""
+    number = 0
+    with read_errors(file), file.open("rb") as rows:
+        for number, row in enumerate(rows, 1):
+            fields = row.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+            where = f"{file}, line {number}"
+            if len(fields) != FIELDS:
+                raise UserError(f"{where}: {FIELDS} fields expected, {len(fields)} found")
+            label, _, _, first, second = fields
+            yield Example((_ids(where, first), _ids(where, second)), _label(where, label))
+    if number == 0:
+        raise UserError(f"{file} is empty")
+
+
+def _ids(where: str, text: bytes) -> np.ndarray:
+    if not text:
+        raise UserError(f"{where}: a text is empty")
+    return byte_ids.encode(text[: BYTES + 1])  # one more, for it to count as cut
+
+
+def _label(where: str, field: bytes) -> int:
+    """Numbers such as 1.0; the official reader takes any and drops what follows the point."""
+    try:
+        return LABELS[float(field)]
+    except (ValueError, KeyError):
+        raise UserError(f"{where}: the label must be 0 or 1, found {field[:20]!r}") from None

@@ -1,0 +1,144 @@
+"""Small archives in the layouts of CIFAR-10, IMDB and the release, and TensorFlow Datasets told to
+take them for the published ones."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lra.data import cifar, tfds
+from lra.data.store import sha256
+
+Members = Iterable[tuple[str, bytes]]
+
+
+def tar(path: Path, members: Members, *, packed: bool = True) -> Path:
+    headers = []
+    for name, content in members:
+        headers.append((tarfile.TarInfo(name), content))
+        headers[-1][0].size = len(content)
+    return tar_of(path, headers, packed=packed)
+
+
+def tar_of(
+    path: Path, headers: Iterable[tuple[tarfile.TarInfo, bytes]], *, packed: bool = True
+) -> Path:
+    """An archive of any headers, those that no honest program writes too."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for header, content in headers:
+            archive.addfile(header, io.BytesIO(content))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(out.getvalue(), 1) if packed else out.getvalue())
+    return path
+
+
+def unpack(folder: Path, members: Members) -> Path:
+    for name, content in members:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+# ---------------------------------------------------------------------- CIFAR-10
+
+
+def pictures(files: dict[str, int], seed: int = 0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Random planes (N, 3072) and labels of so many pictures per file."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.integers(0, 256, (n, 3072), np.uint8), rng.integers(0, 10, n, np.uint8))
+        for name, n in files.items()
+    }
+
+
+def binary_members(batches: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tuple[str, bytes]]:
+    """The binary version; names of files as in the python version, in alphabetical disorder."""
+    names = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
+    files = {"batches.meta.txt": "\n".join([*names, ""]).encode(), "readme.html": b"<p>"}
+    for name, (planes, labels) in reversed(batches.items()):
+        files[f"{name}.bin"] = np.concatenate([labels[:, None], planes], axis=1).tobytes()
+    return [(f"{cifar.BINARY.folder}/{name}", content) for name, content in files.items()]
+
+
+def python_members(batches: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tuple[str, bytes]]:
+    files = {"readme.html": b"<p>"}
+    for name, (planes, labels) in reversed(batches.items()):
+        files[name] = pickled(planes, labels.tolist())
+    return [(f"{cifar.PYTHON.folder}/{name}", content) for name, content in files.items()]
+
+
+def pickled(planes: np.ndarray, labels: list[int]) -> bytes:
+    """A batch as Python 2 and the numpy of 2009 pickled it, opcode by opcode."""
+
+    def text(value: str | bytes) -> bytes:
+        value = value if isinstance(value, bytes) else value.encode()
+        short = len(value) < 256
+        return (
+            b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<i", len(value))
+        ) + value
+
+    def integer(value: int) -> bytes:
+        return b"K" + bytes([value]) if 0 <= value < 256 else b"J" + struct.pack("<i", value)
+
+    numbers = b"](" + b"".join(map(integer, labels)) + b"e"
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n"
+    array += integer(0) + b"\x85" + text("b") + b"\x87R("
+    dtype = b"cnumpy\ndtype\n" + text("u1") + integer(0) + integer(1) + b"\x87R("
+    dtype += integer(3) + text("|") + b"NNN" + integer(-1) * 2 + integer(0) + b"tb"
+    shape = b"".join(map(integer, planes.shape)) + b"\x86"
+    array += integer(1) + shape + dtype + b"\x89" + text(planes.tobytes()) + b"tb"
+    items = {"batch_label": text("training batch 1 of 5"), "labels": numbers, "data": array}
+    return b"\x80\x02}(" + b"".join(text(key) + value for key, value in items.items()) + b"u."
+
+
+# ---------------------------------------------------------------------- IMDB
+
+
+def reviews(count: int, seed: int = 0) -> dict[str, bytes]:
+    """So many in each of the four folders, by key."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for split in ("train", "test"):
+        for label, stars in (("neg", 3), ("pos", 9)):
+            for i in range(count):
+                text = rng.integers(33, 256, rng.integers(5, 60), np.uint8).tobytes()
+                made[f"aclImdb/{split}/{label}/{i}_{stars}.txt"] = text
+    return made
+
+
+def imdb_members(made: dict[str, bytes]) -> list[tuple[str, bytes]]:
+    """With what else the published archive holds."""
+    others = {
+        "aclImdb/README": b"read me",
+        "aclImdb/train/unsup/0_0.txt": b"unlabelled",
+        "aclImdb/train/labeledBow.feat": b"9 0:9",
+        "aclImdb/train/urls_neg.txt": b"http://",
+    }
+    return [*others.items(), *made.items()]
+
+
+# ---------------------------------------------------------------------- TensorFlow Datasets
+
+
+def registered(
+    monkeypatch: pytest.MonkeyPatch, dataset: tfds.Dataset, archive: Path, data_dir: Path
+) -> None:
+    """The library holds this file for the published one."""
+    import tensorflow_datasets
+    from tensorflow_datasets.core.download import checksums
+
+    builder = tensorflow_datasets.builder(str(dataset), data_dir=str(data_dir / "never"))
+    ((url, _),) = builder.url_infos.items()
+    info = checksums.UrlInfo(
+        size=archive.stat().st_size, checksum=sha256(archive), filename=dataset.archive
+    )
+    monkeypatch.setattr(checksums, "get_all_url_infos", lambda: {url: info})
+    monkeypatch.setattr(type(builder), "url_infos", {url: info})

@@ -1,0 +1,207 @@
+"""Pairs of papers: rows as the official reader takes them, each text stored once, memory that does
+not grow with the rows."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lra.data
+from lra.data import retrieval
+from lra.data.arrays import Prepared
+from lra.data.prepare import prepare
+from lra.data.task import SPLITS
+from lra.data.verify import verify
+
+from . import kit
+
+Call = Callable[..., tuple[int, str, str]]
+GOOD = b"1.0\tA\tB\tfirst text\tsecond text\n0.0\tA\tC\tfirst text\tthird\n"
+
+
+def official(folder: Path, train: bytes = GOOD) -> Path:
+    """Three files, two of them good."""
+    return kit.unpack(
+        folder, [(name, train if s == "train" else GOOD) for s, name in retrieval.FILES.items()]
+    )
+
+
+def prepared(path: Path, data_dir: Path, length: int = 4000) -> Prepared:
+    options = lra.data.configure("retrieval", [f"path={path}"])
+    return prepare(options, max_length=length, data_dir=data_dir)
+
+
+def rows(made: Prepared, split: str) -> list[tuple[bytes, bytes, int]]:
+    part = made.split(split)
+    every = np.arange(len(part))
+    texts = [
+        [(side[:n] - 1).astype(np.uint8).tobytes() for side, n in zip(ids, lengths, strict=True)]
+        for ids, lengths in zip(part.ids(every), part.lengths(every), strict=True)
+    ]
+    return [(*pair, label) for pair, label in zip(texts, part.labels.tolist(), strict=True)]
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (b"1.0\t1\t2\ta b\tc d\n", (b"a b", b"c d", 1)),
+        (b"0\t1\t2\ta\tb\n", (b"a", b"b", 0)),
+        (b"1\t1\t2\ta\tb\r\n", (b"a", b"b", 1)),
+        (b"1e0\t\t\ta\tb", (b"a", b"b", 1)),  # the ids are not used
+        (b'0.0\t1\t2\t"a" said\t"b\n', (b'"a" said', b'"b', 0)),  # quotes are bytes
+        (b"1.0\t1\t2\tcaf\xe9 \xff\t\xe2\x98\xba\n", (b"caf\xe9 \xff", b"\xe2\x98\xba", 1)),
+        (b"1.0\t1\t2\t a \t\x0b\n", (b" a ", b"\x0b", 1)),  # nothing is stripped
+        (b"1.0\t1\t2\ta\rb\tc,d\n", (b"a\rb", b"c,d", 1)),
+    ],
+)
+def test_a_row(row: bytes, expected: tuple[bytes, bytes, int], tmp_path: Path) -> None:
+    made = prepared(official(tmp_path / "tsv", GOOD + row), tmp_path / "data")
+    assert rows(made, "train")[-1] == expected
+
+
+def test_which_file_is_which_split(tmp_path: Path) -> None:
+    folder = official(tmp_path / "tsv")
+    (folder / "new_aan_pairs.eval.tsv").write_bytes(b"1.0\ta\tb\tdev one\tdev two\n")
+    (folder / "new_aan_pairs.test.tsv").write_bytes(b"0.0\ta\tb\ttest one\ttest two\n")
+    made = prepared(folder, tmp_path / "data")
+    assert rows(made, "train") == [
+        (b"first text", b"second text", 1),
+        (b"first text", b"third", 0),
+    ]
+    assert rows(made, "val") == [(b"dev one", b"dev two", 1)]
+    assert rows(made, "test") == [(b"test one", b"test two", 0)]
+
+
+def test_the_first_10_000_bytes_count_whatever_the_length(tmp_path: Path) -> None:
+    texts = [bytes([97 + i]) * n for i, n in enumerate((3999, 4000, 4001, 9999, 10_000, 10_001))]
+    content = b"".join(b"1.0\ta\tb\t%s\tx\n" % text for text in texts)
+    folder = official(tmp_path / "tsv", content)
+    made = prepared(folder, tmp_path / "a", 4000)
+    assert [len(one) for one, _, _ in rows(made, "train")] == [3999] + [4000] * 5
+    assert made.facts["splits"]["train"]["truncated"] == 4
+    made = prepared(folder, tmp_path / "b", 20_000)
+    assert made.facts["width"] == 10_000
+    assert [len(one) for one, _, _ in rows(made, "train")] == [3999, 4000, 4001, 9999] + [
+        10_000
+    ] * 2
+    assert made.facts["splits"]["train"]["truncated"] == 1
+
+
+def test_each_text_is_stored_once_for_all_splits(tmp_path: Path) -> None:
+    made = prepared(official(tmp_path / "tsv"), tmp_path / "data")
+    assert made.facts["arrays"]["texts.ids"]["shape"] == [3, 4000]
+    assert made.facts["arrays"]["texts.ids"]["dtype"] == "uint16"
+    pairs = [np.load(made.folder / f"{s}.pairs.npy").tolist() for s in SPLITS]
+    assert pairs == [[[0, 1], [0, 2]]] * 3
+    # equal up to the cut is equal
+    long = b"x" * 4000
+    folder = official(tmp_path / "long", b"1\ta\tb\t%s\t%s\n" % (long + b"y", long + b"z"))
+    assert prepared(folder, tmp_path / "more").facts["arrays"]["texts.ids"]["shape"][0] == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (GOOD + b"1.0\t1\t2\ta\n", "line 3: 5 fields expected, 4 found"),
+        (GOOD + b"1.0\t1\t2\ta\tb\tc\n" + GOOD, "line 3: 5 fields expected, 6 found"),
+        (GOOD + b"\n" + GOOD, "line 3: 5 fields expected, 1 found"),
+        (GOOD + b"1.0\t1\t2\ta\t\n", "line 3: a text is empty"),
+        (GOOD + b"1.0\t1\t2\t\tb\r\n", "line 3: a text is empty"),
+        (b"label\tid1\tid2\ttext1\ttext2\n" + GOOD, "line 1: the label must be 0 or 1, found b'l"),
+        (GOOD + b"2.0\t1\t2\ta\tb\n", "line 3: the label must be 0 or 1, found b'2.0'"),
+        (GOOD + b"0.5\t1\t2\ta\tb\n", "line 3: the label must be 0 or 1, found b'0.5'"),
+        (GOOD + b"-1\t1\t2\ta\tb\n", "line 3: the label must be 0 or 1, found b'-1'"),
+        (GOOD + b"nan\t1\t2\ta\tb\n", "line 3: the label must be 0 or 1, found b'nan'"),
+        (GOOD + b"\t1\t2\ta\tb\n", "line 3: the label must be 0 or 1, found b''"),
+        (b"", "is empty"),
+    ],
+)
+def test_rows_that_are_wrong(
+    content: bytes, complaint: str, tmp_path: Path, lra_data: Call
+) -> None:
+    file = official(tmp_path / "tsv", content) / retrieval.FILES["train"]
+    code, _, err = lra_data("prepare", "retrieval", f"path={tmp_path / 'tsv'}")
+    assert code == 2
+    assert err.startswith(f"error: {file}")
+    assert complaint in err
+    assert list((tmp_path / "data").rglob("*.npy")) == []
+
+
+def test_the_last_split_is_read_as_closely_as_the_first(tmp_path: Path, lra_data: Call) -> None:
+    file = official(tmp_path / "tsv") / retrieval.FILES["test"]
+    file.write_bytes(GOOD + b"1.0\t1\t2\ta\n")
+    code, _, err = lra_data("prepare", "retrieval", f"path={tmp_path / 'tsv'}")
+    assert code == 2
+    assert err.startswith(f"error: {file}, line 3: 5 fields expected")
+
+
+# ---------------------------------------------------------------------- places
+
+
+@pytest.mark.parametrize(
+    "place", [".", "tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data"]
+)
+def test_folders_of_both_layouts(place: str, tmp_path: Path, lra_data: Call) -> None:
+    official(tmp_path / "there" / place)
+    code, out, _ = lra_data("prepare", "retrieval", f"path={tmp_path / 'there'}")
+    assert code == 0
+    if place != ".":
+        assert f"{tmp_path / 'there'} holds {place}\n" in out
+
+
+def test_missing_files_are_named(tmp_path: Path, lra_data: Call) -> None:
+    folder = official(tmp_path / "tsv")
+    (folder / retrieval.FILES["val"]).unlink()
+    code, _, err = lra_data("prepare", "retrieval", f"path={folder}")
+    assert code == 2
+    assert f"{folder / 'new_aan_pairs.eval.tsv'} not found" in err
+    code, _, err = lra_data("prepare", "retrieval", f"path={tmp_path / 'nowhere'}")
+    assert code == 2
+    assert f"{tmp_path / 'nowhere'} holds no new_aan_pairs.train.tsv" in err
+    code, _, err = lra_data("prepare", "retrieval")
+    assert code == 2
+    assert "source=release needs path=" in err
+    assert "`lra data download release`" in err
+
+
+def test_damage_of_a_file_is_found_by_its_name(tmp_path: Path) -> None:
+    folder = official(tmp_path / "tsv")
+    made = prepared(folder, tmp_path / "data")
+    file = folder / retrieval.FILES["val"]
+    file.write_bytes(file.read_bytes().replace(b"third", b"thirt"))
+    wrong = [line.text for line in verify(made.folder) if str(file) in line.text]
+    assert [text.partition(" expected")[0][:-65] for text in wrong] == [f"{file}: sha256"]
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    """Ten times the rows over the same papers: what is kept is a number for each pair."""
+    rng = np.random.default_rng(0)
+    papers = [rng.integers(97, 123, 8000, np.uint8).tobytes() for _ in range(50)]
+
+    def peak(count: int) -> int:
+        pairs = rng.integers(0, len(papers), (count, 2))
+        content = b"".join(b"1\ta\tb\t%s\t%s\n" % (papers[a], papers[b]) for a, b in pairs)
+        folder = official(tmp_path / f"tsv-{count}", content)
+        tracemalloc.start()
+        prepared(folder, tmp_path / f"data-{count}", 1000)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    few, many = peak(200), peak(2000)  # 3 and 32 MB of text
+    assert many - few < 2**21
+
+
+def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:
+    options = lra.data.configure("retrieval", ["source=tiny"])
+    made = prepare(options, max_length=4000, data_dir=tmp_path)
+    assert [len(made.split(s)) for s in SPLITS] == [96, 32, 32]
+    assert {line.status for line in verify(made.folder)} == {"ok"}
+    assert made.facts["arrays"]["texts.ids"]["shape"][0] == 40

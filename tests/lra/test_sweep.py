@@ -1,0 +1,117 @@
+"""Sweeps: every run is tried, none takes another with it, and the end says how each went."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lra.runs import read_json
+from lra.sweep import Outcome, summarise
+
+from .conftest import command, start
+
+SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
+ENDLESS = (
+    "protocol.recipe.steps=900000",
+    "protocol.evaluation.every=300000",
+    "trainer.print_every=0",
+)
+
+
+def sweep(overrides: list[str], *words: str):
+    return command("train.py", "-m", *overrides, *words)
+
+
+def test_a_sweep_runs_every_combination_and_the_second_time_none(
+    overrides: list[str], tmp_path: Path
+):
+    words = ("attention=linear,uniform", "seed=1,2", *SHORT)
+    done = sweep(overrides, *words)
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 4: 4 done" in done.stdout
+    results = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert len(results) == 4
+    again = sweep(overrides, *words, "attention=linear,uniform,softmax")
+    assert again.returncode == 0, again.stderr
+    assert "sweep of 6: 2 done, 4 finished before" in again.stdout
+    assert all(p.stat().st_mtime_ns == t for p, t in results.items())
+
+
+def test_a_run_that_fails_takes_no_other_with_it(overrides: list[str], tmp_path: Path):
+    done = sweep(overrides, "protocol.recipe.lr=1e30,0.01", "protocol.recipe.clip=none")
+    assert done.returncode == 1
+    assert "sweep of 2: 1 done, 1 failed" in done.stdout
+    assert "failed  " in done.stdout
+    assert "the run diverged" in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+def test_a_mistake_in_one_job_is_its_outcome(overrides: list[str], tmp_path: Path):
+    done = sweep(overrides, "attention.eps=1e-6,none", *SHORT)
+    assert done.returncode == 1
+    assert "sweep of 2: 1 done, 1 failed" in done.stdout
+    assert "linear.eps must be float, got 'none'" in done.stdout
+
+
+def test_a_run_that_is_killed_is_tried_again_and_resumes(overrides: list[str], tmp_path: Path):
+    words = ("protocol.recipe.steps=900", "protocol.evaluation.every=300", "trainer.print_every=0")
+    with start("train.py", "-m", *overrides, *words, "seed=1,2", "retries=1") as process:
+        output = []
+        for line in process.stdout:
+            output.append(line)
+            if "  step" in line and list(tmp_path.rglob("last.ckpt")):
+                break
+        os.kill(read_json(next(tmp_path.rglob("status.json")))["pid"], signal.SIGKILL)
+        output.extend(process.stdout)
+        assert process.wait() == 0, "".join(output)
+    text = "".join(output)
+    assert "killed by SIGKILL, as the kernel does when memory runs out" in text
+    assert "resuming at step" in text
+    assert "sweep of 2: 2 done" in text
+
+
+def test_a_run_over_its_limit_is_stopped_with_a_checkpoint(overrides: list[str], tmp_path: Path):
+    done = sweep(overrides, "limit_minutes=0.2", *ENDLESS)
+    assert done.returncode == 1
+    assert "stopped at its limit of 0.2 minutes; the same command resumes it" in done.stdout
+    assert read_json(next(tmp_path.rglob("status.json")))["status"] == "interrupted"
+    assert list(tmp_path.rglob("last.ckpt"))
+
+
+def test_a_run_of_another_process_is_left_to_it(overrides: list[str]):
+    with start("train.py", *overrides, *ENDLESS) as process:
+        for line in process.stdout:
+            if "  step" in line:
+                break
+        done = sweep(overrides, *ENDLESS)
+        process.kill()
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 1: 1 running elsewhere" in done.stdout
+
+
+def test_runs_side_by_side_on_one_machine(overrides: list[str], tmp_path: Path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    done = sweep(overrides, "hydra/launcher=laptop", "seed=1,2", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 2: 2 done" in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_a_named_sweep(overrides: list[str]):
+    done = sweep(overrides, "sweep=seeds", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 3: 3 done" in done.stdout
+
+
+def test_the_summary_names_each_failure():
+    outcomes = [
+        Outcome(["task=text", "seed=1"], "done"),
+        Outcome(["task=text", "seed=2"], "failed", "no disk"),
+        Outcome(["task=text", "seed=3"], "skipped"),
+    ]
+    assert summarise(outcomes) == (
+        "sweep of 3: 1 done, 1 finished before, 1 failed\n  failed  seed=2: no disk"
+    )
