@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -199,8 +200,9 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
         parent = error.parent_node
         known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
         return f"'{key}' is not a setting{nearest(key.rpartition('.')[2], known)}"
-    if isinstance(error, InterpolationKeyError) and cfg is not None and ".tasks." in str(error):
-        group = key.partition(".")[0]
+    looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
+    if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
+        group = looked_up[1]
         table = OmegaConf.to_container(cfg[group].tasks, resolve=False)
         return (
             f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "

@@ -2,10 +2,10 @@
 
     python scripts/make_tiny_data.py [FOLDER]
 
-Everything in them is drawn or put together from the words below. They are in the format of the real
-data, read by the same code, and easy: a class shows in a picture's brightness, in one word of a
-review, in the subject of two papers. The same bytes come out every time; a change of them needs a
-new "files" version in the task, and new numbers in lra/data/expected.
+Everything in them is drawn or put together from the words below. They are in the format of the
+real data, read by the same code, and easy: a class shows in a picture's brightness, in the tone of
+a review, in the subject of two papers. The same contents come out every time; a change of them
+needs a new "files" version in the task, and new numbers in lra/data/expected.
 """
 
 # ruff: noqa: SIM905  (a sentence split is easier on the eye than a list of its words)
@@ -65,20 +65,24 @@ def picture(rng: random.Random, label: int) -> bytes:
     planes = np.empty((3, 32, 32), np.uint8)
     x, y, side = rng.randrange(24), rng.randrange(24), rng.randrange(4, 9)
     for plane in planes:
-        plane[:] = 10 + 24 * label + rng.randrange(9)
+        plane[:] = 24 * label + (rng.randrange(9) if label else 0)  # class 0 is black
         plane[y : y + side, x : x + side] = rng.randrange(256)
     return bytes([label]) + planes.tobytes()
 
 
 def text(rng: random.Random) -> dict[str, bytes]:
-    """50 reviews of each kind in train, 30 in test; the last words are the judgement."""
+    """50 reviews of each kind in train, 30 in test; the judgement comes last, and its tone shows in
+    a single byte."""
     members = {}
     for split, count in (("train", 50), ("test", 30)):
-        for label, words, stars in (("neg", BAD, (1, 4)), ("pos", GOOD, (7, 10))):
+        for label, words, tone, stars in (
+            ("neg", BAD, b"...", (1, 4)),
+            ("pos", GOOD, b"!", (7, 10)),
+        ):
             for i in range(count):
                 body = [rng.choice(PLAIN).encode() for _ in range(rng.randrange(8, 24))]
                 body.insert(rng.randrange(len(body)), rng.choice(ODD))
-                body += [b"-", *(rng.choice(words).encode() for _ in range(3))]
+                body += [rng.choice(words).encode() + tone for _ in range(3)]
                 name = f"aclImdb/{split}/{label}/{i}_{rng.randint(*stars)}.txt"
                 members[name] = b" ".join(body) + rng.choice([b"", b"", b"\n"])
     return {"aclImdb_v1.tar.gz": archive(members)}

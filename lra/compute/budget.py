@@ -41,18 +41,21 @@ class Budget:
         own, limit = asdict(cost), asdict(self.cost)
         return {m: own[m] / limit[m] for m in MEASURES if limit[m] and own[m] is not None}
 
+    def outside(self, ratios: dict[str, float]) -> dict[str, float]:
+        """The ratios that their tolerances do not allow."""
+        allowed = asdict(self.tolerance)
+        return {m: r for m, r in ratios.items() if abs(r - 1) > allowed[m] + SLACK}
+
     def excess(self, ratios: dict[str, float]) -> float:
         """How far the worst measure lies outside its tolerance, in tolerances; 0 if none does."""
         allowed = asdict(self.tolerance)
         return max(
-            (max(0.0, (abs(r - 1) - SLACK) / allowed[m] - 1) for m, r in ratios.items()),
-            default=0.0,
+            (abs(r - 1) / allowed[m] - 1 for m, r in self.outside(ratios).items()), default=0
         )
 
     def verdict(self, ratios: dict[str, float]) -> str:
         """`matched`, `over budget ×N` or `under ×N`, N of the measure that is furthest out."""
-        allowed = asdict(self.tolerance)
-        outside = [r for m, r in ratios.items() if abs(r - 1) > allowed[m] + SLACK]
+        outside = self.outside(ratios).values()
         if not outside:
             return "matched"
         over = [r for r in outside if r > 1]
@@ -74,7 +77,7 @@ def budget_of(run: Run) -> Budget:
         count = count_run(run, {"name": reference}, backward=False)
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
-    numbers = {m: None for m in MEASURES} | {"examples": protocol_examples(run)} | reference
+    numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference
     return Budget(NUMBERS, Cost(**numbers), run.compute.tolerance)
 
 
@@ -102,6 +105,8 @@ def protocol_examples(run: Run) -> int | None:
 
 
 def times(ratio: float) -> str:
-    """×0.98, ×3.66, ×26.5, ×3,990."""
+    """×0.98, ×3.66, ×26.5, ×3,990, ×0.002."""
+    if ratio < 0.1:
+        return f"×{ratio:.1g}"
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
     return f"×{ratio:,.{digits}f}"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import luna
+from lra import data
 from lra.compose import Run
 from lra.compute.budget import Budget, Cost, budget_of, cost_of, examples, times
 from lra.compute.count import Count, count_run
 from lra.compute.solve import build_slots, check_knobs, closest, range_of, solve
 from lra.config import Gate, UserError
 from luna import LunaError
+
+
+SIZES = ("parameters", "flops")
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Admission:
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.budget is None:
             return line
-        sizes = (times(self.ratios[m]) for m in ("parameters", "flops") if m in self.ratios)
+        sizes = (times(self.ratios[m]) for m in SIZES if m in self.ratios)
         line += f"  ({', '.join(sizes)} of {self.budget.reference}: {self.verdict})"
         for option, (before, after) in self.solved.items():
             line += f"\n           solved: attention.{option}={after}, it was {before}"
@@ -61,43 +67,83 @@ def admit(run: Run) -> Admission:
         return Admission(run, count_run(run), None, {}, {})
     budget = budget_of(run)
     matched, solved = run.compute.mode is Gate.matched, {}
-    if matched:
-        _says_its_flops(run)
     if matched or run.compute.solve:
         check_knobs(run)
     if run.compute.solve:
         run, solved = solve(run, budget)
     count = count_run(run)
+    said = flops_said(run)
+    if matched and said is None:
+        raise UserError(_says_nothing(run))
+    _compare(run, count, said)
     ratios = budget.ratios(cost_of(run, count))
     admission = Admission(run, count, budget, ratios, solved)
-    if matched and run.compute.exempt is None and admission.verdict != "matched":
+    # What excuses a method's size excuses no shorter training.
+    excused = SIZES if run.compute.exempt else ()
+    if matched and set(budget.outside(ratios)) - set(excused):
         raise UserError(refusal(admission))
     return admission
 
 
+def flops_said(run: Run) -> int | None:
+    """What the method says of itself, for all layers; None if it says nothing."""
+    slots = build_slots(run, run.attention)
+    texts = 2 if data.get(run.task.name).dual else 1
+    try:
+        return texts * sum(slot.flops(slot.max_len) for slot in slots)
+    except (LunaError, NotImplementedError):
+        return None
+
+
+def _compare(run: Run, count: Count, said: int | None) -> None:
+    """A method's formula is its products and, in some papers, its element-wise work at one to two
+    FLOPs an element. Outside of that either the formula or the count is wrong."""
+    part = count.parts["attention"]
+    if said is None or 0.999 * part.flops <= said <= 1.001 * part.flops + 2 * part.elementwise:
+        return
+    warnings.warn(
+        f"attention '{run.attention['name']}' says it takes {said:,} FLOPs, counted are "
+        f"{part.flops:,} and {part.elementwise:,} element-wise operations: its flops() is wrong, "
+        "or one of its operations is not counted (lra/compute/ops.py)",
+        stacklevel=3,
+    )
+
+
+def _says_nothing(run: Run) -> str:
+    name = run.attention["name"]
+    return (
+        f"attention '{name}' does not say its FLOPs, so compute=matched cannot check what is "
+        f"counted: give {luna.get(name).__name__} a method flops(self, n, d_v=None) that returns "
+        "the forward FLOPs of all heads on one example of n tokens (a KernelAttention: "
+        "feature_flops(self, n)), or run it with compute=report"
+    )
+
+
 def refusal(admission: Admission) -> str:
     """Why a run does not start: both numbers, their ratios, and what to do instead."""
-    run, budget, ratios = admission.run, admission.budget, admission.ratios
+    run, count, budget = admission.run, admission.count, admission.budget
     assert budget is not None
-    name, tolerance = run.attention["name"], budget.tolerance
-    own = Cost(admission.count.parameters, admission.count.flops, examples(run.protocol))
+    own = cost_of(run, count)
     told = {
         "parameters": f"{own.parameters:,} parameters against {budget.cost.parameters or 0:,}",
-        "flops": f"{own.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
+        "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
         "examples": f"{own.examples:,} training examples against {budget.cost.examples or 0:,}",
     }
+    outside = budget.outside(admission.ratios)
     compared = ", ".join(
-        f"{told[m]} ({times(r)}, allowed ±{getattr(tolerance, m):.0%})" for m, r in ratios.items()
+        f"{told[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
+        for m, r in admission.ratios.items()
+        if m != "examples" or m in outside
     )
     return (
-        f"attention '{name}' is outside the compute budget of {budget.reference}: {compared}; "
-        f"{_advice(run, budget)}, or compute=report to run it as it is"
+        f"attention '{run.attention['name']}' is outside the compute budget of "
+        f"{budget.reference}: {compared}; {_advice(run, budget)}, or compute=report to run it as "
+        "it is"
     )
 
 
 def _advice(run: Run, budget: Budget) -> str:
-    training = budget.ratios(Cost(None, None, examples(run.protocol)))
-    if budget.excess(training):
+    if budget.outside(budget.ratios(Cost(None, None, examples(run.protocol)))):
         return (
             "train as long as the protocol does (budget=.. scales every method's steps alike; "
             "protocol.recipe.steps x batch must stay)"
@@ -106,23 +152,9 @@ def _advice(run: Run, budget: Budget) -> str:
     if best is None:
         return "it has no knob to turn"
     setting = " ".join(f"attention.{k}={v}" for k, v in best.options.items())
-    size = ", ".join(f"{m} {times(r)}" for m, r in best.ratios.items() if m != "examples")
+    names = {"parameters": "parameters", "flops": "FLOPs"}
+    size = ", ".join(f"{names[m]} {times(r)}" for m, r in best.ratios.items() if m in names)
     if best.excess:
         ranges = ", ".join(f"{k} {range_of(v)}" for k, v in run.compute.knobs.items())
-        return f"no setting of {ranges} fits, the closest is {setting} ({size})"
+        return f"no setting of {ranges} meets it, the closest is {setting} ({size})"
     return f"{setting} fits ({size}): set it, or compute.solve=true"
-
-
-def _says_its_flops(run: Run) -> None:
-    """Matched compute trusts no count alone: the method must say what it costs as well."""
-    name = run.attention["name"]
-    slot = build_slots(run, run.attention)[0]
-    try:
-        slot.flops(slot.max_len)
-    except (LunaError, NotImplementedError) as error:
-        raise UserError(
-            f"attention '{name}' does not say its FLOPs, so compute=matched cannot check what is "
-            f"counted: give {type(slot).__name__} a method flops(self, n, d_v=None) that returns "
-            "the forward FLOPs of all heads on one example of n tokens (a KernelAttention: "
-            "feature_flops(self, n)), or run it with compute=report"
-        ) from error

@@ -221,9 +221,9 @@ class _Array:
 
     def array(self) -> np.ndarray:
         _, shape, dtype, fortran, content = self.state
-        if dtype.kind not in ("u1", b"u1") or fortran or not isinstance(content, bytes):
-            raise ValueError("its pixels are not bytes in C order")
-        return np.frombuffer(content, np.uint8).reshape(shape)
+        if dtype.kind not in ("u1", b"u1") or not isinstance(content, bytes):
+            raise ValueError("its pixels are not bytes")
+        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 class _Dtype:

@@ -53,6 +53,7 @@ def add_parser(commands: Any) -> None:
 
     download = actions.add_parser("download", help="fetch the official archive, 8 GB")
     download.add_argument("what", choices=["release"])
+    download.add_argument("--url", help="of a mirror (default: where the authors put it)")
     download.set_defaults(run=_download)
 
     for action in (listing, prepare, verify, show, export, download):
@@ -212,9 +213,9 @@ def _export(arguments: argparse.Namespace) -> None:
 
 
 def _download(arguments: argparse.Namespace) -> None:
-    from lra.data.release import download
+    from lra.data.release import URL, download
 
-    archive = download(arguments.data_dir)
+    archive = download(arguments.data_dir, arguments.url or URL)
     print(f"{archive}: use it with source=release path={archive}")
 
 

@@ -67,7 +67,8 @@ class Image(Task):
 
     def provenance(self, options: ImageOptions) -> str:
         if options.source == "files" and options.checksum is Checksum.any:
-            told = cifar.note(self._place(options)) if options.path else None
+            there = options.path and Path(options.path).expanduser().exists()
+            told = cifar.note(self._place(options)) if there else None  # it may be gone by now
             return f"files in the format of CIFAR-10, not the published ones: {told or 'unknown'}"
         return {
             "tfds": f"TensorFlow Datasets, {DATASET}",

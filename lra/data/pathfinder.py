@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -21,6 +20,7 @@ import numpy as np
 from lra.config import UserError
 from lra.data import pathfinder_generator as generator
 from lra.data import pathfinder_tree as tree
+from lra.data import release
 from lra.data.arrays import Prepared, Split
 from lra.data.order import order as tfds_order
 from lra.data.order import percent
@@ -68,9 +68,11 @@ class Pathfinder(Task):
     def parts(self, options: PathfinderOptions, job: Job) -> list[Part]:
         if options.source == "generated":
             return self._generated(options, job)
-        root, *copies = self._roots(options)
-        for copy in copies:
-            print(f"{root} is read; {copy}, a second copy, is not", file=sys.stderr)
+        path = self._path(options)
+        unpacked = release.root(path, tree.wanted(*self._kind(options)), job.data_dir)
+        root = tree.find(unpacked, *self._kind(options))
+        if path.is_file():
+            job.inputs += tree.metadata(root)
         rows = self._rows(root, options.order, job.notes)
         return [
             Part(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
@@ -98,7 +100,8 @@ class Pathfinder(Task):
     def inputs(self, options: PathfinderOptions) -> list[Path]:
         if options.source == "generated" or (options.source == "release" and options.path is None):
             return []
-        return tree.metadata(self._roots(options)[0])
+        path = self._path(options)
+        return [path] if path.is_file() else tree.metadata(tree.find(path, *self._kind(options)))
 
     def check_options(self, options: PathfinderOptions) -> None:
         if options.source == "tiny" and options.difficulty is not Difficulty.hard:
@@ -127,10 +130,11 @@ class Pathfinder(Task):
 
     def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
         """The image files, where they still are, hold the prepared pixels."""
-        inputs = prepared.manifest["made"]["inputs"]
-        if not inputs:
+        inputs = [Path(item["path"]) for item in prepared.manifest["made"]["inputs"]]
+        roots = [path.parent.parent for path in inputs if path.parent.name == "metadata"]
+        if not roots:
             return
-        root, options = Path(inputs[0]["path"]).parent.parent, _options(prepared)
+        root, options = roots[0], _options(prepared)
         rows = self._rows(root, options.order, Counter())
         for name, order in divide(options, [row.key for row in rows]).items():
             files = [root / rows[i].folder / rows[i].file for i in order]
@@ -226,19 +230,21 @@ class Pathfinder(Task):
             notes["empty image files skipped before the split"] += len(rows) - len(kept)
         return kept
 
-    def _roots(self, options: PathfinderOptions) -> list[Path]:
+    def _path(self, options: PathfinderOptions) -> Path:
         if options.source == "tiny":
-            return tree.find(TINY, self.side, options.difficulty.name)
+            return TINY / f"pathfinder{self.side}"
         if options.path is None:
             raise UserError(
-                f"source=release needs path=, the folder that holds pathfinder{self.side}"
+                "source=release needs path=, the official archive lra_release.gz or its folder: "
+                "`lra data download release` fetches it"
             )
-        return tree.find(Path(options.path).expanduser(), self.side, options.difficulty.name)
+        return Path(options.path).expanduser()
+
+    def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
+        return self.side, options.difficulty.name
 
     def _settings(self, options: PathfinderOptions) -> generator.Settings:
-        return generator.settings(
-            self.side, options.difficulty.name, distractors=options.distractors
-        )
+        return generator.settings(*self._kind(options), distractors=options.distractors)
 
 
 class Pathfinder64(Pathfinder):

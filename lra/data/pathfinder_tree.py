@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from lra.config import UserError
+from lra.data import release
 from lra.data.pathfinder_generator import Settings
 from lra.data.store import disk_errors, read_errors
 
@@ -31,9 +32,6 @@ FOLDERS = {
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
 }
-# Where pathfinder<side> lies below a folder the user gives. The archive's top folder is doubled and
-# holds a second pathfinder128 outside the inner one, which public code reads: so do we.
-PLACES = ("lra_release/lra_release", "lra_release", ".")
 BATCH = 1000  # images to a folder of those we write
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 S4_SEED = 42
@@ -55,19 +53,22 @@ class Row(NamedTuple):
 # ---------------------------------------------------------------------- reading
 
 
-def find(path: Path, side: int, difficulty: str) -> list[Path]:
-    """The folder of one difficulty, from itself or from any folder of the release above it; where
-    the release holds two copies, the second is the one not to read."""
-    wanted = Path(f"pathfinder{side}") / FOLDERS[difficulty]
+def wanted(side: int, difficulty: str) -> str:
+    """Where the images of one kind lie in the release."""
+    return f"pathfinder{side}/{FOLDERS[difficulty]}"
+
+
+def find(path: Path, side: int, difficulty: str) -> Path:
+    """The folder of one difficulty, from itself or from any folder of the release above it."""
+    name = FOLDERS[difficulty]
     if (path / "metadata").is_dir():
-        if path.resolve().name in set(FOLDERS.values()) - {wanted.name}:
-            raise UserError(f"{path} is not {difficulty}, whose folder is called {wanted.name}")
-        return [path]
-    places = [path / place / wanted for place in PLACES] + [path / wanted.name]
-    found = [place for place in places if (place / "metadata").is_dir()]
-    if not found:
-        raise UserError(f"{path} holds no folder {wanted} with metadata and imgs in it")
-    return found
+        if path.resolve().name in set(FOLDERS.values()) - {name}:
+            raise UserError(f"{path} is not {difficulty}, whose folder is called {name}")
+        return path
+    for folder in (*release.folders(path, wanted(side, difficulty)), path / name):
+        if (folder / "metadata").is_dir():
+            return folder
+    raise UserError(f"{path} holds no folder {wanted(side, difficulty)} with metadata and imgs")
 
 
 def metadata(root: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def folders(path: Path, wanted: str) -> list[Path]:
     return [path / place / wanted for place in PLACES if (path / place / wanted).is_dir()]
 
 
-def download(folder: Path, url: str = URL) -> Path:
+def download(folder: Path, url: str) -> Path:
     """Fetch the archive into a folder, going on where an earlier attempt broke off."""
     target = folder / NAME
     instead = "if you get the archive elsewhere, use it with source=release path=<the archive>"

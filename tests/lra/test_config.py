@@ -43,6 +43,8 @@ def test_every_file_composes_and_passes_the_schema(group: str, name: str):
 
 
 def _has_row(group: str, name: str, task: str) -> bool:
+    if group == "experiment":
+        return task == "listops"
     if group not in ("protocol", "model"):
         return True
     table = OmegaConf.load(CONFIGS / group / f"{name}.yaml").get("tasks")

@@ -186,6 +186,15 @@ def test_a_copy_says_what_it_is(packed: bool, tmp_path: Path) -> None:
     assert prepared(other, tmp_path / "more").summary()["provenance"] == told + "unknown"
 
 
+def test_what_is_prepared_does_not_need_its_files(tmp_path: Path) -> None:
+    archive = kit.tar(tmp_path / cifar.BINARY.archive, kit.binary_members(BATCHES))
+    made = prepared(archive, tmp_path / "data")
+    archive.unlink()
+    options = lra.data.configure("image", ["source=files", f"path={archive}", "checksum=any"])
+    found = find_or_prepare(options, max_length=1024, data_dir=tmp_path / "data")
+    assert found.fingerprint == made.fingerprint
+
+
 def test_a_copy_cannot_hide_what_it_is(tmp_path: Path) -> None:
     note = (f"{cifar.BINARY.folder}/{cifar.NOTE}", b"JPEG-compressed copy\n")
     archive = kit.tar(tmp_path / cifar.BINARY.archive, [*kit.binary_members(BATCHES), note])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lra.data.pathfinder import TINY
 from lra.data.pathfinder_generator import generate, settings
 from lra.data.prepare import find, prepare
 from lra.data.task import SPLITS
+from lra.data.verify import verify
 
 TASKS = {"pathfinder": 32, "pathfinder64": 64, "pathx": 128, "pathfinder256": 256}
 HARD = "pathfinder32/curv_contour_length_14"
@@ -142,20 +144,33 @@ def test_an_empty_image_is_skipped_and_counted(order: str, tmp_path: Path, lra_d
 def test_a_tree_is_found_from_every_folder_above_it(below: str, given: str, tmp_path: Path) -> None:
     folder = official(tmp_path / "tree" / below, {"0": 10})
     path = folder / given if given else tmp_path / "tree"
-    (found,) = tree.find(path, 32, "hard")
-    assert found.resolve() == (folder / HARD).resolve()
+    assert tree.find(path, 32, "hard").resolve() == (folder / HARD).resolve()
 
 
 def test_of_two_copies_the_inner_one_is_read_and_both_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outer = official(tmp_path / "lra_release", {"0": 20})
-    inner = official(tmp_path / "lra_release" / "lra_release", {"0": 10})
+    official(outer / "lra_release", {"0": 10})
     for path in (tmp_path, outer):
         prepared = load(path, tmp_path / path.name)
         assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(10)]
-        told = f"{inner / HARD} is read; {outer / HARD}, a second copy, is not"
-        assert capsys.readouterr().err.splitlines().count(told) == 1
+        assert "is not: the release holds two copies" in capsys.readouterr().out
+
+
+def test_the_archive_is_unpacked_as_far_as_needed(tmp_path: Path, lra_data: Call) -> None:
+    folder = official(tmp_path / "lra_release" / "lra_release", {"0": 20})
+    official(folder, {"0": 10}, "pathfinder32/curv_baseline")
+    archive = tmp_path / "lra_release.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "lra_release", "lra_release")
+    one, two = load(archive, tmp_path / "a"), load(folder, tmp_path / "b")
+    assert one.facts["arrays"] == two.facts["arrays"]
+    assert list((tmp_path / "a").rglob("curv_contour_length_14"))
+    assert not list((tmp_path / "a").rglob("curv_baseline"))
+    assert "train: 16 image files hold the prepared pixels" in [
+        line.text for line in verify(one.folder)
+    ]
 
 
 def test_a_folder_of_another_difficulty_is_refused(tmp_path: Path) -> None:
@@ -233,7 +248,7 @@ def test_trees_that_are_wrong(
     assert code == 2
     assert err.startswith(f"error: {folder / HARD / file}")
     assert complaint in err
-    assert out == ""
+    assert "is prepared" not in out
     assert [p.suffix for p in (tmp_path / "data").rglob("*") if p.is_file()] == [".lock"]
 
 

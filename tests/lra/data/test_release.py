@@ -10,6 +10,8 @@ import socket
 import tarfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -306,6 +308,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str | None] = []
 
+    def handle_error(self, *_: object) -> None:
+        """A client that hangs up is nothing to print about."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/long-range-arena/lra_release.gz"
@@ -356,11 +361,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         made.shutdown()
 
 
-def test_the_archive_is_fetched(
-    server: Server, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(release, "URL", server.url)
-    code, out, _ = lra_data("download", "release")
+def test_the_archive_is_fetched(server: Server, tmp_path: Path, lra_data: Call) -> None:
+    code, out, _ = lra_data("download", "release", "--url", server.url)
     target = tmp_path / "data" / "lra_release.gz"
     assert code == 0
     assert out == (
@@ -369,7 +371,7 @@ def test_the_archive_is_fetched(
     )
     assert target.read_bytes() == server.content
     assert files(tmp_path / "data") == ["lra_release.gz"]
-    assert lra_data("download", "release")[0] == 0
+    assert lra_data("download", "release", "--url", server.url)[0] == 0
     assert server.asked == [None]  # it is there
 
 
@@ -437,12 +439,10 @@ def test_a_server_that_goes_away_for_good(server: Server, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (404, "Not Found")])
 def test_a_server_that_refuses(
-    code: int, reason: str, server: Server, tmp_path: Path, lra_data: Call,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    code: int, reason: str, server: Server, tmp_path: Path, lra_data: Call
+) -> None:
     server.refuses = code
-    monkeypatch.setattr(release, "URL", server.url)
-    status, _, err = lra_data("download", "release")
+    status, _, err = lra_data("download", "release", "--url", server.url)
     assert status == 2
     assert err == (
         f"error: 127.0.0.1 refuses {server.url}: HTTP {code} {reason}; if you get the archive "
@@ -476,6 +476,20 @@ def test_a_silent_server_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(UserError, match=r"cannot be reached \(timed out\)"):
             release.download(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}/x.gz")
     assert time.monotonic() - start < 5
+
+
+def test_without_a_network_the_real_address_is_told_at_once(
+    lra_data: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(request: urllib.request.Request, timeout: float) -> None:
+        assert request.full_url == release.URL
+        assert timeout + fetch.RESOLVE < 15
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(urllib.request, "urlopen", fail)
+    code, _, err = lra_data("download", "release")
+    assert code == 2
+    assert err.startswith("error: storage.googleapis.com cannot be reached (Name or service not")
 
 
 def test_no_room_for_it(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

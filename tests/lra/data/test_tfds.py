@@ -4,7 +4,6 @@ here."""
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import sys
 import time
@@ -18,12 +17,14 @@ import numpy as np
 import pytest
 
 import lra.data
+from lra.compose import compose, guard
 from lra.config import UserError
 from lra.data import cifar, fetch, imdb, tfds
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, prepare
 from lra.data.verify import verify
-from tests.lra.conftest import REPOSITORY, command
+from lra.run import train
+from tests.lra.conftest import REPOSITORY
 
 from . import kit
 
@@ -271,13 +272,14 @@ def test_a_network_that_swallows_everything(
     assert "ai.stanford.edu cannot be reached (no answer in 0 s)" in err
 
 
-def test_training_does_not_download(tmp_path: Path) -> None:
-    done = command("train.py", "task=image", f"data_dir={tmp_path}", "trainer=cpu", "compute=off")
-    assert done.returncode == 2
-    assert done.stderr.strip().endswith(
-        f"has to be downloaded: run `lra data prepare image --data-dir {tmp_path}`"
+def test_training_does_not_download(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["task=image", f"data_dir={tmp_path}", "trainer=cpu", "compute=off"]
+    assert guard(lambda: train(compose(words))) == 2
+    assert capsys.readouterr().err == (
+        f"error: image is not prepared in {tmp_path} and has to be downloaded: "
+        f"run `lra data prepare image --data-dir {tmp_path}`\n"
     )
-    assert os.listdir(tmp_path) == []  # noqa: PTH208
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

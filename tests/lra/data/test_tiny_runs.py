@@ -1,0 +1,105 @@
+"""The bundled miniatures through the whole framework: they train, they can be learned, and padding
+changes nothing but time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lra import data
+from lra.compose import Run, compose
+from lra.config import Pad
+from lra.data.loader import Loader
+from lra.data.prepare import find_or_prepare
+from lra.run import build, train
+from lra.runs import read_json
+from tests.lra.conftest import SMALL
+
+TASKS = ("listops", "text", "retrieval", "image")
+
+
+def run_of(task: str, attention: str, tmp_path: Path, *more: str) -> Run:
+    length = 1024 if task == "image" else 256
+    words = [
+        word for word in SMALL if not word.startswith(("task=", "attention=", "protocol.data"))
+    ]
+    return compose(
+        [
+            *words,
+            f"task={task}",
+            "task.source=tiny",
+            f"attention={attention}",
+            f"protocol.data.max_length={length}",
+            f"protocol.data.pad_to={length}",
+            "protocol.recipe.batch=4",
+            f"data_dir={tmp_path / 'data'}",
+            f"runs_dir={tmp_path / 'runs'}",
+            *more,
+        ]
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("attention", ["luna", "softmax"])
+def test_two_steps_of_every_task(task: str, attention: str, tmp_path: Path) -> None:
+    run = run_of(
+        task, attention, tmp_path, "protocol.recipe.steps=2", "protocol.evaluation.every=1"
+    )
+    accuracy = train(run)
+    (record,) = map(read_json, (tmp_path / "runs").rglob("result.json"))
+    assert record["task"] == task
+    assert record["data"]["source"] == "tiny"
+    assert 0 <= accuracy <= 1
+    assert math.isfinite(record["test"]["loss"])
+    assert record["test"]["examples"] == record["data"]["examples"]["test"]
+
+
+@pytest.mark.parametrize(("task", "least"), [("text", 0.75), ("image", 0.4)])
+def test_the_miniatures_can_be_learned(task: str, least: float, tmp_path: Path) -> None:
+    """In seconds, far above the most frequent label."""
+    settings = ("protocol.recipe.steps=90", "protocol.evaluation.every=30", "model.dropout=0",
+                "protocol.recipe.lr=0.01", "protocol.recipe.batch=16")  # fmt: skip
+    assert train(run_of(task, "linear", tmp_path, *settings)) > least
+
+
+@pytest.mark.parametrize("task", ["text", "retrieval", "listops"])
+@pytest.mark.parametrize("attention", ["luna", "softmax", "linear", "performer"])
+def test_padding_to_the_batch_gives_the_same_logits(
+    task: str, attention: str, tmp_path: Path
+) -> None:
+    run = run_of(task, attention, tmp_path)
+    assert run.protocol.data.mask.name == "length"
+    prepared = find_or_prepare(run.task, max_length=256, data_dir=run.data_dir)
+    network = build(run).network.eval()
+    logits, widths = [], []
+    for pad in Pad:
+        run.protocol.data.pad = pad
+        loader = Loader(prepared.split("test"), 4, rules=run.protocol.data)
+        batches = [loader.batch(np.arange(i, i + 4)) for i in (0, 8, 20)]
+        widths.append([batch.ids.shape[-1] for batch in batches])
+        with torch.no_grad():
+            logits.append(torch.cat([network(batch.ids, batch.mask) for batch in batches]))
+    assert widths[0] == [256] * 3
+    assert max(widths[1]) < 256
+    assert all(width % 64 == 0 for width in widths[1])
+    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-6)
+
+
+def test_a_black_pixel_is_padding_only_where_the_protocol_says_so(tmp_path: Path) -> None:
+    options = data.configure("image", ["source=tiny"])
+    made = find_or_prepare(options, max_length=1024, data_dir=tmp_path)
+    ids = made.split("train").ids(np.arange(90))
+    (black, *_) = np.flatnonzero((ids == 0).any(axis=1))
+    masks = {}
+    for mask in ("length", "nonzero", "none"):
+        run = run_of("image", "linear", tmp_path, f"protocol.data.mask={mask}")
+        masks[mask] = (
+            Loader(made.split("train"), 1, rules=run.protocol.data).batch(np.array([black])).mask
+        )
+    assert masks["none"] is None
+    assert masks["length"] is None  # nothing is padded
+    assert (masks["nonzero"][0].numpy() == (ids[black] != 0)).all()
