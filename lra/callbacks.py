@@ -18,7 +18,8 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from lra.config import UserError
-from lra.runs import RunFolder, disk_errors, write_atomically
+from lra.disk import write_atomically
+from lra.runs import RunFolder, writing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -58,15 +59,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         path = Path(path)
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for leftover in path.parent.glob(
-                f"{path.name}.tmp*"
-            ):  # of a process that was killed while writing
-                leftover.unlink(missing_ok=True)
         content = io.BytesIO()
         torch.save(checkpoint, content)
-        write_atomically(path, content.getbuffer())
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for leftover in path.parent.glob(f"{path.name}.tmp*"):  # of a process killed in here
+                leftover.unlink(missing_ok=True)
+            write_atomically(path, content.getbuffer())
 
     def load_checkpoint(
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
@@ -224,7 +223,8 @@ class Metrics(pl.Callback):
         writer = csv.DictWriter(text, self.COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        write_atomically(self.path, text.getvalue().encode())
+        with writing(self.path):
+            write_atomically(self.path, text.getvalue().encode())
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.global_step % self.every == 0:
@@ -251,7 +251,7 @@ class Metrics(pl.Callback):
         row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"} | {
             k: f"{v:.6g}" for k, v in values.items()
         }
-        with disk_errors(self.path), self.path.open("a", newline="") as f:
+        with writing(self.path), self.path.open("a", newline="") as f:
             csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)

@@ -24,18 +24,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     add_data(commands)
 
-    compute = commands.add_parser("compute", help="parameters and FLOPs of a run, nothing trained")
-    compute.add_argument(
-        "overrides", nargs="*", help="as for train.py: task=listops attention=luna ..."
+    compute = commands.add_parser(
+        "compute", help="parameters and FLOPs of a run, or of all (table); nothing trained"
     )
+    compute.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="[table] overrides",
+        help="as for train.py: task=listops attention=luna ...; with the word table before them "
+        "the page of all tasks and attentions",
+    )
+    compute.add_argument("--write", action="store_true", help="of the table, to results/compute")
     compute.set_defaults(run=_compute)
 
-    bench = commands.add_parser("bench", help="measure: training overhead, data loading, start-up")
-    bench.add_argument("what", choices=["train"])
-    bench.add_argument("overrides", nargs="*", help="as for train.py")
-    bench.add_argument("--steps", type=int, default=30, help="steps a timed repetition takes")
-    bench.add_argument("--repeats", type=int, default=5, help="interleaved repetitions")
-    bench.set_defaults(run=_bench)
+    from lra.bench import add_parser as add_bench
+
+    add_bench(commands)
 
     table = commands.add_parser("table", help="the finished runs of a folder, one row each")
     table.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
@@ -54,14 +58,13 @@ def _list(_: argparse.Namespace) -> None:
 def _compute(arguments: argparse.Namespace) -> None:
     from lra.compose import compose
     from lra.compute.show import show
+    from lra.compute.table import main as table
 
-    show(compose(arguments.overrides))
-
-
-def _bench(arguments: argparse.Namespace) -> None:
-    from lra.bench import train
-
-    train(arguments.overrides, steps=arguments.steps, repeats=arguments.repeats)
+    words = arguments.overrides
+    if words[:1] == ["table"]:
+        table(words[1:], write=arguments.write)
+    else:
+        show(compose(words))
 
 
 def _table(arguments: argparse.Namespace) -> None:

@@ -194,7 +194,9 @@ class Tolerance:
 @dataclass
 class Compute:
     mode: Gate
-    reference: Any  # an attention, at its published options; or numbers: {parameters: .., flops: ..}
+    reference: (
+        Any  # an attention, at its published options; or numbers: {parameters: .., flops: ..}
+    )
     tolerance: Tolerance
     solve: bool  # set the attention's knobs to what comes closest to the budget
     # From the attention's file: its options that decide what it costs, each with its range, and

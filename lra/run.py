@@ -29,10 +29,11 @@ from lra.compute import Admission, admit
 from lra.config import Clip, UserError
 from lra.data.prepare import find_or_prepare
 from lra.datamodule import LRAData
+from lra.disk import write_atomically
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
 from lra.progress import Report, clock
-from lra.runs import RunFolder, plain, settings, write_atomically
+from lra.runs import RunFolder, plain, settings, writing
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
@@ -84,7 +85,8 @@ def _train(
     run, counted = admitted.run, admitted.record()
     _introduce(run, prepared, folder, admitted)
     config = yaml.safe_dump(plain({"settings": settings(run), "seed": run.seed}), sort_keys=False)
-    write_atomically(folder.config, config.encode())
+    with writing(folder.config):
+        write_atomically(folder.config, config.encode())
     folder.set_status("running")
     try:
         with stop_at_once():

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import hashlib
 import json
@@ -27,6 +26,7 @@ from typing import Any
 from lra import data
 from lra.compose import Run
 from lra.config import UserError
+from lra.disk import disk_errors, read_json, write_json
 
 SCHEMA_VERSION = 1  # of result.json
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
@@ -47,7 +47,12 @@ def settings(run: Run) -> dict[str, Any]:
 
 
 def identity(run: Run, fingerprint: str) -> str:
-    facts = json.dumps([SCHEMA_VERSION, settings(run), fingerprint], sort_keys=True)
+    return identity_of(settings(run), fingerprint)
+
+
+def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
+    """Of settings as they stand in a config.yaml or an exported record."""
+    facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
@@ -80,7 +85,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold this run; UserError if another process does. Held until the process dies, even by
         kill -9."""
-        with disk_errors(self.path):
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("a+")
         with handle:
@@ -105,7 +110,8 @@ class RunFolder:
 
     def set_status(self, status: str, **facts: Any) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "started": self._started} | facts
-        write_json(self.status_file, {"status": status, "updated": _now()} | facts)
+        with writing(self.path):
+            write_json(self.status_file, {"status": status, "updated": _now()} | facts)
 
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
@@ -118,58 +124,15 @@ class RunFolder:
             "status": "finished",
             "identity": self.identity,
         } | result
-        write_json(
-            self.result_file, result | {"times": {"started": self._started, "finished": _now()}}
-        )
+        times = {"times": {"started": self._started, "finished": _now()}}
+        with writing(self.path):
+            write_json(self.result_file, result | times)
         self.set_status("finished")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of it or nothing, whatever dies when: a temporary file beside it, fsync, rename."""
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    with disk_errors(path):
-        try:
-            with temporary.open("wb") as f:
-                f.write(content)
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-
-
-@contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Full disks and closed folders are the caller's to mend: say which, and how."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left on the disk of {path}: free some or point runs_dir elsewhere, "
-                "then run the same command again to resume"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise UserError(
-                f"{path} cannot be written ({os.strerror(error.errno)}): mend its permissions or "
-                "point runs_dir elsewhere"
-            ) from error
-        raise
+def writing(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Around whatever writes into a run's folder."""
+    return disk_errors(path, "point runs_dir elsewhere; the same command then resumes the run")
 
 
 def _now() -> str:

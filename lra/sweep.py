@@ -24,7 +24,8 @@ from omegaconf import DictConfig
 
 from lra.compose import Run, check
 from lra.config import UserError
-from lra.runs import RunFolder, read_json, write_json
+from lra.disk import read_json, write_json
+from lra.runs import RunFolder
 
 TRAIN = Path(__file__).resolve().parent.parent / "train.py"
 GRACE = 60.0  # seconds a run that is told to stop has to write its checkpoint
@@ -76,6 +77,10 @@ def finished(run: Run) -> dict[str, Any] | None:
     """The result of a run that is done; costs no more than reading two files."""
     from lra.data.prepare import find
 
+    if run.compute.solve:  # the search decides some of the options, and they identify the run
+        from lra.compute import settled
+
+        run = settled(run)
     prepared = find(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint).result()
 

@@ -2,6 +2,16 @@
 
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, Part, count, count_run
-from lra.compute.gate import Admission, admit
+from lra.compute.gate import Admission, admit, settled
 
-__all__ = ["Admission", "Budget", "Count", "Part", "admit", "budget_of", "count", "count_run"]
+__all__ = [
+    "Admission",
+    "Budget",
+    "Count",
+    "Part",
+    "admit",
+    "budget_of",
+    "count",
+    "count_run",
+    "settled",
+]

@@ -15,7 +15,6 @@ from lra.compute.solve import build_slots, check_knobs, closest, range_of, solve
 from lra.config import Gate, UserError
 from luna import LunaError
 
-
 SIZES = ("parameters", "flops")
 
 
@@ -83,6 +82,11 @@ def admit(run: Run) -> Admission:
     if matched and set(budget.outside(ratios)) - set(excused):
         raise UserError(refusal(admission))
     return admission
+
+
+def settled(run: Run) -> Run:
+    """The run as it will be trained: with the options that compute.solve finds."""
+    return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
 def flops_said(run: Run) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -16,26 +15,9 @@ from typing import Any
 import numpy as np
 
 from lra.config import UserError
+from lra.disk import disk_errors
 
 CHUNK = 2**22  # bytes
-
-
-@contextlib.contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Full disks and closed folders are the caller's to mend: say which, and how."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left on the disk of {folder}: free some, or choose another folder"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise UserError(
-                f"cannot write to {folder} ({os.strerror(error.errno)}): mend its permissions, "
-                "or choose another folder"
-            ) from error
-        raise
 
 
 @contextlib.contextmanager

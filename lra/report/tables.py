@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lra.config import UserError
-from lra.runs import read_json
+from lra.disk import read_json
 
-COLUMNS = ("attention", "test accuracy", "steps/s", "parameters", "GFLOPs", "MiB", "seed")
+COLUMNS = (
+    "attention", "test accuracy", "steps/s", "parameters", "GFLOPs", "compute", "MiB", "seed",
+)  # fmt: skip
 
 
 def load(folder: str | Path) -> list[dict[str, Any]]:
@@ -26,19 +29,61 @@ def load(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def show(folder: str | Path) -> None:
-    """One table per setting in which runs are comparable: task, data, protocol, model, budget."""
+    """One table per setting in which runs are comparable: task, data, protocol, model, steps, and
+    the compute budget that they were held to."""
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for record in load(folder):
         protocol = record["protocol"]
         key = (record["task"], record["data"]["fingerprint"], protocol["name"], protocol["version"],
-               record["model"], record["budget"], record["steps"], record["batch"])  # fmt: skip
+               record["model"], record["budget"], record["steps"], record["batch"],
+               compute_budget(record))  # fmt: skip
         groups.setdefault(key, []).append(record)
     console = Console(highlight=False)
     for records in groups.values():
         console.print(_table(records))
 
 
+def compute_budget(record: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What a run's parameters, FLOPs and examples were measured by; None if by nothing."""
+    budget = record["compute"].get("budget")
+    if budget is None:
+        return None
+    return tuple((key, tuple(v.items()) if isinstance(v, dict) else v) for key, v in budget.items())
+
+
+def one_budget(records: Sequence[dict[str, Any]]) -> None:
+    """Refuse to rank or average runs that were held to different compute budgets: on one task the
+    same numbers, across tasks the same reference and tolerances."""
+    rules, numbers = set(), {}
+    for record in records:
+        budget = record["compute"].get("budget")
+        rules.add(budget and (budget["reference"], tuple(budget["tolerance"].items())))
+        numbers.setdefault(record["task"], set()).add(compute_budget(record))
+    if len(rules) > 1 or any(len(found) > 1 for found in numbers.values()):
+        told = sorted({_budget_name(r["compute"].get("budget")) for r in records})
+        raise UserError(
+            f"these runs were held to different compute budgets ({'; '.join(told)}): they can be "
+            "neither ranked nor averaged together"
+        )
+
+
+def _budget_name(budget: dict[str, Any] | None) -> str:
+    if budget is None:
+        return "none, compute=off"
+    parameters = f"{budget['parameters']:,} parameters" if budget["parameters"] else ""
+    flops = f"{budget['flops'] / 1e9:.3f} GFLOPs" if budget["flops"] else ""
+    return f"{budget['reference']}: " + ", ".join(filter(None, (parameters, flops)))
+
+
+def compute_class(record: dict[str, Any]) -> str:
+    """`matched`, `over budget ×N` or `under ×N`, and whether it is exempt by declaration."""
+    compute = record["compute"]
+    verdict = compute.get("verdict") or "-"
+    return f"exempt, {verdict}" if compute.get("exempt") and verdict != "matched" else verdict
+
+
 def _table(records: list[dict[str, Any]]) -> Table:
+    one_budget(records)
     first = records[0]
     data, protocol = first["data"], first["protocol"]
     table = Table(
@@ -49,7 +94,8 @@ def _table(records: list[dict[str, Any]]) -> Table:
         f"protocol {protocol['name']} v{protocol['version']}, model {first['model']}, "
         f"{first['steps']} steps of {first['batch']} (budget {first['budget']:g})",
         caption=f"{first['test']['examples']} test examples; "
-        f"{first['test']['select']} checkpoint by dev accuracy",
+        f"{first['test']['select']} checkpoint by dev accuracy; compute budget "
+        f"{_budget_name(first['compute'].get('budget'))}",
         title_justify="left",
         caption_justify="left",
     )
@@ -60,9 +106,9 @@ def _table(records: list[dict[str, Any]]) -> Table:
         compute = r["compute"]
         table.add_row(
             r["attention"]["name"], f"{r['test']['accuracy']:.1%}", f"{r['steps_per_second']:.1f}",
-            f"{compute['parameters']:,}", f"{compute['flops'] / 1e9:.3f}",
+            f"{compute['parameters']:,}", f"{compute['flops'] / 1e9:.3f}", compute_class(r),
             f"{r['peak_memory_mib']:.0f}", str(r["seed"]),
         )  # fmt: skip
     table.add_section()
-    table.add_row("majority class", f"{data['majority']:.1%}", *[""] * 5)
+    table.add_row("majority class", f"{data['majority']:.1%}", *[""] * (len(COLUMNS) - 2))
     return table

@@ -16,7 +16,7 @@ import torch
 from lra import run as runner
 from lra.callbacks import Checkpoints, read_metrics
 from lra.compose import Run
-from lra.runs import read_json
+from lra.disk import read_json
 
 from .conftest import command, start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.runs import read_json
+from lra.disk import read_json
 from lra.sweep import Outcome, summarise
 
 from .conftest import command, start

@@ -17,6 +17,8 @@ F = TypeVar("F", bound=Callable[..., None])
 
 # Beyond the defaults: options that change what a method computes enough to be held to its contract.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
+    "linformer": [{"share": "none"}],
     "luna": [
         {"share": "head", "tie_qk": False, "shared_channels": True},
         {"nonneg": False, "activation": "gelu"},
@@ -25,6 +27,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "bank_coef_concat", "bank": "fixed"},
         {"kernel": "rff"},
     ],
+    "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
+    "performer": [{"eps": 0, "orthogonal": False}],
+    "polaformer": [{"gate": "q", "local": "conv1d"}],
+    "rff": [{"kernel": "softmax"}],
+    "skyformer": [{"landmarks": 8}],
+    "synthesizer": [
+        {"form": form} for form in ("random", "factorized_random", "dense", "factorized_dense")
+    ],
+    "t2r": [{"eps": "t2r_original", "scale_q": True}],
 }
 
 

@@ -15,8 +15,8 @@ from lra.compose import Run, compose
 from lra.config import Pad
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
+from lra.disk import read_json
 from lra.run import build, train
-from lra.runs import read_json
 from tests.lra.conftest import SMALL
 
 TASKS = ("listops", "text", "retrieval", "image")

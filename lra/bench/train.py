@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -23,15 +22,15 @@ import torch
 import torch.nn.functional as F
 
 from lra import optim, records
+from lra.bench import RESULTS
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
 from lra.config import UserError
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
+from lra.disk import write_json
 from lra.run import build, trainer_for
-from lra.runs import RunFolder, write_json
-
-RESULTS = Path("results/bench")
+from lra.runs import RunFolder
 
 
 def train(overrides: Sequence[str], *, steps: int, repeats: int) -> None:

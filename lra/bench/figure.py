@@ -1,0 +1,120 @@
+"""The picture of `lra bench attention`: time and memory against length, log-log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import luna
+from lra.bench.sheet import MEASURES, Row, by_method
+from luna.linear import KernelAttention
+
+PANELS = ("train_ms", "peak_mib")
+# Kinds are read from what a class says of itself: a new method finds its colour.
+COLOURS = {
+    "quadratic": "#8a8a8a",
+    "sparse, low rank, landmarks": "#2a7f8e",
+    "feature maps": "#d98e04",
+    "luna": "#c2185b",
+}
+GAP = 0.021  # between two labels, as a share of the axis
+
+
+def kind(name: str) -> str:
+    cls = luna.get(name)
+    if name == "luna":
+        return name
+    if not cls.linear_in_n:
+        return "quadratic"
+    return "feature maps" if issubclass(cls, KernelAttention) else "sparse, low rank, landmarks"
+
+
+def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
+    paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("png", "svg")]
+    # No date and fixed ids: the same numbers give the same file.
+    with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(13, 7.5), layout="constrained")
+        for axes, key in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+            _panel(axes, rows, *MEASURES[key])
+        _legend(figure, rows, facts)
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, dpi=130, metadata=metadata)
+    return paths
+
+
+def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float | None]) -> None:
+    axes.set(xscale="log", yscale="log", xlabel="length n", title=title)
+    lengths = sorted({row["n"] for row in rows})
+    ends: list[tuple[str, float, float, str]] = []
+    for name, group in by_method(rows).items():
+        points = [(row["n"], value) for row in group if (value := read(row)) is not None]
+        if not points:
+            continue
+        family = kind(group[0]["method"])
+        special = family == "luna" or name == "softmax"
+        colour = "black" if name == "softmax" else COLOURS[family]
+        axes.plot(
+            *zip(*points, strict=True), color=colour, marker="o", markersize=3 if special else 2,
+            linewidth=2.4 if special else 1.0, zorder=3 if special else 2,
+            alpha=1.0 if special else 0.8,
+        )  # fmt: skip
+        ends.append((name, *points[-1], colour))
+    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    axes.minorticks_off()
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    _label(axes, ends)
+
+
+def _label(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
+    """A name to the right of the axes for every line, pushed apart where lines end together."""
+    low, high = (math.log(y) for y in axes.get_ylim())
+    ends = sorted(ends, key=lambda end: end[2])
+    places = spread([(math.log(end[2]) - low) / (high - low) for end in ends], GAP)
+    for (name, x, y, colour), place in zip(ends, places, strict=True):
+        axes.annotate(
+            name, xy=(x, y), xycoords="data", xytext=(1.04, place), textcoords="axes fraction",
+            va="center", fontsize=8, color=colour, annotation_clip=False,
+            fontweight="bold" if name in ("luna", "softmax") else "normal",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def spread(places: list[float], gap: float) -> list[float]:
+    """Rising numbers moved as little as can be (in least squares) until neighbours are `gap`
+    apart: neighbours that collide share their mean offset, again and again."""
+    blocks: list[tuple[float, int]] = []  # (mean of place - i gap, members), rising
+    for i, place in enumerate(places):
+        mean, members = place - i * gap, 1
+        while blocks and blocks[-1][0] > mean:
+            before, count = blocks.pop()
+            mean = (before * count + mean * members) / (count + members)
+            members += count
+        blocks.append((mean, members))
+    offsets = [mean for mean, members in blocks for _ in range(members)]
+    return [offset + i * gap for i, offset in enumerate(offsets)]
+
+
+def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any]) -> None:
+    from matplotlib.lines import Line2D
+
+    families = {kind(row["method"]) for row in rows}
+    lines = [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in families]
+    if any(row["method"] == "softmax" for row in rows):
+        lines.append(Line2D([], [], color="black", linewidth=2.4, label="softmax, fused"))
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
+    machine, settings = facts["machine"], facts["settings"]
+    threads = f", {machine['threads']} thread(s)" if machine["kind"] == "cpu" else ""
+    figure.suptitle(
+        f"One attention, batch {settings['batch']}, {settings['heads']} heads of "
+        f"{settings['head_dim']}, float32 · {machine['device']}{threads} · "
+        f"torch {facts['versions']['torch']} · {facts['date']}",
+        fontsize=10,
+    )

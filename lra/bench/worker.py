@@ -1,0 +1,131 @@
+"""One attention measured in a process of its own: `python -m lra.bench.worker '<request>'`.
+
+Prints one line of JSON a length, in rising order, and stops before a length whose cost, carried
+forward from the last one by the method's own FLOPs, is over a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+import luna
+
+LEAST = 0.1  # seconds that calls are repeated for; the fastest one counts
+
+
+def measure(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    device = torch.device(request["device"])
+    if device.type == "cpu":
+        torch.set_num_threads(request["threads"])
+    last: dict[str, Any] = {}
+    for n in request["lengths"]:
+        row: dict[str, Any] = {
+            "n": n,
+            "flops": request["batch"] * _build(request, n, "meta").flops(n),
+        }
+        excess = _excess(row, last, request)
+        if not excess:
+            row |= _costs(request, n, device)
+            last = row
+        yield row | {"stopped": excess}
+
+
+def _excess(row: dict[str, Any], last: dict[str, Any], limits: dict[str, Any]) -> str | None:
+    """Which limit this length would break. A length after one that did breaks it too."""
+    if not last:
+        return None
+    growth = row["flops"] / last["flops"]
+    if growth * last["train_seconds"] > limits["seconds"]:
+        return f"> {limits['seconds']:g} s"
+    if growth * last.get("peak_bytes", 0) > limits["mib"] * 2**20:
+        return f"> {limits['mib']:g} MiB"
+    return None
+
+
+def _costs(request: dict[str, Any], n: int, device: torch.device) -> dict[str, float]:
+    """Forward without gradients in evaluation mode; forward and backward in training mode."""
+    attention = _build(request, n, device)
+    shape = (request["batch"], request["heads"], n, request["head_dim"])
+    q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
+    x = torch.randn(shape[0], n, shape[1] * shape[3], device=device)
+    weight = torch.randn(shape, device=device)  # of the outputs: every row has its own gradient
+    leaves: list[Tensor] = [q, k, v, *attention.parameters()]
+
+    def forward() -> None:
+        with torch.no_grad():
+            attention(q, k, v, None, x)
+
+    def train() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        (attention(q, k, v, None, x) * weight).sum().backward()
+
+    attention.train()
+    costs = {"train_seconds": _seconds(train, device)}
+    for leaf in leaves:
+        leaf.grad = None
+    if request["memory"]:
+        costs["peak_bytes"] = _peak(train, device)
+    attention.eval()
+    return costs | {"forward_seconds": _seconds(forward, device)}
+
+
+def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.Attention:
+    torch.manual_seed(0)
+    with torch.device(device):
+        return luna.build(
+            request["method"],
+            profile=request["profile"],
+            n_heads=request["heads"],
+            head_dim=request["head_dim"],
+            max_len=n,
+        )
+
+
+def _seconds(call: Callable[[], None], device: torch.device) -> float:
+    """The fastest call: whatever else the machine does can only make one slower. The first one
+    warms up, and counts only where a second one would be dear."""
+    first = _once(call, device)
+    if first > 10 * LEAST:
+        return first
+    calls = range(max(2, round(LEAST / first)))
+    return min(_once(call, device) for _ in calls)
+
+
+def _once(call: Callable[[], None], device: torch.device) -> float:
+    start = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _peak(call: Callable[[], None], device: torch.device) -> int:
+    """Most bytes alive at once beyond what was there before: activations, buffers of operations,
+    gradients of inputs and parameters."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        call()
+    events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
+    alive = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        alive += event.nbytes()
+        most = max(most, alive)
+    return most
+
+
+if __name__ == "__main__":
+    for found in measure(json.loads(sys.argv[1])):
+        print(json.dumps(found), flush=True)

@@ -1,0 +1,59 @@
+"""Files that are there whole or not at all, and what to say when a disk refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lra.config import UserError
+
+
+@contextlib.contextmanager
+def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[None]:
+    """Full disks and closed folders are the caller's to mend: say which, and how."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"no space left on the disk of {place}: free some, or {cure}"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise UserError(
+                f"cannot write to {place} ({os.strerror(error.errno)}): mend its permissions, or {cure}"
+            ) from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
+    """All of it or nothing, whatever dies when: a temporary file beside it, fsync, rename."""
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    try:
+        with temporary.open("wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """None where there is no such file; UserError where it is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); remove it and run again") from error

@@ -1,0 +1,92 @@
+"""What a few seeds can say: means, deviations, Welch's test, Holm's correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+LEVEL = 0.05  # below it, two rows count as different
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Sample standard deviation (n - 1); None for a single value."""
+    if len(values) < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Two-sided p-value of equal means at unequal variances; None below two values a side."""
+    if min(len(a), len(b)) < 2:
+        return None
+    va, vb = (deviation(x) ** 2 / len(x) for x in (a, b))  # type: ignore[operator]
+    difference = mean(a) - mean(b)
+    if va + vb == 0:  # no spread at all: equal, or certainly different
+        return 1.0 if difference == 0 else 0.0
+    t = difference / math.sqrt(va + vb)
+    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    return t_tails(t, freedom)
+
+
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """Holm's step-down adjusted p-values: compare each with the level itself."""
+    adjusted, floor = {}, 0.0
+    for rank, key in enumerate(sorted(p_values, key=lambda k: p_values[k])):
+        floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[key]))
+        adjusted[key] = floor
+    return adjusted
+
+
+def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[Key, dict[Key, float]]:
+    """The best sample by its mean, and those that the seeds can't tell apart from it, each with
+    its adjusted p-value. A sample of one value is never compared."""
+    best = max(samples, key=lambda k: mean(samples[k]))
+    p_values = {}
+    for key, sample in samples.items():
+        p = None if key == best else welch(samples[best], sample)
+        if p is not None:
+            p_values[key] = p
+    return best, {key: p for key, p in holm(p_values).items() if p >= LEVEL}
+
+
+def t_tails(t: float, freedom: float) -> float:
+    """P(|T| >= |t|) of Student's distribution."""
+    return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side
+        return 1 - incomplete_beta(b, a, 1 - x)
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    front = math.exp(a * math.log(x) + b * math.log1p(-x) - log_beta) / a
+    return front * _fraction(a, b, x)
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """1 / (1 + d_1 / (1 + d_2 / ...)), evaluated forwards by Lentz's method."""
+    tiny = 1e-300
+    value, c, d = 1.0, 1.0, 0.0
+    for step in range(1, 10_000):
+        m, odd = divmod(step - 1, 2)
+        if odd == 0:  # d_{2m+1}
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:  # d_{2m}
+            m += 1
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / ((1 + term * d) or tiny)
+        c = (1 + term / c) or tiny
+        value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            return 1 / value
+    raise ArithmeticError(f"incomplete beta({a}, {b}, {x}) does not converge")
