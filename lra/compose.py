@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import (
@@ -66,7 +66,7 @@ def check(cfg: DictConfig) -> Run:
             raise UserError(
                 f"{missing[0]} has no value: set it on the command line, {missing[0]}=..."
             )
-        run = OmegaConf.to_object(typed)
+        run = cast(Run, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     data.get(run.task.name).check(run.task)
@@ -203,7 +203,7 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
     if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
         group = looked_up[1]
-        table = OmegaConf.to_container(cfg[group].tasks, resolve=False)
+        table = [str(task) for task in cfg[group].tasks]
         return (
             f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "
             f"it has them for {', '.join(table)}"

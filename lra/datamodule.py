@@ -41,6 +41,7 @@ class LRAData(pl.LightningDataModule):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         protocol, trainer = self.run.protocol, self.trainer
+        assert trainer is not None  # Lightning asks for loaders, and it is there by then
         return Loader(
             self.prepared.split(split),
             protocol.recipe.batch,

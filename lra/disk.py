@@ -25,7 +25,8 @@ def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[No
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(
-                f"cannot write to {place} ({os.strerror(error.errno)}): mend its permissions, or {cure}"
+                f"cannot write to {place} ({os.strerror(error.errno)}): mend its permissions, "
+                f"or {cure}"
             ) from error
         raise
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from lra import optim
@@ -159,7 +160,7 @@ class LRAModule(pl.LightningModule):
     def on_test_epoch_end(self) -> None:
         self._end_evaluation("test")
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer, scheduler = optim.build(self.parameters(), self.recipe)
         return {
             "optimizer": optimizer,

@@ -22,7 +22,7 @@ class Report(pl.Callback):
         self._bar: Progress | None = None
         self._dev = ""
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         self._start = self._shown = (trainer.global_step, time.monotonic())
         if self.style == "bar" and trainer.is_global_zero:
             columns = (

@@ -188,17 +188,18 @@ class Tally(TorchDispatchMode):
             return 0  # a number read off a tensor without contents
         out = func(*args, **kwargs)
         count, elements = rule(func), 0 if func.is_view else moved(args, out)
+        by_code = not self.defined.isdisjoint(self.tracker.parents)
         self.moved += elements
-        if count is None:
+        if count is not None:
+            self.note(count(args, kwargs, out), by_code)
+        elif not by_code:
             name = str(func._overloadpacket)
             self.unknown[name] = self.unknown.get(name, 0) + elements
-        else:
-            self.note(count(args, kwargs, out))
         return out
 
-    def note(self, work: Work) -> None:
-        part, running = self.parts[self.running()], self.tracker.parents
-        forward, by_code = not self.tracker.is_bw, not self.defined.isdisjoint(running)
+    def note(self, work: Work, by_code: bool) -> None:
+        """`by_code`: within a module that is counted by its definition."""
+        part, forward = self.parts[self.running()], not self.tracker.is_bw
         if forward:
             part.executed_flops += work.flops
         if not by_code:

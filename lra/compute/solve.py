@@ -147,7 +147,7 @@ def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
         return formula(slot, q, q, q).flops
     x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
     mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    with torch.no_grad(), tally(slot, {slot: "attention"}) as seen:
+    with tally(slot, {slot: "attention"}) as seen:
         slot(q, q, q, mask, x)
     return seen.parts["attention"].flops
 

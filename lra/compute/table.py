@@ -105,8 +105,8 @@ counts.
 * FLOPs are those of a forward pass on one example of full stored length: sums of products, a
   multiply-add being 2, counted on the network itself. Element-wise work is in the CSV, in elements.
 * The budget is {reference} on the same backbone, parameters ±{parameters:.0%}, FLOPs ±{flops:.0%}.
-* *published* is the papers' setting, *shipped* what the attention's file sets by default, *solved* the
-  setting of its knobs closest to the budget. × is the ratio to the budget.
+* *published* is the papers' setting, *shipped* what the attention's file sets by default, *solved*
+  the setting of its knobs closest to the budget. × is the ratio to the budget.
 * A method that no setting brings within the budget is exempt by declaration: its runs start, and
   their records say what they cost.
 """
@@ -118,10 +118,9 @@ def markdown(found: Sequence[Row], overrides: Sequence[str]) -> str:
     words = f" {' '.join(overrides)}" if overrides else ""
     reference = f"`{run.compute.reference}` at its published options"
     page = [INTRODUCTION.format(overrides=words, reference=reference, **tolerance)]
-    for task in dict.fromkeys(row.task for row in found):
-        page.append(_section(task, [row for row in found if row.task == task]))
-    page.append(_heads())
-    return "\n".join(page)
+    tasks = dict.fromkeys(row.task for row in found)
+    page += [_section(task, [row for row in found if row.task == task]) for task in tasks]
+    return "\n".join([*page, _heads()])
 
 
 def _section(task: str, found: Sequence[Row]) -> str:

@@ -17,10 +17,14 @@ from luna.base import autocast_off
 class Facts(typing.Protocol):
     """What a network needs to know of its task; lra.data's tasks have these attributes."""
 
-    classes: int
-    vocab: int  # ids are 0 .. vocab - 1
-    dual: bool  # an example is a pair of texts
-    grid: tuple[int, int] | None  # rows and columns of an image task's tokens
+    @property
+    def classes(self) -> int: ...
+    @property
+    def vocab(self) -> int: ...  # ids are 0 .. vocab - 1
+    @property
+    def dual(self) -> bool: ...  # an example is a pair of texts
+    @property
+    def grid(self) -> tuple[int, int] | None: ...  # rows and columns of an image task's tokens
 
 
 class Network(nn.Module):

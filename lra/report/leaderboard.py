@@ -24,9 +24,10 @@ from lra.report.records import Record, load
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # what an average is over
 SPECS = Path(__file__).with_name("tables.yaml")
 
-OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision")
+OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
+            "compute.budget.reference", "compute.budget.tolerance")  # fmt: skip
 OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples")
-GROUPS_OF_TASK = ("settings.task", "settings.model", "settings.protocol")
+GROUPS_OF_TASK = ("compute.budget", "settings.task", "settings.model", "settings.protocol")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

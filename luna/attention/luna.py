@@ -72,7 +72,8 @@ class Luna(KernelAttention):
     bank             functions of the bank kernels: trainable mlp, or fixed
     ch_rms           shrink channels whose RMS exceeds 0.1
     chunk            scalars per MLP call; bounds transient memory, changes no result
-    evaluate         of the MLPs: dense, piecewise (exact, relu and leaky_relu only), or auto
+    evaluate         of the MLPs: dense; piecewise and compiled (exact, relu and leaky_relu only);
+                     or auto, the fastest that applies
     """
 
     paper = Paper(
@@ -110,6 +111,7 @@ class Luna(KernelAttention):
             raise LunaError(f"luna.envelope and luna.ch_rms need kernel='learned', not {kernel!r}")
         if bank != "mlp" and not kernel.startswith("bank"):
             raise LunaError(f"luna.bank='{bank}' needs a bank kernel, not kernel={kernel!r}")
+        evaluator(evaluate, activation)  # raises if it cannot be
         if ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
         design = Design(
@@ -127,7 +129,7 @@ class Luna(KernelAttention):
             bank=bank,
             ch_rms=ch_rms,
             chunk=chunk,
-            evaluate=evaluator(evaluate, activation),
+            evaluate=evaluate,
             seed=slot.seed,
         )
         super().__init__(slot, eps=KERNELS[kernel].eps)

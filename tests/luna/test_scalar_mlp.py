@@ -1,4 +1,4 @@
-"""The scalar MLPs: the piecewise linear evaluation against the definition, values and gradients."""
+"""The scalar MLPs: the piecewise linear evaluations against the definition, values and gradients."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from luna import LunaError
+from luna.kernels import cpu
 from luna.kernels.scalar_mlp import ACTIVATIONS, SLOPES, Activation, evaluator, scalar_mlp
 from luna.kernels.scalar_mlp.piecewise import tables
 
 from .attention.kit import Sizes
 
 F64 = torch.float64
+NUMBA = pytest.mark.skipif(not cpu.available(), reason="needs numba: pip install 'luna-lra[fast]'")
+FAST = ["piecewise", pytest.param("compiled", marks=NUMBA)]
 
 
 def parameters(
@@ -80,7 +83,7 @@ def test_dense_is_the_definition(activation: str, nonneg: bool, shared: bool):
     assert largest_gap(gradients, expected_gradients) < 1e-13
 
 
-@pytest.mark.parametrize("evaluate", ["dense", "piecewise"])
+@pytest.mark.parametrize("evaluate", ["dense", *FAST])
 @pytest.mark.parametrize("chunk", [1, 7, 1_000_000])
 def test_chunks_change_nothing(evaluate: str, chunk: int):
     p, u = parameters(2, 3, 16), scalars(2, 50)
@@ -106,25 +109,27 @@ def test_recomputation_changes_nothing_and_stores_no_hidden_unit(monkeypatch: py
 # ---------------------------------------------------------------------- piecewise against dense
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("activation", SLOPES)
 @pytest.mark.parametrize("nonneg", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("G", "L", "w"), [(1, 8, 64), (3, 2, 16), (1, 1, 1), (2, 16, 5)])
 @pytest.mark.parametrize("N", [1, 17, 1000])
 def test_piecewise_equals_dense(
-    activation: str, nonneg: bool, shared: bool, G: int, L: int, w: int, N: int
+    how: str, activation: str, nonneg: bool, shared: bool, G: int, L: int, w: int, N: int
 ):
     p, u = parameters(G, L, w, shared=shared), scalars(G, N)
     options = {"activation": activation, "nonneg": nonneg}
     dense = with_gradients(u, p, evaluate="dense", **options)
-    assert largest_gap(with_gradients(u, p, evaluate="piecewise", **options), dense) < 1e-12
+    assert largest_gap(with_gradients(u, p, evaluate=how, **options), dense) < 1e-12
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_lower_precision(dtype: torch.dtype):
+def test_lower_precision(how: str, dtype: torch.dtype):
     """Inputs of any precision, results in it; float32 inside."""
     p, u = parameters(dtype=torch.float32), scalars(1, 4096, dtype)
-    y, *gradients = with_gradients(u, p, nonneg=True)
+    y, *gradients = with_gradients(u, p, nonneg=True, evaluate=how)
     assert y.dtype == gradients[0].dtype == dtype
     exact = with_gradients(
         u.detach().double().requires_grad_(),
@@ -156,9 +161,12 @@ def exact_unit(e: list[float], f: list[float]) -> list[Tensor]:
     return [t.requires_grad_() for t in p]
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("activation", SLOPES)
 @pytest.mark.parametrize("dtype", [F64, torch.float32])
-def test_inputs_on_a_breakpoint_take_the_side_relu_takes(activation: str, dtype: torch.dtype):
+def test_inputs_on_a_breakpoint_take_the_side_relu_takes(
+    how: str, activation: str, dtype: torch.dtype
+):
     """relu'(0) = 0: of two units that meet at u = 0.5, rising and falling, neither is on there."""
     p = exact_unit([1.0, -1.0, 2.0, -4.0], [-0.5, 0.5, -1.0, 2.0])
     p = [t.detach().to(dtype).requires_grad_() for t in p]
@@ -166,14 +174,15 @@ def test_inputs_on_a_breakpoint_take_the_side_relu_takes(activation: str, dtype:
     down, up = (torch.nextafter(at, torch.tensor(x, dtype=dtype)) for x in (0.0, 1.0))
     u = torch.stack([down, at, up]).unsqueeze(0).requires_grad_()
     dense, fast = (
-        with_gradients(u, p, evaluate=how, activation=activation) for how in ("dense", "piecewise")
+        with_gradients(u, p, evaluate=one, activation=activation) for one in ("dense", how)
     )
     slopes = fast[1][0] / weights_like(u)[0]
     assert slopes.diff().abs().min() > 1  # left of the breakpoint, on it, and right of it
     assert largest_gap(fast, dense) < (1e-6 if dtype == torch.float32 else 1e-14)
 
 
-def test_breakpoints_that_coincide():
+@pytest.mark.parametrize("how", FAST)
+def test_breakpoints_that_coincide(how: str):
     """Equal units, mirrored units, units of other channels: empty intervals between them."""
     p, u = parameters(1, 4, 8), scalars(1, 300)
     with torch.no_grad():
@@ -183,40 +192,43 @@ def test_breakpoints_that_coincide():
             t[:, 3, :4] = t[:, 0, 0]
     for nonneg in (False, True):
         dense = with_gradients(u, p, evaluate="dense", nonneg=nonneg)
-        fast = with_gradients(u, p, evaluate="piecewise", nonneg=nonneg)
+        fast = with_gradients(u, p, evaluate=how, nonneg=nonneg)
         assert largest_gap(fast, dense) < 1e-12
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("activation", SLOPES)
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_weights_that_are_zero(activation: str, zero: float):
+def test_weights_that_are_zero(how: str, activation: str, zero: float):
     """A unit with e = 0 is a constant, but its gradient with respect to e is a u where it is on."""
     p, u = parameters(1, 2, 6), scalars(1, 200)
     with torch.no_grad():
         p[0][:, :, :3] = zero
         p[1][:, :, :3] = torch.tensor([0.7, -0.7, 0.0])  # on, off, exactly at 0
     dense = with_gradients(u, p, evaluate="dense", activation=activation)
-    fast = with_gradients(u, p, evaluate="piecewise", activation=activation)
+    fast = with_gradients(u, p, evaluate=how, activation=activation)
     assert largest_gap(fast, dense) < 1e-12
     assert fast[2][0, :, 0].abs().min() > 0.1
     nothing = [torch.zeros_like(t).requires_grad_() for t in p]
     dense = with_gradients(u, nothing, evaluate="dense", activation=activation)
-    fast = with_gradients(u, nothing, evaluate="piecewise", activation=activation)
+    fast = with_gradients(u, nothing, evaluate=how, activation=activation)
     assert largest_gap(fast, dense) < 1e-13
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e15])
-def test_huge_and_tiny_inputs(scale: float):
+def test_huge_and_tiny_inputs(how: str, scale: float):
     p = parameters(1, 4, 16)
     u = (scale * scalars(1, 200).detach()).requires_grad_()
     dense = with_gradients(u, p, evaluate="dense")
-    fast = with_gradients(u, p, evaluate="piecewise")
+    fast = with_gradients(u, p, evaluate=how)
     for ours, theirs in zip(fast, dense, strict=True):
         assert (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
 
 
+@pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6])
-def test_huge_and_tiny_weights(scale: float):
+def test_huge_and_tiny_weights(how: str, scale: float):
     """Breakpoints far outside or far inside the data, up to where f / e overflows."""
     u = scalars(1, 200)
     for which in (0, 1):
@@ -224,16 +236,19 @@ def test_huge_and_tiny_weights(scale: float):
         with torch.no_grad():
             p[which] *= scale
         dense = with_gradients(u, p, evaluate="dense")
-        fast = with_gradients(u, p, evaluate="piecewise")
+        fast = with_gradients(u, p, evaluate=how)
         for ours, theirs in zip(fast, dense, strict=True):
             assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
 
 
-def test_gradcheck():
+@pytest.mark.parametrize("how", FAST)
+def test_gradcheck(how: str):
     p, u = parameters(2, 3, 4), scalars(2, 6)
     for activation in SLOPES:
         assert torch.autograd.gradcheck(
-            lambda *t, activation=activation: scalar_mlp(*t, activation=activation, nonneg=True),
+            lambda *t, activation=activation: scalar_mlp(
+                *t, activation=activation, nonneg=True, evaluate=how
+            ),
             (u, *p),
         )
 
@@ -254,20 +269,22 @@ def test_the_table_is_what_it_says():
 # ---------------------------------------------------------------------- cost, choice
 
 
-def test_piecewise_memory_does_not_know_the_hidden_width():
+@pytest.mark.parametrize("how", FAST)
+def test_piecewise_memory_does_not_know_the_hidden_width(how: str):
     largest = []
     for w in (4, 256):
         p, u = parameters(1, 2, w, dtype=torch.float32), scalars(1, 5000, torch.float32)
         with Sizes() as sizes:
-            scalar_mlp(u, *p).sum().backward()
+            scalar_mlp(u, *p, evaluate=how).sum().backward()
         largest.append(sizes.largest)
     assert largest[0] == largest[1] == 2 * 5000
 
 
-def test_poisoned_memory_does_not_show(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("how", FAST)
+def test_poisoned_memory_does_not_show(how: str, monkeypatch: pytest.MonkeyPatch):
     """Everything that is allocated is written: results are the same where memory starts as NaN."""
     p, u = parameters(2, 3, 4), scalars(2, 100)
-    clean = with_gradients(u, p, nonneg=True, chunk=60)
+    clean = with_gradients(u, p, nonneg=True, chunk=60, evaluate=how)
     for name in ("empty", "empty_like"):
         make = getattr(torch, name)
 
@@ -280,14 +297,17 @@ def test_poisoned_memory_does_not_show(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         torch.Tensor, "new_empty", lambda t, *size, **kw: fill(t, *size, **kw).fill_(float("nan"))
     )
-    for ours, theirs in zip(with_gradients(u, p, nonneg=True, chunk=60), clean, strict=True):
+    for ours, theirs in zip(
+        with_gradients(u, p, nonneg=True, chunk=60, evaluate=how), clean, strict=True
+    ):
         assert torch.equal(ours, theirs)
 
 
-def test_deterministic():
+@pytest.mark.parametrize("how", FAST)
+def test_deterministic(how: str):
     p, u = parameters(dtype=torch.float32), scalars(1, 50_000, torch.float32)
-    first = with_gradients(u, p, nonneg=True)
-    for ours, theirs in zip(with_gradients(u, p, nonneg=True), first, strict=True):
+    first = with_gradients(u, p, nonneg=True, evaluate=how)
+    for ours, theirs in zip(with_gradients(u, p, nonneg=True, evaluate=how), first, strict=True):
         assert torch.equal(ours, theirs)
 
 

@@ -9,43 +9,55 @@ Shapes, in this folder:
     out (G, N, L)
 
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
-in time and memory independent of w (README.md beside this file has the derivation). `auto` takes
-the second wherever it applies.
+in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
+the same in one pass of machine code. `auto` takes the fastest that applies.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor
 
 from luna.base import LunaError
+from luna.kernels import cpu
 from luna.kernels.scalar_mlp import piecewise, reference
 from luna.kernels.scalar_mlp.piecewise import SLOPES
 from luna.kernels.scalar_mlp.reference import ACTIVATIONS
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
-Evaluate = Literal["auto", "dense", "piecewise"]
-
-EVALUATORS: dict[str, Callable[..., Tensor]] = {
-    "dense": reference.dense,
-    "piecewise": piecewise.piecewise,
-}
+Evaluate = Literal["auto", "dense", "piecewise", "compiled"]
 
 __all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "evaluator", "scalar_mlp"]
 
 
-def evaluator(evaluate: Evaluate, activation: Activation) -> Evaluate:
-    """The name of the evaluation that `evaluate` means for this activation."""
-    if evaluate == "piecewise" and activation not in SLOPES:
+def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -> Evaluate:
+    """The name of the evaluation that `evaluate` means for this activation on such a device."""
+    if evaluate in ("piecewise", "compiled") and activation not in SLOPES:
         raise LunaError(
-            f"evaluate='piecewise' needs a piecewise linear activation ({', '.join(SLOPES)}), "
+            f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
             f"not '{activation}': use evaluate='auto'"
         )
-    if evaluate == "auto":
-        return "piecewise" if activation in SLOPES else "dense"
-    return evaluate
+    if evaluate == "compiled" and not cpu.available():
+        raise LunaError("evaluate='compiled' needs numba: pip install 'luna-lra[fast]'")
+    if activation not in SLOPES or evaluate == "dense":
+        return "dense"
+    if device != "cpu":  # compiled code is for the CPU
+        return "piecewise"
+    if evaluate == "auto" and not cpu.available():
+        _say_what_is_missing()
+    return "compiled" if evaluate != "piecewise" and cpu.available() else "piecewise"
+
+
+@functools.cache
+def _say_what_is_missing() -> None:
+    logging.getLogger("luna").warning(
+        "numba is not installed, LUNA's scalar MLPs are evaluated about twice as slowly without: "
+        "pip install 'luna-lra[fast]'"
+    )
 
 
 def scalar_mlp(
@@ -65,5 +77,18 @@ def scalar_mlp(
     `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it
     does not change the result. Half precision is computed in float32 and returned as it came.
     """
-    run = EVALUATORS[evaluator(evaluate, activation)]
+    run = EVALUATORS[evaluator(evaluate, activation, u.device.type)]
     return run(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
+
+
+def _compiled(*tensors: Tensor, **options) -> Tensor:
+    from luna.kernels.scalar_mlp.compiled import compiled  # imports numba
+
+    return compiled(*tensors, **options)
+
+
+EVALUATORS: dict[str, Callable[..., Tensor]] = {
+    "dense": reference.dense,
+    "piecewise": piecewise.piecewise,
+    "compiled": _compiled,
+}
