@@ -3,7 +3,12 @@ table."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import yaml
+
 import luna
+from lra.config import CONFIGS
 
 # The slot of the small model (configs/model/small.yaml), two layers of which make a network.
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
@@ -22,6 +27,7 @@ def rows() -> list[dict[str, str]]:
                 "time": cls.complexity,
                 "parameters": f"{parameters:,}",
                 "causal": "yes" if cls.causal_form else "",
+                "knobs": knobs(name),
                 "profiles": ", ".join(cls.profiles),
                 "paper": f"{cls.paper.title} ({cls.paper.year})",
                 "url": cls.paper.url,
@@ -30,16 +36,22 @@ def rows() -> list[dict[str, str]]:
     return found
 
 
+def knobs(name: str) -> str:
+    """The options that decide what a method costs, as its file declares them; `-` where none
+    brings it within the compute budget on any task."""
+    path = CONFIGS / "attention" / f"{name}.yaml"
+    file: dict[str, Any] = yaml.safe_load(path.read_text()) if path.exists() else {}
+    return "-" if isinstance(file.get("exempt"), str) else ", ".join(file.get("knobs", {}))
+
+
 def show() -> None:
     """Two lines a method: what it costs, and where it comes from."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     found = rows()
-    columns = ("name", "time", "parameters", "causal", "profiles")
-    head = dict(
-        zip(columns, ("attention", "time", "parameters", "causal", "profiles"), strict=True)
-    )
+    columns = ("name", "time", "parameters", "causal", "knobs", "profiles")
+    head = {column: column for column in columns} | {"name": "attention"}
     widths = {c: max(len(r[c]) for r in [head, *found]) for c in columns}
     for row in [head, *found]:
         cells = [
@@ -55,10 +67,11 @@ def show() -> None:
 
 
 def markdown() -> str:
-    lines = ["| attention | time | parameters | causal | paper |", "|---|---|---|---|---|"]
+    lines = ["| attention | time | parameters | causal | knobs | paper |", "|---" * 6 + "|"]
     for r in rows():
         paper = f"[{r['paper']}]({r['url']})"
         lines.append(
-            f"| `{r['name']}` | {r['time']} | {r['parameters']} | {r['causal']} | {paper} |"
+            f"| `{r['name']}` | {r['time']} | {r['parameters']} | {r['causal']} | {r['knobs']} "
+            f"| {paper} |"
         )
     return "\n".join(lines)

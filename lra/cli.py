@@ -41,9 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     add_bench(commands)
 
-    table = commands.add_parser("table", help="the finished runs of a folder, one row each")
-    table.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
-    table.set_defaults(run=_table)
+    from lra.report.commands import add_parsers as add_report
+
+    add_report(commands)
+
+    from lra.figures import add_parser as add_figures
+
+    add_figures(commands)
+
+    from lra.status import add_parser as add_status
+
+    add_status(commands)
 
     arguments = parser.parse_args(argv)
     return guard(lambda: arguments.run(arguments))
@@ -65,12 +73,6 @@ def _compute(arguments: argparse.Namespace) -> None:
         table(words[1:], write=arguments.write)
     else:
         show(compose(words))
-
-
-def _table(arguments: argparse.Namespace) -> None:
-    from lra.report.tables import show
-
-    show(arguments.runs)
 
 
 if __name__ == "__main__":

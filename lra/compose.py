@@ -70,7 +70,7 @@ def check(cfg: DictConfig) -> Run:
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     data.get(run.task.name).check(run.task)
-    _fit(run)
+    fit(run)
     _ranges(run)
     _reference(run.compute.reference)
     scale(run)
@@ -108,7 +108,7 @@ def _preset_exists(cfg: DictConfig) -> None:
         )
 
 
-def _fit(run: Run) -> None:
+def fit(run: Run) -> None:
     """What an attention's file says of its cost is the gate's; the rest of it, without the tables
     that options were looked up in, is what gets built and what identifies a run."""
     about = {key: run.attention.pop(key, None) for key in ABOUT_COST}

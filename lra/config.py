@@ -87,6 +87,13 @@ class Clip(Enum):
     norm = "norm"
 
 
+class Dev(Enum):
+    """The dev split of a task that comes without one (Text)."""
+
+    train = "train"  # its last 10 %, which it then lacks
+    test = "test"  # quirk of every public LRA code: the test set itself
+
+
 class Select(Enum):
     best = "best"
     last = "last"
@@ -143,6 +150,7 @@ class Recipe:
 class Evaluation:
     every: int  # optimiser steps
     dev_batches: int  # the next so many of an endless dev stream; -1 = the whole dev split
+    dev: Dev
     drop_last: bool  # quirk: the last partial batch is never scored
     select: Select  # which checkpoint the reported test accuracy belongs to
     select_after: float  # fraction of the steps before which no best checkpoint is kept

@@ -7,7 +7,14 @@ attention = luna.build("luna", n_heads=2, head_dim=32, max_len=1024, M=8, L=8)
 out = attention(q, k, v, mask)  # all (B, H, n, d); mask (B, n), True = real token
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from luna.base import Attention, LunaError, Paper, Slot, build, get, names, options, register
+
+if TYPE_CHECKING:
+    from luna.convert import convert as linearize
 
 __version__ = "0.1.0"
 __all__ = [
@@ -17,7 +24,16 @@ __all__ = [
     "Slot",
     "build",
     "get",
+    "linearize",
     "names",
     "options",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "linearize":  # imported on first use: `import luna` costs torch alone
+        from luna.convert import convert
+
+        return convert
+    raise AttributeError(f"module 'luna' has no attribute {name!r}")

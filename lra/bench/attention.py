@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Settings:
 def attention(methods: Sequence[str] | None, settings: Settings, *, out: Path) -> None:
     chosen = [_parse(word) for word in methods or [*luna.names(), "softmax@published"]]
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    written: list[Path] = []
     for repeat in range(settings.repeats):
         for name, profile in chosen:
             start = time.perf_counter()
@@ -67,7 +68,9 @@ def attention(methods: Sequence[str] | None, settings: Settings, *, out: Path) -
             seconds = time.perf_counter() - start
             print(f"round {repeat + 1}/{settings.repeats}  {name:<15} {profile:<9} {seconds:.0f} s",
                   flush=True)  # fmt: skip
-    for path in write(list(rows.values()), settings, out):
+        # After every round: an interrupted benchmark has those it finished.
+        written = write(list(rows.values()), replace(settings, repeats=repeat + 1), out)
+    for path in written:
         print(f"written to {path}")
 
 
@@ -119,7 +122,8 @@ def _faster(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Of two rounds the faster times; the slowest one tells how noisy the machine was."""
     if new["stopped"]:
         return old
-    least = {key: min(old[key], new[key]) for key in ("forward_seconds", "train_seconds")}
+    timed = ("forward_seconds", "train_seconds", "plain_seconds")
+    least = {key: min(old[key], new[key]) for key in timed if key in old}
     return old | least | {"slowest_seconds": max(old["slowest_seconds"], new["train_seconds"])}
 
 

@@ -19,7 +19,7 @@ PANELS = ("train_ms", "peak_mib")
 # Kinds are read from what a class says of itself: a new method finds its colour.
 COLOURS = {
     "quadratic": "#8a8a8a",
-    "sparse, low rank, landmarks": "#2a7f8e",
+    "other linear: sparse, low rank, landmarks": "#2a7f8e",
     "feature maps": "#d98e04",
     "luna": "#c2185b",
 }
@@ -32,7 +32,11 @@ def kind(name: str) -> str:
         return name
     if not cls.linear_in_n:
         return "quadratic"
-    return "feature maps" if issubclass(cls, KernelAttention) else "sparse, low rank, landmarks"
+    return (
+        "feature maps"
+        if issubclass(cls, KernelAttention)
+        else "other linear: sparse, low rank, landmarks"
+    )
 
 
 def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
@@ -65,6 +69,8 @@ def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float 
             linewidth=2.4 if special else 1.0, zorder=3 if special else 2,
             alpha=1.0 if special else 0.8,
         )  # fmt: skip
+        if len(points) < len(group):
+            axes.plot(*points[-1], color=colour, marker="x", markersize=8, zorder=3)
         ends.append((name, *points[-1], colour))
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
@@ -83,7 +89,8 @@ def _label(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
             name, xy=(x, y), xycoords="data", xytext=(1.04, place), textcoords="axes fraction",
             va="center", fontsize=8, color=colour, annotation_clip=False,
             fontweight="bold" if name in ("luna", "softmax") else "normal",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6},
+            arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 1, "color": colour,
+                        "linewidth": 0.5, "alpha": 0.7},
         )  # fmt: skip
 
 
@@ -109,8 +116,14 @@ def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any]) -> None:
     lines = [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in families]
     if any(row["method"] == "softmax" for row in rows):
         lines.append(Line2D([], [], color="black", linewidth=2.4, label="softmax, fused"))
+    settings = facts["settings"]
+    if any(row["stopped"] for row in rows):
+        limits = f"{settings['seconds']:g} s or {settings['mib']:g} MiB"
+        lines.append(
+            Line2D([], [], color="#555", marker="x", ls="", label=f"the next length: over {limits}")
+        )
     figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
-    machine, settings = facts["machine"], facts["settings"]
+    machine = facts["machine"]
     threads = f", {machine['threads']} thread(s)" if machine["kind"] == "cpu" else ""
     figure.suptitle(
         f"One attention, batch {settings['batch']}, {settings['heads']} heads of "

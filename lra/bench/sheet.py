@@ -28,6 +28,11 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
+def ratio(row: Row) -> float | None:
+    """Forward + backward, to that of the plain version in lra/bench/plain.py."""
+    return row["train_seconds"] / row["plain_seconds"] if "plain_seconds" in row else None
+
+
 def label(row: Row) -> str:
     return row["method"] if row["profile"] == "strict" else f"{row['method']} ({row['profile']})"
 
@@ -60,13 +65,14 @@ def write(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
 
 
 def _csv(rows: list[Row], path: Path) -> None:
-    columns = ("method", "profile", "n", *MEASURES, "spread", "stopped")
+    columns = ("method", "profile", "n", *MEASURES, "to_plain", "spread", "stopped")
     with path.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(columns)
         for group in by_method(rows).values():
             for row in group:
                 values = {key: read(row) for key, (_, read) in MEASURES.items()}
+                values["to_plain"] = ratio(row)
                 cells = row | {k: None if v is None else f"{v:.6g}" for k, v in values.items()}
                 if not row["stopped"]:
                     cells["spread"] = f"{row['slowest_seconds'] / row['train_seconds']:.3f}"
@@ -120,6 +126,27 @@ def _table(rows: list[Row], key: str) -> list[str]:
         fitted = slope([row["n"] for row in group], values)
         lines.append(_line([f"`{name}`", *cells, "–" if fitted is None else f"{fitted:.2f}"]))
     return lines
+
+
+def _ratios(rows: list[Row]) -> list[str]:
+    """Empty where nothing was compared: not at lengths that the plain versions' blocks divide."""
+    lengths = sorted({row["n"] for row in rows})
+    compared = {
+        name: [ratio(row) for row in group]
+        for name, group in by_method(rows).items()
+        if any(ratio(row) for row in group)
+    }
+    if not compared:
+        return []
+    others = ", ".join(f"`{name}`" for name in by_method(rows) if name not in compared)
+    return [
+        "", "## Time of forward + backward, relative to plain PyTorch", "",
+        "Beside the same method straight from its formula (`lra/bench/plain.py`), calls in turn; "
+        f"below 1 is faster than plain. Nothing to compare with: {others or 'none'}.", "",
+        _line(["attention", *(f"{n:,}" for n in lengths)]), "|---|" + "---:|" * len(lengths),
+        *(_line([f"`{name}`", *("–" if r is None else f"{r:.2f}" for r in ratios)])
+          for name, ratios in sorted(compared.items(), key=lambda item: item[1][-1] or 0)),
+    ]  # fmt: skip
 
 
 def _order(group: list[Row], read: Callable[[Row], float | None]) -> tuple[int, float]:

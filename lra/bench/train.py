@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,9 @@ def train(overrides: Sequence[str], *, steps: int, repeats: int) -> None:
     )
     print(f"{run.task.name}/{run.attention['name']}, batch {run.protocol.recipe.batch}, "
           f"{steps} steps x {repeats} repetitions, {torch.get_num_threads()} threads")  # fmt: skip
-    bare, framework, loading = [], [], []
+    bare: list[float] = []
+    framework: list[float] = []
+    loading: list[float] = []
     for repetition in range(repeats + 1):
         times = (
             _loop(run, prepared, steps),
@@ -86,18 +88,18 @@ def _loop(run: Run, prepared: Any, steps: int) -> float:
     network = build(run).network
     optimizer, scheduler = optim.build(network.parameters(), run.protocol.recipe)
     recipe = run.protocol.recipe
-    clip = {
-        "none": None,
+    rules: dict[str, Callable[..., Any]] = {
         "value": torch.nn.utils.clip_grad_value_,
         "norm": torch.nn.utils.clip_grad_norm_,
     }
+    clip = rules.get(recipe.clip.name)
     batches = list(_loader(run, prepared, steps))
     start = time.perf_counter()
     for batch in batches:
         loss = F.cross_entropy(network(batch.ids, batch.mask), batch.labels)
         loss.backward()
-        if clip[recipe.clip.name]:
-            clip[recipe.clip.name](network.parameters(), recipe.clip_at)
+        if clip is not None:
+            clip(network.parameters(), recipe.clip_at)
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()

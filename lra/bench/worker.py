@@ -10,6 +10,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import luna
+from lra.bench.plain import PLAIN, WHOLE
 
 LEAST = 0.1  # seconds that calls are repeated for; the fastest one counts
 
@@ -33,6 +36,8 @@ def measure(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         }
         excess = _excess(row, last, request)
         if not excess:
+            if not last:
+                _costs(request, n, device)  # whatever is loaded or compiled once
             row |= _costs(request, n, device)
             last = row
         yield row | {"stopped": excess}
@@ -51,7 +56,8 @@ def _excess(row: dict[str, Any], last: dict[str, Any], limits: dict[str, Any]) -
 
 
 def _costs(request: dict[str, Any], n: int, device: torch.device) -> dict[str, float]:
-    """Forward without gradients in evaluation mode; forward and backward in training mode."""
+    """Forward without gradients in evaluation mode; forward and backward in training mode, in turn
+    with the plain version where there is one."""
     attention = _build(request, n, device)
     shape = (request["batch"], request["heads"], n, request["head_dim"])
     q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
@@ -63,19 +69,24 @@ def _costs(request: dict[str, Any], n: int, device: torch.device) -> dict[str, f
         with torch.no_grad():
             attention(q, k, v, None, x)
 
-    def train() -> None:
+    def step(out: Callable[[], Tensor]) -> None:
         for leaf in leaves:
             leaf.grad = None
-        (attention(q, k, v, None, x) * weight).sum().backward()
+        (out() * weight).sum().backward()
 
+    train = partial(step, lambda: attention(q, k, v, None, x))
+    rivals: dict[str, Callable[[], None]] = {"train_seconds": train}
+    plain = PLAIN.get(request["method"]) if request["profile"] == "strict" else None
+    if plain and n % WHOLE == 0:
+        rivals["plain_seconds"] = partial(step, lambda: plain(attention, q, k, v, x))
     attention.train()
-    costs = {"train_seconds": _seconds(train, device)}
+    costs = _seconds(rivals, device)
     for leaf in leaves:
         leaf.grad = None
     if request["memory"]:
-        costs["peak_bytes"] = _peak(train, device)
+        costs["peak_bytes"] = peak_bytes(train, device)
     attention.eval()
-    return costs | {"forward_seconds": _seconds(forward, device)}
+    return costs | _seconds({"forward_seconds": forward}, device)
 
 
 def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.Attention:
@@ -90,14 +101,15 @@ def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.
         )
 
 
-def _seconds(call: Callable[[], None], device: torch.device) -> float:
-    """The fastest call: whatever else the machine does can only make one slower. The first one
-    warms up, and counts only where a second one would be dear."""
-    first = _once(call, device)
-    if first > 10 * LEAST:
+def _seconds(calls: dict[str, Callable[[], None]], device: torch.device) -> dict[str, float]:
+    """The fastest of each, in turn: whatever else the machine does can only make a call slower. The
+    first round warms up, and counts only where a second one would be dear."""
+    first = {key: _once(call, device) for key, call in calls.items()}
+    if sum(first.values()) > 10 * LEAST:
         return first
-    calls = range(max(2, round(LEAST / first)))
-    return min(_once(call, device) for _ in calls)
+    rounds = range(max(2, round(LEAST / min(first.values()))))
+    times = [{key: _once(call, device) for key, call in calls.items()} for _ in rounds]
+    return {key: min(time[key] for time in times) for key in calls}
 
 
 def _once(call: Callable[[], None], device: torch.device) -> float:
@@ -108,7 +120,7 @@ def _once(call: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _peak(call: Callable[[], None], device: torch.device) -> int:
+def peak_bytes(call: Callable[[], None], device: torch.device) -> int:
     """Most bytes alive at once beyond what was there before: activations, buffers of operations,
     gradients of inputs and parameters."""
     if device.type == "cuda":
@@ -119,11 +131,7 @@ def _peak(call: Callable[[], None], device: torch.device) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         call()
     events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
-    alive = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        alive += event.nbytes()
-        most = max(most, alive)
-    return most
+    return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,9 @@ def protocol_examples(run: Run) -> int | None:
     cfg = OmegaConf.create({"task": {"name": run.task.name}})
     cfg.protocol = OmegaConf.merge(typed, OmegaConf.load(path))
     OmegaConf.resolve(cfg)
-    shipped = replace(run, protocol=OmegaConf.to_object(cfg.protocol))
+    protocol = OmegaConf.to_object(cfg.protocol)
+    assert isinstance(protocol, Protocol)
+    shipped = replace(run, protocol=protocol)
     scale(shipped)
     return examples(shipped.protocol)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from lra.compose import Run
 from lra.compute.definitions import DEFINITIONS
 from lra.compute.ops import Work, moved, rule
 from lra.config import Mask
+from lra.model.backbone import Block
 from lra.model.network import Network
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
@@ -140,11 +141,11 @@ def parts_of(network: Network) -> dict[nn.Module, str]:
         network.head: "head",
         network.encoder.norm: "norms",
     }
-    for block in network.encoder.blocks:
+    for block in cast(Iterable[Block], network.encoder.blocks):
         layer = block.attention
-        roots |= dict.fromkeys((block.norm1, block.norm2), "norms")
-        roots |= {block.mlp: "mlp", layer.attention: "attention"}
-        roots |= dict.fromkeys((layer.qkv, layer.out), "projections")
+        roots |= {block.norm1: "norms", block.norm2: "norms", block.mlp: "mlp"}
+        roots |= {layer.qkv: "projections", layer.out: "projections"}
+        roots[layer.attention] = "attention"
         if layer.local is not None:
             roots[layer.local] = "local"
     return roots

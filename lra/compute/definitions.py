@@ -23,7 +23,8 @@ def channels(module: Channels, u: Tensor, *_: Any) -> Work:
     """LUNA's scalar MLPs as its listing has them, whatever `evaluate` is: for each scalar two
     linear layers, 1 -> w and w -> 1 a channel, and apart from these an activation of each hidden
     unit, a bias and a relu of each channel."""
-    (_, C, w), L = module.e.shape, module.g.shape[1]
+    C, w = module.e.shape[1:]
+    L = module.g.shape[1]
     flops = u.numel() * (2 * C * w + 2 * L * w)
     return Work(flops, module.flops(u.numel()) - flops)
 

@@ -65,7 +65,8 @@ def admit(run: Run) -> Admission:
     if run.compute.mode is Gate.off:
         return Admission(run, count_run(run), None, {}, {})
     budget = budget_of(run)
-    matched, solved = run.compute.mode is Gate.matched, {}
+    matched = run.compute.mode is Gate.matched
+    solved: dict[str, tuple[Any, Any]] = {}
     if matched or run.compute.solve:
         check_knobs(run)
     if run.compute.solve:
@@ -157,7 +158,7 @@ def _advice(run: Run, budget: Budget) -> str:
         return "it has no knob to turn"
     setting = " ".join(f"attention.{k}={v}" for k, v in best.options.items())
     names = {"parameters": "parameters", "flops": "FLOPs"}
-    size = ", ".join(f"{names[m]} {times(r)}" for m, r in best.ratios.items() if m in names)
+    size = ", ".join(f"{names[m]} {times(r)}" for m, r in best.ratios.items())
     if best.excess:
         ranges = ", ".join(f"{k} {range_of(v)}" for k, v in run.compute.knobs.items())
         return f"no setting of {ranges} meets it, the closest is {setting} ({size})"

@@ -101,6 +101,11 @@ def _svd(out: Any, A: Tensor, *_: Any) -> int:
     return A[..., 0, 0].numel() * (4 * m * m * n + 8 * m * n * n + 9 * n**3)
 
 
+def _pinv(out: Any, A: Tensor, *_: Any) -> int:
+    """An SVD and one product."""
+    return _svd(out, A) + 2 * A.numel() * min(A.shape[-2:])
+
+
 def _qr(out: Any, A: Tensor, *_: Any) -> int:
     """Householder, with Q formed: 4 (m^2 n - m n^2 + n^3 / 3) (Golub and Van Loan, 5.2.2)."""
     m, n = A.shape[-2:]
@@ -126,6 +131,7 @@ PRODUCTS: dict[str, Callable[..., int]] = {
     "aten._fft_r2c": _fft(real=True),
     "aten._fft_c2r": _fft(real=True),
     "aten._linalg_svd": _svd,
+    "aten.linalg_pinv": _pinv,
     "aten.linalg_qr": _qr,
     "aten._linalg_solve_ex": _solve,
     "aten.linalg_inv_ex": lambda out, A, *_: 2 * A.numel() * A.shape[-1],

@@ -18,7 +18,7 @@ COLUMNS = {  # of Part
     "buffers": "buffers",
     "flops": "MFLOPs",
     "training_flops": "training",
-    "elementwise": "element-wise, M",
+    "elementwise": "elements, M",
     "executed_flops": "executed",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -19,8 +20,8 @@ import torch
 import luna
 from lra import data
 from lra.compose import Run
-from lra.compute.budget import Budget, Cost, examples
-from lra.compute.count import Part, count_run, definition, tally
+from lra.compute.budget import Budget, Cost
+from lra.compute.count import Count, Part, count_run, definition, tally
 from lra.config import Mask, Pooling, UserError, nearest
 from luna import LunaError
 from luna.base import check_options
@@ -60,38 +61,51 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
 
 def closest(run: Run, budget: Budget) -> Setting | None:
     """The setting closest to the budget; None without a knob."""
-    settings = [Setting(o, r, budget.excess(r)) for o, r in _search(run, budget)]
+    settings = [setting for options in _options(run) if (setting := compare(run, budget, options))]
     return min(settings, key=Setting.distance, default=None)
 
 
 # ---------------------------------------------------------------------- the search
 
 
-def _search(run: Run, budget: Budget) -> list[tuple[dict[str, Any], dict[str, float]]]:
-    """Every setting in range with its ratios."""
-    knobs = {k: knob_values(run.attention["name"], k, v) for k, v in run.compute.knobs.items()}
+def _options(run: Run) -> Iterator[dict[str, Any]]:
+    """Every setting in range."""
+    name, specs = run.attention["name"], run.compute.knobs
+    knobs = {knob: knob_values(name, knob, spec) for knob, spec in specs.items()}
     n_settings = math.prod(map(len, knobs.values()))
     if n_settings > MOST:
         raise UserError(
-            f"the knobs of '{run.attention['name']}' have {n_settings:,} settings, more than the "
-            f"{MOST:,} that one search counts: give them a step"
+            f"the knobs of '{name}' have {n_settings:,} settings, more than the {MOST:,} that one "
+            "search counts: give them a step"
         )
-    if not knobs:
-        return []
-    around = count_run(run, {"name": "uniform", "dwc": run.attention.get("dwc", "none")},
-                       backward=False)  # fmt: skip
-    found = []
-    for values in product(*knobs.values()):
+    for values in product(*knobs.values()) if knobs else ():
         options = dict(zip(knobs, values, strict=True))
-        for knob, spec in run.compute.knobs.items():
+        for knob, spec in specs.items():
             options |= dict.fromkeys(_tied(spec), options[knob])
-        slots = _slots(run, run.attention | options)
-        if slots is not None:
-            parameters = around.parameters + slots.parameters
-            flops = around.flops + slots.flops
-            cost = Cost(parameters, flops, examples(run.protocol))
-            found.append((options, budget.ratios(cost)))
-    return found
+        yield options
+
+
+def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None:
+    """The run's size with these options; None where they exclude each other."""
+    slots = _slots(run, run.attention | options)
+    if slots is None:
+        return None
+    around = _around(run)
+    cost = Cost(around.parameters + slots.parameters, around.flops + slots.flops, None)
+    ratios = budget.ratios(cost)
+    return Setting(options, ratios, budget.excess(ratios))
+
+
+_counted: dict[str, Count] = {}  # networks around their slots, by everything they are made of
+
+
+def _around(run: Run) -> Count:
+    """What the network costs without its slots' methods."""
+    empty = {"name": "uniform", "dwc": run.attention.get("dwc", "none")}
+    key = repr((run.task.name, empty, run.model, run.protocol))
+    if key not in _counted:
+        _counted[key] = count_run(run, empty, backward=False)
+    return _counted[key]
 
 
 def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
@@ -166,9 +180,8 @@ def check_knobs(run: Run) -> None:
                 f"{nearest(knob, luna.options(name))}"
             )
         values, value = knob_values(name, knob, spec), run.attention.get(knob)
-        if isinstance(spec, dict):
-            values = range(spec["min"], spec["max"] + 1)
-        if value is not None and value not in values:
+        inside = range(spec["min"], spec["max"] + 1) if isinstance(spec, dict) else values
+        if value is not None and value not in inside:
             raise UserError(
                 f"attention.{knob}={value} is outside the range of {name}'s knob, "
                 f"{range_of(spec)}: choose a value inside, or compute=report without compute.solve"

@@ -9,6 +9,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,15 @@ class Row:
     task: str
     attention: str
     setting: str  # of SETTINGS
-    options: dict[str, Any]  # those that differ from the published ones
+    options: dict[str, Any]  # the knobs, and what else differs between the settings
     count: Count
     ratios: dict[str, float]
-    verdict: str
+    budget: Budget
     exempt: str | None
+
+    @property
+    def verdict(self) -> str:
+        return self.budget.verdict(self.ratios)
 
     def cells(self) -> dict[str, Any]:
         """As a line of the CSV."""
@@ -60,38 +65,51 @@ def main(overrides: Sequence[str], *, write: bool) -> None:
             print(f"written to {FOLDER / name}", file=sys.stderr)
 
 
-def rows(overrides: Sequence[str], tasks: Sequence[str] | None = None) -> Iterator[Row]:
+def rows(
+    overrides: Sequence[str],
+    tasks: Sequence[str] | None = None,
+    attentions: Sequence[str] | None = None,
+) -> Iterator[Row]:
+    """All of them, unless some are chosen."""
     for task in tasks or data.names():
         budget = None
-        for attention in luna.names():
+        for attention in attentions or luna.names():
             print(f"counting {task}/{attention}", file=sys.stderr)
             words = [f"task={task}", f"attention={attention}", *overrides, "compute=report"]
             shipped = compose(words)
             budget = budget or budget_of(shipped)
-            published = compose([*words, "attention.preset=published"])
-            best = closest(shipped, budget)
-            runs = {"published": published, "shipped": shipped}
-            if best is not None:
-                runs["solved"] = replace(shipped, attention=shipped.attention | best.options)
-            for setting, run in runs.items():
-                yield _row(setting, run, budget)
+            yield from _rows(shipped, compose([*words, "attention.preset=published"]), budget)
 
 
-def _row(setting: str, run: Run, budget: Budget) -> Row:
-    name, count = run.attention["name"], count_run(run)
-    published = {key: p.default for key, p in luna.options(name).items()}
-    options = {
-        k: v
-        for k, v in run.attention.items()
-        if k in published and v != published[k] and (v or published[k])
-    }
-    ratios = budget.ratios(cost_of(run, count))
-    exempt = run.compute.exempt
-    return Row(run.task.name, name, setting, options, count, ratios, budget.verdict(ratios), exempt)
+def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[Row]:
+    best = closest(shipped, budget)
+    runs = {"published": published, "shipped": shipped}
+    if best is not None:
+        runs["solved"] = replace(shipped, attention=shipped.attention | best.options)
+    # Shown are the knobs, and what else the settings differ in.
+    told = [
+        key
+        for key, value in published.attention.items()
+        if key in shipped.compute.knobs or any(r.attention[key] != value for r in runs.values())
+    ]
+    counts: dict[str, Count] = {}
+    for setting, run in runs.items():
+        key = str(run.attention)
+        counts[key] = counts.get(key) or count_run(run)
+        yield Row(
+            task=run.task.name,
+            attention=run.attention["name"],
+            setting=setting,
+            options={key: run.attention[key] for key in told},
+            count=counts[key],
+            ratios=budget.ratios(cost_of(run, counts[key])),
+            budget=budget,
+            exempt=run.compute.exempt,
+        )
 
 
 def _spell(options: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in options.items())
+    return " ".join(f"{key}={'null' if v is None else v}" for key, v in options.items())
 
 
 # ---------------------------------------------------------------------- the page
@@ -116,7 +134,9 @@ def markdown(found: Sequence[Row], overrides: Sequence[str]) -> str:
     run = compose([*overrides, "compute=report"])
     tolerance = asdict(run.compute.tolerance)
     words = f" {' '.join(overrides)}" if overrides else ""
-    reference = f"`{run.compute.reference}` at its published options"
+    reference = run.compute.reference
+    if isinstance(reference, str):
+        reference = f"`{reference}` at its published options"
     page = [INTRODUCTION.format(overrides=words, reference=reference, **tolerance)]
     tasks = dict.fromkeys(row.task for row in found)
     page += [_section(task, [row for row in found if row.task == task]) for task in tasks]
@@ -124,12 +144,13 @@ def markdown(found: Sequence[Row], overrides: Sequence[str]) -> str:
 
 
 def _section(task: str, found: Sequence[Row]) -> str:
-    reference = next(row for row in found if row.attention == "luna" and row.setting == "published")
-    count = reference.count
+    cost = found[0].budget.cost
+    limits = [f"{cost.parameters:,} parameters"] if cost.parameters else []
+    limits += [f"{cost.flops / 1e9:.3f} GFLOPs"] if cost.flops else []
     lines = [
         f"## {task}",
         "",
-        f"`luna` has {count.parameters:,} parameters and {count.flops / 1e9:.3f} GFLOPs.",
+        f"The budget is {' and '.join(limits)}.",
         "",
         "| attention | published | parameters | FLOPs | verdict "
         "| shipped | parameters | FLOPs | verdict | solved | parameters | FLOPs | verdict |",
@@ -152,8 +173,8 @@ def _setting(row: Row | None) -> list[str]:
     verdict = (
         row.verdict if not row.exempt or row.verdict == "matched" else f"exempt, {row.verdict}"
     )
-    sizes = [times(row.ratios[m]) for m in ("parameters", "flops")]
-    return [_spell(row.options) or "as published", *sizes, verdict]
+    sizes = [times(row.ratios[m]) if m in row.ratios else "" for m in ("parameters", "flops")]
+    return [_spell(row.options) or "-", *sizes, verdict]
 
 
 def _heads() -> str:
@@ -171,6 +192,7 @@ def _heads() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
 def head_flops(name: str, n: int) -> int:
     """Forward FLOPs of one head on n tokens, published options and profile."""
     import torch

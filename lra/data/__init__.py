@@ -46,8 +46,9 @@ def get(name: str) -> Task:
     return getattr(importlib.import_module(module), cls)()
 
 
-def configure(name: str, overrides: Sequence[str] = ()) -> TaskOptions:
-    """configs/task/<name>.yaml with `key=value` overrides, typed and checked."""
+def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
+    """configs/task/<name>.yaml with `key=value` overrides, typed and checked; what it leaves to the
+    protocol is that one's."""
     from lra.data.options import read
 
-    return read(get(name), overrides)
+    return read(get(name), overrides, protocol)

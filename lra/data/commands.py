@@ -1,4 +1,4 @@
-"""`lra data list | prepare | verify | show | export | download`."""
+"""`lra data list | prepare | verify | show | card | export | download`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,14 @@ def add_parser(commands: Any) -> None:
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
     )
     show.add_argument("--nonzero", action="store_true", help="the mask of mask=nonzero")
-    show.add_argument("--json", action="store_true", help="one JSON object a line")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object a line")
+    form.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
     show.set_defaults(run=_show)
+
+    card = actions.add_parser("card", help="origin, licence, splits, statistics, known problems")
+    _choose(card)
+    card.set_defaults(run=_card)
 
     export = actions.add_parser("export", help="write prepared data in the official format")
     _choose(export)
@@ -56,7 +62,7 @@ def add_parser(commands: Any) -> None:
     download.add_argument("--url", help="of a mirror (default: where the authors put it)")
     download.set_defaults(run=_download)
 
-    for action in (listing, prepare, verify, show, export, download):
+    for action in (listing, prepare, verify, show, card, export, download):
         action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
 
 
@@ -81,14 +87,17 @@ def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
     else:
         parser.add_argument("task", help=tasks)
     parser.add_argument("settings", nargs="*", metavar="key=value", help=SETTINGS)
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--protocol", default="luna", help="whose lengths to use (default: luna)")
-    length.add_argument("--max-length", type=int, metavar="N", help="ids kept of an example")
+    parser.add_argument(
+        "--protocol", default="luna", help="whose length and dev split to use (default: luna)"
+    )
+    parser.add_argument(
+        "--max-length", type=int, metavar="N", help="ids kept of an example, whatever the protocol"
+    )
 
 
 def _options(arguments: argparse.Namespace) -> tuple[TaskOptions, int]:
     task = data.get(arguments.task)
-    options = data.configure(arguments.task, arguments.settings)
+    options = data.configure(arguments.task, arguments.settings, arguments.protocol)
     length = arguments.max_length
     if length is None:
         length = default_length(task, arguments.protocol)
@@ -175,7 +184,7 @@ def _verify(arguments: argparse.Namespace) -> None:
 
 def _meant(arguments: argparse.Namespace) -> list[Path]:
     """The preparation of these settings; without settings, all of the task; without a task, all."""
-    if arguments.settings or arguments.max_length:
+    if arguments.settings or arguments.max_length or arguments.protocol != "luna":
         return [_prepared(arguments).folder]
     names = [data.get(arguments.task).name] if arguments.task else data.names()
     folders = [folder for name in names for folder in _folders(arguments.data_dir, name)]
@@ -192,14 +201,25 @@ def _folders(data_dir: Path, task: str) -> list[Path]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from lra.data.show import examples, text
+    from lra.data.show import examples, picture, text
 
     prepared = _prepared(arguments)
+    if arguments.png:
+        picture(prepared, arguments.split, arguments.index, arguments.png)
+        print(arguments.png)
+        return
     found = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
     if arguments.json:
         print("\n".join(json.dumps(example) for example in found))
     else:
         print("\n\n".join(text(prepared, example) for example in found))
+
+
+def _card(arguments: argparse.Namespace) -> None:
+    from lra.data.card import card
+
+    options, length = _options(arguments)
+    print(card(options, max_length=length, data_dir=arguments.data_dir))
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -12,34 +12,30 @@ from typing import TextIO
 import numpy as np
 
 from lra.config import UserError
+from lra.data import release
 from lra.data.listops_tokens import CLOSE, binary, encode, fault
 from lra.data.store import disk_errors, read_errors
 from lra.data.task import SPLITS, Example
 
 PREFIX = "basic"  # what the official generator calls its files
-# Where the files lie below a folder the user gives: in it, or in the release's archive, whose top
-# folder is doubled.
-PLACES = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+FOLDER = "listops-1000"  # where the release keeps them
 
 
 def find(path: Path) -> dict[str, Path]:
-    """The three files of a folder or of a prefix such as `dir/basic`."""
+    """The three files of a folder of the release, of the folder that holds them, or of a prefix
+    such as `dir/basic`."""
     if path.is_dir():
-        for place in PLACES:
-            prefixes = sorted(
-                p.name[: -len("_train.tsv")] for p in (path / place).glob("*_train.tsv")
-            )
+        for folder in (path, *release.folders(path, FOLDER)):
+            prefixes = sorted(p.name[: -len("_train.tsv")] for p in folder.glob("*_train.tsv"))
             if prefixes:
                 break
         else:
-            raise UserError(
-                f"{path} holds no file <prefix>_train.tsv, nor does {path}/listops-1000"
-            )
+            raise UserError(f"{path} holds no file <prefix>_train.tsv, nor does {path}/{FOLDER}")
         if len(prefixes) > 1 and PREFIX not in prefixes:
             raise UserError(
                 f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>"
             )
-        path = path / place / (PREFIX if PREFIX in prefixes else prefixes[0])
+        path = folder / (PREFIX if PREFIX in prefixes else prefixes[0])
     files = {split: path.with_name(f"{path.name}_{split}.tsv") for split in SPLITS}
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:

@@ -1,5 +1,7 @@
 """A task's options: configs/task/<name>.yaml and `key=value` overrides, held against the task's
-schema."""
+schema. What a task's file leaves to the protocol is looked up in that one's file.
+
+Read as plain YAML, without Hydra."""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 from enum import Enum
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,9 +23,9 @@ from lra.data.task import Task, TaskOptions, plain
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def read(task: Task, overrides: Sequence[str] = ()) -> TaskOptions:
+def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
     """The task's options, typed and checked; UserError names the override that is wrong."""
-    cfg = _load(task)
+    cfg = _load(task, protocol)
     types = _types(task)
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -42,8 +46,8 @@ def read(task: Task, overrides: Sequence[str] = ()) -> TaskOptions:
 
 
 def defaults(task: Task) -> dict[str, Any]:
-    """What the YAML of the task says, as the values of its Options."""
-    return vars(OmegaConf.to_object(_load(task)))
+    """What the YAML of the task says under the default protocol, as the values of its Options."""
+    return vars(OmegaConf.to_object(_load(task, "luna")))
 
 
 def overrides(task: Task, options: TaskOptions) -> list[str]:
@@ -59,18 +63,31 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
 
 def default_length(task: Task, protocol: str = "luna") -> int:
     """Ids kept of an example under a protocol; the benchmark's own number where it says nothing of
-    the task. Read as plain YAML, without Hydra."""
-    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
-    if protocol not in known:
-        raise UserError(f"unknown protocol '{protocol}'{nearest(protocol, known)}")
-    table = yaml.safe_load(known[protocol].read_text()).get("tasks", {})
+    the task."""
+    table = _protocol(protocol).get("tasks", {})
     return table.get(task.name, {}).get("max_length", task.max_length)
 
 
-def _load(task: Task) -> DictConfig:
+def _protocol(name: str) -> dict[str, Any]:
+    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
+    if name not in known:
+        raise UserError(f"unknown protocol '{name}'{nearest(name, known)}")
+    return _parsed(known[name])
+
+
+@cache
+def _parsed(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text())
+
+
+def _load(task: Task, protocol: str) -> DictConfig:
+    rules = {name: part for name, part in _protocol(protocol).items() if name != "tasks"}
     file = CONFIGS / "task" / f"{task.name}.yaml"
     try:
         cfg = OmegaConf.merge(OmegaConf.structured(task.Options), OmegaConf.load(file))
+        if any(OmegaConf.is_interpolation(cfg, key) for key in cfg):
+            cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
+            OmegaConf.resolve(cfg)
         OmegaConf.to_object(cfg)
     except MissingMandatoryValue as error:
         raise UserError(f"{file} gives no value to {error.full_key}") from error

@@ -32,7 +32,7 @@ from lra.data.task import SPLITS, Job, Part, Task, TaskOptions
 
 def identity(task: Task, options: TaskOptions, max_length: int) -> str:
     """The preparation id: the source, and a hash of everything that decides the arrays."""
-    facts = _asked(task, options, max_length)
+    facts = asked(task, options, max_length)
     facts.pop("provenance")  # words, not data
     return f"{options.source}-{digest_of(facts)[:10]}"
 
@@ -101,11 +101,7 @@ def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> s
     return shlex.join(words)
 
 
-def _folder(task: Task, options: TaskOptions, max_length: int, data_dir: str | Path) -> Path:
-    return Path(data_dir) / task.name / identity(task, options, max_length)
-
-
-def _asked(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
+def asked(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
     """The facts that are known before any example is seen."""
     return {
         "task": task.name,
@@ -115,6 +111,10 @@ def _asked(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
         "width": task.width(options, max_length),
         "versions": task.versions(options),
     }
+
+
+def _folder(task: Task, options: TaskOptions, max_length: int, data_dir: str | Path) -> Path:
+    return Path(data_dir) / task.name / identity(task, options, max_length)
 
 
 def _make(
@@ -128,7 +128,7 @@ def _make(
 ) -> None:
     """Fill `partial` with arrays and their manifest."""
     start = time.monotonic()
-    facts = _asked(task, options, max_length)
+    facts = asked(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]
     arrays, truncated = _write(task, task.parts(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]

@@ -1,16 +1,20 @@
-"""Prepared examples for the eye: raw text, ids, mask, label."""
+"""Prepared examples for the eye: raw text, ids, mask, label; images as one picture."""
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lra.config import UserError
 from lra.data.arrays import Prepared
+from lra.data.sheet import sheet
+from lra.disk import disk_errors, write_atomically
 
 WIDTH = 100  # columns of a line
 
@@ -41,17 +45,36 @@ def examples(
 
 def text(prepared: Prepared, example: dict[str, Any]) -> str:
     """One example as lines of text."""
+    sides = example.get("pair", [example])
+    lengths = " and ".join(str(side["length"]) for side in sides)
     lines = [
         f"{prepared.task.name} {example['split']} {example['index']}   label {example['label']}"
+        f"   length {lengths} of {prepared.facts['width']}"
     ]
     width = None if prepared.task.grid else WIDTH - 8  # a picture keeps its lines
-    for side in example.get("pair", [example]):
-        lines[-1] += f"   length {side['length']} of {prepared.facts['width']}"
+    for side in sides:
         mask = ", ".join(f"{bit} x {len(list(run))}" for bit, run in groupby(side["mask"]))
         ids = " ".join(map(str, side["ids"][: side["length"]]))
         lines += _hang("text", side["text"], width)
         lines += _hang("ids", ids, WIDTH - 8) + _hang("mask", mask, WIDTH - 8)
     return "\n".join(lines)
+
+
+def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
+    """Chosen images side by side, each under its number and label, as a PNG file."""
+    grid = prepared.task.grid
+    if grid is None:
+        raise UserError(f"{prepared.task.name} has no images: --png is for tasks that have")
+    found = examples(prepared, split, index)
+    page = sheet(
+        [np.array(example["ids"], np.uint8).reshape(grid) for example in found],
+        [f"{example['index']}: label {example['label']}" for example in found],
+    )
+    out = io.BytesIO()
+    page.save(out, "PNG")
+    with disk_errors(file.parent, "name another file"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, out.getvalue())
 
 
 def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -> dict[str, Any]:

@@ -61,6 +61,15 @@ class Job:
     )  # files that were read beside Task.inputs(): downloaded, or unpacked from them
 
 
+class About(NamedTuple):
+    """What a data card says beside what can be counted."""
+
+    origin: str
+    licence: str
+    splits: str
+    problems: tuple[str, ...]  # of the data or of codes that read them, and what is done here
+
+
 class Task:
     """Ids are 0..vocab-1 and 0 is padding (a grey level too, where the task is an image)."""
 
@@ -73,6 +82,7 @@ class Task:
     grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
     sources: ClassVar[tuple[str, ...]]
     Options: ClassVar[type[TaskOptions]]
+    about: ClassVar[About]
 
     # ------------------------------------------------------------------ what a task implements
 

@@ -46,6 +46,14 @@ def verify(folder: Path) -> Iterator[Line]:
     yield from inputs
 
 
+def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is committed of data with these facts, counted or not: parts of what their manifest
+    must say."""
+    file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
+    entries = json.loads(file.read_text()) if file.exists() else []
+    return [entry["expect"] for entry in entries if not list(_differences(entry["when"], facts))]
+
+
 def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Line]:
     for name, facts in arrays.items():
         path = folder / f"{name}.npy"
@@ -90,17 +98,15 @@ def _expected(prepared: Prepared) -> Iterator[Line]:
     """The statistics committed for this task and source, where these options have any."""
     facts = prepared.facts
     what = f"statistics committed for {facts['task']} from source={facts['source']}"
-    file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
-    entries = json.loads(file.read_text()) if file.exists() else []
-    applying = [entry for entry in entries if not list(_differences(entry["when"], facts))]
+    applying = expected(facts)
     if not applying:
         yield Line("unknown", f"{what}: none for these options")
-    for entry in applying:
-        wrong = list(_differences(entry["expect"], facts))
+    for known in applying:
+        wrong = list(_differences(known, facts))
         if not wrong:
-            yield Line("ok", f"{what}: {', '.join(entry['expect'])}")
-        for where, expected, found in wrong:
-            told = f"{where}: {_brief(expected)} expected, {_brief(found)} found"
+            yield Line("ok", f"{what}: {', '.join(known)}")
+        for where, wanted, found in wrong:
+            told = f"{where}: {_brief(wanted)} expected, {_brief(found)} found"
             yield Line("differs", f"{what}: {told}")
 
 

@@ -1,45 +1,27 @@
-"""Tables of comparable runs: which runs may share one, its rows and cells, and what they tell.
+"""Tables of comparable runs: their rows and cells, and what they tell.
 
-A table is one protocol, one model size, one budget and, for each task, one data set: mixing them is
-refused with the list of what differs. Rows are attentions, told apart by the options in which runs
-of one attention differ; columns are tasks.
+Rows are attentions, told apart by the options in which runs of one attention differ; columns are
+tasks. Which runs may share a table is decided in mixtures.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lra import data
-from lra.config import UserError, nearest
+from lra.config import UserError
 from lra.report import published, stats
+from lra.report.mixtures import refuse_mixtures
 from lra.report.published import Published
 from lra.report.records import Record, load
+from lra.report.specs import Spec, select
+from lra.report.tables import compute_class
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # what an average is over
-SPECS = Path(__file__).with_name("tables.yaml")
-
-OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
-            "compute.budget.reference", "compute.budget.tolerance")  # fmt: skip
-OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples")
-GROUPS_OF_TASK = ("compute.budget", "settings.task", "settings.model", "settings.protocol")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What a table is made of; tables.yaml explains the fields."""
-
-    name: str
-    title: str
-    records: str = ""
-    where: dict[str, Any] = dataclasses.field(default_factory=dict)
-    vary: list[str] = dataclasses.field(default_factory=list)
-    published: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +54,8 @@ class Cell:
 
     @property
     def match(self) -> str:
-        """How the run met its compute budget: matched, or by how much it did not."""
-        verdict = self.records[0].get("compute.verdict") or "not checked"
-        excused = verdict != "matched" and self.records[0].get("compute.exempt")
-        return f"{verdict} (exempt)" if excused else verdict
+        """How the run met its compute budget."""
+        return compute_class(self.records[0].facts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,50 +94,19 @@ class Table:
         return [r for row in self.rows for cell in row.cells.values() for r in cell.records]
 
 
-def specs(results: Path) -> list[Spec]:
-    """The tables of a results folder: its tables.yaml, or the usual ones."""
-    path = results / "tables.yaml"
-    path = path if path.exists() else SPECS
-    try:
-        found = [Spec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (TypeError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is no list of tables: {error}") from error
-    twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
-    if twice:
-        raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
-    return found
-
-
-def choose(all_specs: Sequence[Spec], names: Sequence[str]) -> list[Spec]:
-    known = {s.name: s for s in all_specs}
-    for name in names:
-        if name not in known:
-            raise UserError(f"no table '{name}'{nearest(name, known)}")
-    return [known[n] for n in names] or list(all_specs)
-
-
-def build_all(found: Sequence[Spec], folders: Sequence[Path]) -> list[Table]:
-    """The tables for which there are records; `folders` are searched for each."""
+def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
+    """The tables for which the folder has records."""
     tables = []
     for spec in found:
-        places = [p / spec.records for p in folders if (p / spec.records).is_dir()]
-        records = select(load(places), spec.where)
+        place = folder / spec.records
+        records = select(load([place]), spec.where) if place.is_dir() else []
+        runs = {
+            task: {r["identity"] for r in records if r["task"] == task} for task in data.names()
+        }
+        records = [r for r in records if len(runs[r["task"]]) >= spec.at_least]
         if records:
             tables.append(build(spec, records))
     return tables
-
-
-def select(records: Iterable[Record], where: Mapping[str, Any]) -> list[Record]:
-    return [r for r in records if all(_holds(r, key, value) for key, value in where.items())]
-
-
-def _holds(record: Record, key: str, allowed: Any) -> bool:
-    value = record.get(key, record.get(f"settings.{key}"))
-    if isinstance(value, dict):  # attention: luna, protocol: luna
-        value = value.get("name")
-    if value is None and key.startswith("attention."):
-        return True
-    return value in allowed if isinstance(allowed, list) else value == allowed
 
 
 def build(spec: Spec, records: Sequence[Record]) -> Table:
@@ -177,51 +126,6 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     rows = sorted(_marked(rows, tasks), key=_order(rows))
     timed = {t: len({_machine(r) for r in records if r["task"] == t}) == 1 for t in tasks}
     return Table(spec, tasks, rows, timed, _conditions(records[0]))
-
-
-def refuse_mixtures(spec: Spec, records: Sequence[Record]) -> None:
-    """UserError with everything in which the runs of one table differ."""
-    found = _differences(records, lambda r: {k: r.get(k) for k in OF_TABLE}, spec.vary)
-    for task in dict.fromkeys(r["task"] for r in records):
-        among = [r for r in records if r["task"] == task]
-        differ = _differences(among, _task_facts, spec.vary)
-        found += [f"on {task}, {line}" for line in differ]
-    if found:
-        raise UserError(
-            f"table '{spec.name}' would mix runs that cannot be compared: {'; '.join(found)}. "
-            "Narrow it with --where, or with `where` in tables.yaml"
-        )
-
-
-def _task_facts(record: Record) -> dict[str, Any]:
-    facts = {key: record.get(key) for key in OF_TASK}
-    for group in GROUPS_OF_TASK:
-        facts |= {k.removeprefix("settings."): v for k, v in _flat(record.get(group), group)}
-    return facts
-
-
-def _flat(value: Any, name: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}")
-    else:
-        yield name, value
-
-
-def _differences(
-    records: Sequence[Record], facts: Callable[[Record], dict[str, Any]], allowed: Sequence[str]
-) -> list[str]:
-    """`key is this (linear, luna) or that (softmax)`, for every key with more than one value."""
-    told = []
-    by_record = [facts(r) for r in records]
-    for key in dict.fromkeys(k for f in by_record for k in f):
-        names: dict[str, set[str]] = defaultdict(set)
-        for record, its in zip(records, by_record, strict=True):
-            names[str(its.get(key, "absent"))].add(record["attention.name"])
-        if len(names) > 1 and key not in allowed:
-            parts = [f"{value} ({', '.join(sorted(of))})" for value, of in sorted(names.items())]
-            told.append(f"{key} is {' or '.join(parts)}")
-    return told
 
 
 def _telling(spec: Spec, records: Sequence[Record]) -> dict[str, list[str]]:
@@ -258,10 +162,10 @@ def _machine(record: Record) -> tuple[Any, ...]:
 def _cell(spec: Spec, records: list[Record]) -> Cell:
     records = sorted(records, key=lambda r: r["seed"])
     first = records[0]
-    if len({r.key for r in records}) != len({r["seed"] for r in records}):
+    if len({r["identity"] for r in records}) > 1:
         raise UserError(
-            f"table '{spec.name}': {first['attention.name']} on {first['task']} has runs of one "
-            "seed that differ in settings which no row shows; add them to `vary`"
+            f"table '{spec.name}': runs of {first['attention.name']} on {first['task']} differ in "
+            "settings that no row shows; name them in `vary` (docs/results.md)"
         )
     return Cell(records, _published(spec.published, first))
 

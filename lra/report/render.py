@@ -49,26 +49,24 @@ def notes(table: Table) -> list[str]:
     """What a reader must know to read the numbers; plain sentences."""
     told = [f"Runs of {table.conditions}. Test accuracy in %: mean ± sample deviation (seeds)."]
     samples = [len(c.records) for row in table.rows for c in row.cells.values()]
+    if len(table.rows) > 1:
+        told.append("Bold: best mean of its column.")
     if len(table.rows) > 1 and max(samples) > 1:
         told.append(
-            f"Bold: best mean of its column. ≈: the seeds can't tell it from the best (Welch's "
-            f"test, Holm-corrected, p ≥ {LEVEL:g})."
+            "≈: the seeds can't tell it from the best (Welch's test, Holm-corrected, "
+            f"p ≥ {LEVEL:g})."
         )
     if len(table.rows) > 1 and min(samples) == 1:
         told.append("Rows of a single seed are not tested: their differences may be chance.")
     if len(table.tasks) > 1:
-        told.append(
-            "An average is over all five tasks or not given; (k/5) says how many there are."
-        )
-    for task in table.tasks:
-        told.append(_of_task(table, task))
-    return told
+        told.append("Averages are over all five tasks or not given; (k/5): how many there are.")
+    return [*told, *(_of_task(table, task) for task in table.tasks)]
 
 
 def _of_task(table: Table, task: str) -> str:
     records = [r for row in table.rows if task in row.cells for r in row.cells[task].records]
     first = records[0]
-    machines = sorted({f"{r['machine.device']}, {r.get('machine.threads')} threads"
+    machines = sorted({f"{r['machine.device']}, threads {r.get('machine.threads')}"
                        for r in records})  # fmt: skip
     line = (
         f"{task}: data {first['data.source']} ({first.get('data.provenance', 'source as named')}), "
@@ -124,7 +122,8 @@ def _beside_published(table: Table) -> list[str]:
         return []
     if len({r.attention for r in table.rows}) > 1:
         rows = sorted(rows, key=lambda r: r.label)
-    body, used = [], []
+    body: list[list[str]] = []
+    used: list[str] = []
     for row in rows:
         compared = [_compared(row.cells.get(t)) for t in table.tasks]
         from_ = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
@@ -133,9 +132,9 @@ def _beside_published(table: Table) -> list[str]:
     sources = [f"* {s}: {published.sources()[s]}." for s in dict.fromkeys(used)]
     return [
         "## Beside the published numbers",
-        f"Measured, published ({_md(published.title(table.spec.published))}) and the difference, by "
-        "name. The published numbers come from other protocols, budgets and data than these runs: "
-        "they are not ranked together.",
+        f"Measured, published ({_md(published.title(table.spec.published))}) and the difference, "
+        "by name. The published numbers come from other protocols, budgets and data than these "
+        "runs: they are not ranked together.",
         _grid(["attention", *table.tasks, "published by"], body),
         "\n".join(sources),
     ]

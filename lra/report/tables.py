@@ -14,7 +14,7 @@ from lra.config import UserError
 from lra.disk import read_json
 
 COLUMNS = (
-    "attention", "test accuracy", "steps/s", "parameters", "GFLOPs", "compute", "MiB", "seed",
+    "attention", "accuracy", "steps/s", "parameters", "GFLOPs", "compute", "MiB", "seed",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def show(folder: str | Path) -> None:
     console = Console(highlight=False)
     for records in groups.values():
         console.print(_table(records))
+        console.print()
 
 
 def compute_budget(record: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -54,7 +55,8 @@ def compute_budget(record: dict[str, Any]) -> tuple[Any, ...] | None:
 def one_budget(records: Sequence[dict[str, Any]]) -> None:
     """Refuse to rank or average runs that were held to different compute budgets: on one task the
     same numbers, across tasks the same reference and tolerances."""
-    rules, numbers = set(), {}
+    rules: set[Any] = set()
+    numbers: dict[str, set[Any]] = {}
     for record in records:
         budget = record["compute"].get("budget")
         rules.add(budget and (budget["reference"], tuple(budget["tolerance"].items())))
@@ -89,19 +91,20 @@ def _table(records: list[dict[str, Any]]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1),
+        padding=0,
+        show_edge=False,
         title=f"{first['task']} ({data['source']}, {data['fingerprint'][:8]}), "
         f"protocol {protocol['name']} v{protocol['version']}, model {first['model']}, "
         f"{first['steps']} steps of {first['batch']} (budget {first['budget']:g})",
-        caption=f"{first['test']['examples']} test examples; "
+        caption=f"accuracy on {first['test']['examples']} test examples; "
         f"{first['test']['select']} checkpoint by dev accuracy; compute budget "
         f"{_budget_name(first['compute'].get('budget'))}",
         title_justify="left",
         caption_justify="left",
     )
     for column in COLUMNS:
-        justify = "left" if column == "attention" else "right"
-        table.add_column(column, justify=justify, no_wrap=True)
+        left = column == "attention"
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for r in sorted(records, key=lambda r: -r["test"]["accuracy"]):
         compute = r["compute"]
         table.add_row(

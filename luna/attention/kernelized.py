@@ -16,8 +16,9 @@ from luna.base import Attention, Paper, register
 
 def gaussian(x: Tensor, z: Tensor) -> Tensor:
     """exp(-||x_i - z_j||^2 / 2): x (..., n, d), z (..., m, d) -> (..., n, m)."""
-    half_x, half_z = (t.square().sum(-1) / 2 for t in (x, z))
-    exponent = x @ z.mT - half_x.unsqueeze(-1) - half_z.unsqueeze(-2)
+    half_x, half_z = (t.square().sum(-1) / -2 for t in (x, z))
+    # Sums, not differences: the gradient of a subtrahend would be negated as an n x m matrix.
+    exponent = x @ z.mT + half_x.unsqueeze(-1) + half_z.unsqueeze(-2)
     return exponent.clamp(max=0).exp()  # rounding of the expanded square can exceed 0
 
 

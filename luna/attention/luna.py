@@ -17,12 +17,14 @@ from torch import Tensor
 from luna.base import LunaError, Paper, Slot, register
 from luna.feature_maps import envelope as env
 from luna.feature_maps.bank import BankConcat, BankSum
-from luna.feature_maps.learned import Design, FeatureMap, LearnedFeatures
+from luna.feature_maps.learned import Design, FeatureMap, LearnedFeatures, Nonneg
 from luna.feature_maps.rff import FourierFeatures
-from luna.kernels.scalar_mlp import Activation, Evaluate, evaluator
-from luna.linear import KernelAttention
+from luna.kernels import luna_attention as fused
+from luna.kernels.scalar_mlp import Activation, check, evaluator
+from luna.linear import KernelAttention, count_dead
 
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
+Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
 
 
 class FourierMap(FeatureMap):
@@ -62,7 +64,7 @@ class Luna(KernelAttention):
     M, L             projections and channels; feature width D = M L
     hidden           width of the scalar MLPs
     activation       of their hidden layer
-    nonneg           final relu of the MLPs; without it features are signed
+    nonneg           final relu of the MLPs, or softplus or exp; false: features are signed
     shared_channels  one MLP 1 -> hidden -> L instead of L MLPs 1 -> hidden -> 1
     share            parameters of the feature map: one set per `layer`, or per `head`
     tie_qk           the same feature map for queries and keys
@@ -72,8 +74,8 @@ class Luna(KernelAttention):
     bank             functions of the bank kernels: trainable mlp, or fixed
     ch_rms           shrink channels whose RMS exceeds 0.1
     chunk            scalars per MLP call; bounds transient memory, changes no result
-    evaluate         of the MLPs: dense; piecewise and compiled (exact, relu and leaky_relu only);
-                     or auto, the fastest that applies
+    evaluate         of the MLPs: dense; piecewise, compiled (CPU) or triton (GPU): exact, relu and
+                     leaky_relu only; fused: the whole attention at once (CPU); auto: the fastest
     """
 
     paper = Paper(
@@ -91,7 +93,7 @@ class Luna(KernelAttention):
         L: int = 8,
         hidden: int = 64,
         activation: Activation = "relu",
-        nonneg: bool = True,
+        nonneg: Nonneg = True,
         shared_channels: bool = False,
         share: Literal["layer", "head"] = "layer",
         tie_qk: bool = True,
@@ -111,7 +113,14 @@ class Luna(KernelAttention):
             raise LunaError(f"luna.envelope and luna.ch_rms need kernel='learned', not {kernel!r}")
         if bank != "mlp" and not kernel.startswith("bank"):
             raise LunaError(f"luna.bank='{bank}' needs a bank kernel, not kernel={kernel!r}")
-        evaluator(evaluate, activation)  # raises if it cannot be
+        check("compiled" if evaluate == "fused" else evaluate, activation)
+        plain = kernel == "learned" and envelope == "none" and not ch_rms and tie_qk
+        plain = plain and isinstance(nonneg, bool)
+        if evaluate == "fused" and (slot.causal or not plain):
+            raise LunaError(
+                "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
+                "tie_qk=true, nonneg true or false, and no causal mask: use evaluate='auto'"
+            )
         if ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
         design = Design(
@@ -129,16 +138,45 @@ class Luna(KernelAttention):
             bank=bank,
             ch_rms=ch_rms,
             chunk=chunk,
-            evaluate=evaluate,
+            evaluate="compiled" if evaluate == "fused" else evaluate,
             seed=slot.seed,
         )
         super().__init__(slot, eps=KERNELS[kernel].eps)
         self.map = KERNELS[kernel](design)
         self.map_k = None if tie_qk else KERNELS[kernel](design)
         self.joint = ch_rms and tie_qk
+        self.evaluate, self.activation = evaluate, activation
+        self.fusible = plain and not slot.causal and evaluate in ("auto", "fused")
         self.feature_dim = self.map.feature_dim
         self.signed = self.map.signed  # type: ignore[misc]  # here an option decides
         self.convex = not self.signed  # type: ignore[misc]
+
+    def evaluation(self, device: str) -> str:
+        """What `evaluate` comes to on a type of device, e.g. fused on `cpu`."""
+        if self.fusible and fused.available(device, self.activation):
+            return "fused"
+        how = "compiled" if self.evaluate == "fused" else self.evaluate
+        return evaluator(how, self.activation, device)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if self.evaluation(q.device.type) != "fused":
+            return super().attend(q, k, v, mask, x)
+        assert isinstance(self.map, LearnedFeatures)
+        W, psi = self.map.projections, self.map.channels
+        assert W.bias is not None
+        out, c = fused.luna_attention(
+            *(q, k, v),
+            mask,
+            *(W.weight, W.bias, psi.e, psi.f, psi.a * self.map.scale, psi.g * self.map.scale),
+            activation=self.activation,
+            nonneg=psi.nonneg,
+            eps=self.eps,
+        )
+        if not self.training:
+            self.dead_fraction = count_dead(c, mask, self.eps)
+        return out
 
     def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return self.map(q, mask)

@@ -81,9 +81,9 @@ class Skyformer(Attention):
         delta = M.sum(-1).rsqrt()  # (B, H, m)
         N = delta.unsqueeze(-1) * M * delta.unsqueeze(-2)
         Z = inverse(N, self.inverse_steps, self.constant)
+        W = delta.unsqueeze(-1) * Z * delta.unsqueeze(-2)  # (B, H, m, m)
         P_Q, P_K = P.chunk(2, dim=-2)  # (B, H, n, m)
-        K = (P_K * delta.unsqueeze(-2)) @ Z * delta.unsqueeze(-2)
-        return P_Q @ (K.mT @ v)
+        return P_Q @ ((P_K @ W).mT @ v)
 
     def ids(self, mask: Tensor | None, n: int, device: torch.device) -> Tensor:
         """The landmarks as rows of [q; k], (B or 1, m): half of them queries, then half keys."""

@@ -3,7 +3,7 @@
     phi(x) = relu(W x + b) in R^r, W and b per head
 
 A pretrained model is converted by inserting W, b and finetuning everything; trained first on the
-teacher's attention maps (`luna.convert.distill.attention_cross_entropy`, Hedgehog's loss) it is the
+teacher's attention maps (`luna.convert.losses.attention_cross_entropy`, Hedgehog's loss) it is the
 method called T2R-HH.
 
 A query whose features are all zero returns 0. The public code (jungokasai/T2R) keeps denominators

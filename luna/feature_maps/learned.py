@@ -9,15 +9,28 @@ kernels of the ablation are in bank.py. Groups: 1 set of parameters for a layer,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.feature_maps import envelope as env
 from luna.feature_maps.envelope import Envelope
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
+
+Nonneg = bool | Literal["softplus", "exp"]
+
+
+def clamped_exp(y: Tensor) -> Tensor:
+    return y.clamp(max=15).exp()
+
+
+# Outputs that cannot be 0: where relu features of a head die, these keep a gradient.
+POSITIVE: dict[Nonneg, Callable[[Tensor], Tensor]] = {"softplus": F.softplus, "exp": clamped_exp}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +43,7 @@ class Design:
     L: int
     hidden: int
     activation: Activation
-    nonneg: bool
+    nonneg: Nonneg
     shared_channels: bool
     envelope: env.Kind
     envelope_hidden: int
@@ -84,12 +97,18 @@ class Channels(nn.Module):
         self.f = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
         self.a = nn.Parameter(torch.empty(G, L, w).uniform_(-(w**-0.5), w**-0.5))
         self.g = nn.Parameter(torch.empty(G, L).uniform_(-(w**-0.5), w**-0.5))
-        self.activation, self.nonneg = design.activation, design.nonneg
+        self.activation, self.positive = design.activation, POSITIVE.get(design.nonneg)
+        self.nonneg = design.nonneg is True
         self.evaluate, self.chunk = design.evaluate, design.chunk
         self.signed = not design.nonneg
 
     def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
         """`scale` multiplies the result, for nothing: relu(s y) = s relu(y) for s > 0."""
+        if self.positive is not None:
+            return self.positive(self._evaluate(u, 1.0)) * scale
+        return self._evaluate(u, scale)
+
+    def _evaluate(self, u: Tensor, scale: float) -> Tensor:
         G, B = len(self.g), len(u)
         rows = u.reshape(1, -1) if G == 1 else u.transpose(0, 1).reshape(G, -1)
         y = scalar_mlp(

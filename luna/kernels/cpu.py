@@ -17,10 +17,7 @@ from typing import Any
 
 import torch
 
-
-@functools.cache
-def available() -> bool:
-    return importlib.util.find_spec("numba") is not None
+AVAILABLE = importlib.util.find_spec("numba") is not None
 
 
 def jit(function: Callable, *, reorder: bool = True) -> Callable:

@@ -1,60 +1,443 @@
-"""What is counted is what is computed."""
+"""What is counted is what is computed: against torch's own counter, the methods' formulas, the
+tables of the specifications, and by hand."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra import data, model
-from lra.compose import compose
-from lra.compute import count, count_run, reference
+import luna
+from lra.compose import Run, compose
+from lra.compute.count import Count, Uncounted, build, count, count_run, tally
+from lra.compute.ops import Work
+from lra.compute.solve import slot_flops
+from lra.compute.table import head_flops
+from lra.runs import plain
+from luna.base import Attention, Paper, register
+
+LAYERS, HEADS, D = 2, 2, 32  # of model=small
 
 
-def measured(run) -> int:
-    """Torch's own counter over the real network on the meta device."""
-    task = data.get(run.task.name)
-    with torch.device("meta"):
-        network = model.build(task, run.attention, run.model, run.protocol, seed=0)
-        ids = torch.zeros(1, run.protocol.data.pad_to, dtype=torch.long)
+@cache
+def composed(*words: str) -> Run:
+    return compose(["compute=report", *words])
+
+
+def small(attention: str, *words: str, n: int = 256, **options: Any) -> Run:
+    """A run at a length where everything is quick, its attention at the published options."""
+    length = (f"protocol.data.pad_to={n}", f"protocol.data.max_length={n}")
+    return with_attention(composed(*words, *length), attention, **options)
+
+
+def with_attention(run: Run, name: str, **options: Any) -> Run:
+    published = {key: plain(p.default) for key, p in luna.options(name).items()}
+    return replace(run, attention={"name": name, "dwc": "none"} | published | options)
+
+
+@cache
+def counted(attention: str) -> Count:
+    return count_run(small(attention))
+
+
+def by_torch(run: Run, *, backward: bool) -> int:
+    """Torch's own counter over the same network."""
+    network = build(run, None, "meta")
+    ids = torch.zeros(1, run.protocol.data.pad_to, dtype=torch.long, device="meta")
+    mask = torch.ones_like(ids, dtype=torch.bool)
     with FlopCounterMode(display=False) as counter:
-        network(ids)
+        out = network(ids, mask)
+        if backward:
+            out.sum().backward()
     return counter.get_total_flops()
 
 
-def test_softmax_on_the_backbone_is_counted_as_torch_counts_it():
-    run = compose(["task=listops", "attention=softmax", "trainer=cpu"])
-    n, d, heads, layers = 2048, 32, 2, 2
-    elementwise = layers * heads * 5 * n * n  # of the softmax itself; torch counts matrix products
-    assert count_run(run).flops - elementwise == measured(run) == (
-        layers * (heads * 4 * n * n * d + n * (4 * 2 * 64 * 64 + 2 * 2 * 64 * 128))
+# ---------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("attention", luna.names())
+def test_what_is_executed_is_what_torch_counts(attention: str):
+    """And, but for the methods that are counted by their definition, what is counted is that."""
+    run = small(attention, "model.n_layers=1", n=128)
+    total = count_run(run).total
+    assert total.executed_flops == by_torch(run, backward=False)
+    if attention not in ("luna", "longformer", "lotformer", "informer"):
+        assert total.flops == total.executed_flops
+        assert total.training_flops == by_torch(run, backward=True)
+
+
+def test_softmax_on_the_backbone_by_hand():
+    n = 2048
+    total = count_run(with_attention(composed("task=listops"), "softmax")).total
+    forward = (
+        LAYERS * (HEADS * 4 * n * n * D + n * (4 * 2 * 64 * 64 + 2 * 2 * 64 * 128))
         + 2 * 64 * 128 + 2 * 128 * 10
     )  # fmt: skip
+    assert total.flops == forward
+    assert total.training_flops == 3 * forward
 
 
-def test_counting_allocates_nothing_and_does_not_depend_on_the_device():
-    run = compose(["task=listops", "attention=luna"])
-    real = count(model.build(data.get("listops"), run.attention, run.model, run.protocol, seed=0))
-    assert count_run(run) == real
+# What a method's published formula adds to its products, per head: d = e = 32, n tokens.
+ELEMENTWISE: dict[str, Callable[[Attention, int], int]] = {
+    "cosformer": lambda a, n: (6 + 2 + 1) * n * D,
+    "hedgehog": lambda a, n: 14 * n * a.d_out + n * D,
+    "informer": lambda a, n: n * D,
+    "kernelized": lambda a, n: 4 * n * D,
+    "linear": lambda a, n: (6 + 1 + 1) * n * D,
+    "lotformer": lambda a, n: 8 * n * a.R,
+    # A bias of each projection; activation, bias and relu of the MLPs; for q and for k.
+    "luna": lambda a, n: 2 * (n * 8 + n * 64 * (64 + 2)) + n * 64 + n * D,
+    "performer": lambda a, n: 2 * (3 * n * D + 5 * n * a.m) + n * a.m + n * D,
+    "performer_relu": lambda a, n: (4 + 1 + 1) * n * D,
+    "polaformer": lambda a, n: (20 - 8) * n * D,  # the denominators are products
+    "rff": lambda a, n: 4 * n * 32 + 2 * n * 32 + n * D,
+    "softmax": lambda a, n: 5 * n * n,
+    "synthesizer": lambda a, n: 6 * n * n,
+    "t2r": lambda a, n: (4 + 1) * n * a.feature_dim + n * D,
+    "uniform": lambda a, n: (n + 1) * D,
+}
 
 
-def test_the_local_branch_is_counted():
-    plain = count_run(compose(["attention=linear"]))
-    local = count_run(compose(["attention=linear", "attention.dwc=conv1d"]))
-    assert local.parameters > plain.parameters
-    assert local.attention_flops > plain.attention_flops
-    assert local.flops - plain.flops == local.attention_flops - plain.attention_flops
+@pytest.mark.parametrize("n", [256, 1024])
+@pytest.mark.parametrize("attention", luna.names())
+def test_a_method_says_its_products_and_its_papers_elementwise_terms(attention: str, n: int):
+    with torch.device("meta"):
+        slot = luna.build(attention, n_heads=3, head_dim=D, max_len=n)
+    elementwise = ELEMENTWISE.get(attention, lambda a, n: 0)(slot, n)
+    assert slot.flops(n) - slot_flops(slot) == 3 * elementwise
 
 
-def test_luna_against_itself_is_one():
-    run = compose(["attention=luna"])
-    assert count_run(run).ratio(reference(run)) == (1.0, 1.0)
+# FLOPs of one head at d = 32 and the published settings, in millions (baselines-1, 1.8).
+HEAD = {
+    "softmax": (134, 537, 2147),
+    "nystrom": (169, 236, 370),
+    "skyformer": (168, 235, 369),
+    "linformer": (34, 67, 134),
+    "informer": (26, 54, 113),
+    "reformer": (36, 76, 168),
+    "bigbird": (74, 158, 326),
+    "longformer": (67, 135, 269),
+    "local": (8.4, 17, 34),
+}
+
+
+@pytest.mark.parametrize("attention", HEAD)
+def test_the_flop_table_of_the_specification(attention: str):
+    """Where the table has informer's mean of the values in it, which is no product, and 513 keys
+    of longformer's window of 512."""
+    for n, millions in zip((1024, 2048, 4096), HEAD[attention], strict=True):
+        flops = head_flops(attention, n)
+        flops += {"informer": n * D, "longformer": 4 * n * D}.get(attention, 0)
+        assert flops / 1e6 == pytest.approx(millions, abs=0.53), n
+
+
+def test_the_exact_inverse_is_counted_as_its_formula_has_it():
+    with torch.device("meta"):
+        slot = luna.build("nystrom", n_heads=3, head_dim=D, max_len=256, inverse_steps=None)
+    assert slot_flops(slot) == slot.flops(256)
+
+
+# Of the released configurations, per task; None where the release cannot be built (lra, 2.4).
+RELEASED: dict[str, tuple[int | None, ...]] = {
+    "softmax": (8_948_746, 3_486_722, 1_087_618, 248_458, 26_530),
+    "bigbird": (8_948_746, 3_486_722, 1_087_618, None, 87_874),
+    "linear": (8_948_746, 3_486_722, 1_087_618, 248_458, 116_098),
+    "linformer": (9_076_810, 3_550_786, 1_343_618, 264_858, 30_050),
+    "local": (8_948_746, 3_486_722, 1_087_618, 248_202, 54_338),
+    "longformer": (12_094_474, 4_273_154, 1_284_226, 545_418, 21_026),
+    "performer": (8_948_746, 3_486_722, 1_087_618, 248_458, 26_530),
+    "reformer": (6_851_594, 2_962_434, 956_546, 154_058, 54_338),
+    "synthesizer": (137_076_778, 19_518_738, 257_087_618, 8_653_458, 8_442_946),
+}
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+RELEASED_OPTIONS = {"linformer": {"k": 16, "share": "heads_kv", "init": "xavier"}}
+# Projections of d_model x qkv_dim that the released layers have beyond ours: the global ones of
+# longformer, whose result is thrown away; reformer shares q and k and has no output projection.
+EXTRA = {"longformer": 3, "reformer": -2}
+
+
+@pytest.mark.parametrize(
+    ("attention", "task", "released"),
+    [
+        (attention, task, n)
+        for attention, row in RELEASED.items()
+        for task, n in zip(FIVE, row, strict=True)
+        if n is not None
+    ],
+)
+def test_the_parameters_of_the_official_sizes(attention: str, task: str, released: int):
+    words = [f"task={task}", "model=official", "protocol=official"]
+    if task in ("image", "pathfinder"):
+        words.append(f"model.sizes_of={attention}")
+    if task == "image" and attention in ("local", "longformer"):
+        words.append("protocol.style.pooling=mean")
+    run = with_attention(composed(*words), attention, **RELEASED_OPTIONS.get(attention, {}))
+    extra = EXTRA.get(attention, 0) * run.model.n_layers * run.model.d_model * run.model.qkv_dim
+    network = build(run, None, "meta")
+    assert sum(p.numel() for p in network.parameters() if p.requires_grad) + extra == released
+
+
+def test_the_official_transformer_on_the_larger_pathfinders():
+    wanted = {"pathfinder64": 153_186, "pathx": 537_954, "pathfinder256": 2_119_266}
+    for task, parameters in wanted.items():
+        run = composed(f"task={task}", "model=official", "protocol=official")
+        assert count_run(with_attention(run, "softmax"), backward=False).parameters == parameters
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def test_parts_add_up_and_each_has_its_own():
+    total, parts = counted("luna").total, counted("luna").parts
+    assert sum(p.flops for p in parts.values()) == total.flops
+    assert sum(p.parameters for p in parts.values()) == total.parameters
+    n, E, mlp = 256, 64, 128
+    assert parts["projections"].parameters == LAYERS * (3 * (E * E + E) + E * E + E)
+    assert parts["projections"].flops == LAYERS * n * 4 * 2 * E * E
+    assert parts["mlp"].parameters == LAYERS * (E * mlp + mlp + mlp * E + E)
+    assert parts["mlp"].flops == LAYERS * n * 2 * 2 * E * mlp
+    assert parts["embedding"].parameters == (32 + n) * E
+    assert parts["head"].parameters == E * mlp + mlp + mlp * 10 + 10
+    assert parts["head"].flops == 2 * E * mlp + 2 * mlp * 10
+    assert parts["norms"].parameters == (2 * LAYERS + 1) * 2 * E
+    assert parts["rest"].parameters == parts["rest"].flops == parts["local"].parameters == 0
+    assert parts["embedding"].flops == parts["norms"].flops == 0
+
+
+def test_a_backward_pass_belongs_to_the_part_whose_forward_it_is():
+    for attention in ("luna", "softmax", "nystrom", "lotformer"):
+        for name in ("projections", "mlp", "head", "attention"):
+            part = counted(attention).parts[name]
+            assert part.training_flops == 3 * part.flops, (attention, name)
+
+
+def test_what_is_not_trained_has_no_gradient_to_compute():
+    """Performer's projection is a buffer, and Reformer's buckets are chosen without gradient."""
+    m = 128
+    part = counted("performer").parts["attention"]
+    assert part.buffers == LAYERS * m * D
+    assert part.parameters == 0
+    project = LAYERS * HEADS * 2 * (2 * 256 * D * m)  # of q and k: no gradient of Omega
+    assert part.training_flops == 3 * part.flops - project
+    part = counted("reformer").parts["attention"]
+    hashing = LAYERS * HEADS * 2 * 256 * D * 8  # rounds x n x d x buckets
+    assert part.training_flops == 3 * part.flops - 2 * hashing
+
+
+def test_shared_parameters_count_once():
+    alone = count_run(small("linformer", k=8), backward=False)
+    shared = count_run(small("linformer", k=8, share_layers=True), backward=False)
+    assert alone.slot.parameters == LAYERS * HEADS * 8 * 256
+    assert shared.slot.parameters == HEADS * 8 * 256
+    assert shared.flops == alone.flops
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_parameters_of_lunas_slot_are_those_of_the_formula(shared: bool):
     """M (d + 1) + L (3 w + 1), or with one shared MLP M (d + 1) + 2 w + L (w + 1), per layer."""
-    M, L, w, d, layers = 8, 8, 64, 32, 2
-    run = compose(["attention=luna", f"attention.shared_channels={shared}"])
+    M, L, w = 8, 8, 64
+    run = small("luna", shared_channels=shared)
     mlp = 2 * w + L * (w + 1) if shared else L * (3 * w + 1)
-    assert count_run(run).attention_parameters == layers * (M * (d + 1) + mlp)
+    assert count_run(run, backward=False).slot.parameters == LAYERS * (M * (D + 1) + mlp)
+
+
+def test_the_local_branch_is_counted_apart():
+    plain = count_run(small("linear"))
+    local = count_run(small("linear", dwc="conv1d"))
+    branch = local.parts["local"]
+    assert branch.parameters == LAYERS * (D * 5 + D)
+    assert branch.flops == LAYERS * HEADS * 2 * 5 * 256 * D
+    assert local.parts["attention"] == plain.parts["attention"]
+    assert local.flops - plain.flops == branch.flops
+
+
+def test_a_pair_of_texts_is_two_texts():
+    one = count_run(small("luna"))
+    two = count_run(small("luna", "task=retrieval"))
+    for name in ("attention", "projections", "mlp"):
+        assert two.parts[name].flops == 2 * one.parts[name].flops
+        assert two.parts[name].parameters == one.parts[name].parameters
+        assert two.parts[name].training_flops == 2 * one.parts[name].training_flops
+    assert two.parts["head"].flops == 2 * 256 * 128 + 2 * 128 * 2
+
+
+def test_path_x_is_counted_without_its_matrix():
+    """16,384 tokens: a weight matrix would be a gigabyte a head, and on meta it is none."""
+    n = 16384
+    part = count_run(with_attention(composed("task=pathx"), "softmax")).parts["attention"]
+    assert part.flops == LAYERS * HEADS * 4 * n * n * D
+
+
+def test_fused_attention_on_a_cpu_is_counted_as_on_meta():
+    run = small("softmax")
+    on_cpu = count(build(run, None, "cpu"), backward=False)
+    assert on_cpu.flops == counted("softmax").flops
+
+
+# ---------------------------------------------------------------------- definitions
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("share", ["layer", "head"])
+def test_lunas_mlps_count_the_same_however_they_are_evaluated(shared: bool, share: str):
+    runs = (
+        small("luna", shared_channels=shared, share=share, evaluate=how)
+        for how in ("piecewise", "dense")
+    )
+    fast, dense = (count_run(run, backward=False).parts["attention"] for run in runs)
+    assert (fast.flops, fast.elementwise) == (dense.flops, dense.elementwise)
+    assert fast.executed_flops < dense.executed_flops < dense.flops
+
+
+def test_luna_by_hand():
+    """2 M d of projections, 4 w a scalar and channel of MLPs, for q and for k; 4 D e + 2 D of
+    attention; the fast evaluation executes no MLP."""
+    n, M, L, w = 256, 8, 8, 64
+    part = counted("luna").parts["attention"]
+    around = 2 * 2 * M * D + 4 * M * L * D + 2 * M * L
+    assert part.flops == LAYERS * HEADS * n * (around + 2 * M * L * 4 * w)
+    assert part.executed_flops == LAYERS * HEADS * n * around
+
+
+def test_longformer_counts_its_band_and_executes_more():
+    run = with_attention(composed("task=listops"), "longformer")
+    part = count_run(run, backward=False).parts["attention"]
+    assert part.flops == LAYERS * HEADS * 4 * 2048 * 512 * D
+    assert part.executed_flops == part.flops * 5 // 4  # five chunks of 128 for a window of 512
+
+
+def test_sinkhorn_is_work():
+    n, R, T = 256, 32, 50
+    part = counted("lotformer").parts["attention"]
+    assert part.flops == LAYERS * HEADS * (8 * n * R * D + 10 * T * n * R)
+    assert part.executed_flops == LAYERS * HEADS * 8 * n * R * D
+    assert part.elementwise == LAYERS * HEADS * 8 * n * R
+
+
+def test_informers_definition_is_what_it_executes():
+    part = counted("informer").parts["attention"]
+    assert part.flops == part.executed_flops
+
+
+def test_elementwise_work_is_apart():
+    """A softmax is 5 a score, the mean of the values 1 a value."""
+    n = 256
+    part = counted("softmax").parts["attention"]
+    assert part.elementwise >= LAYERS * HEADS * 5 * n * n
+    assert counted("uniform").parts["attention"].flops == 0
+    assert counted("uniform").parts["attention"].elementwise >= LAYERS * n * 64
+    assert counted("softmax").parts["norms"].elementwise == (2 * LAYERS + 1) * 7 * n * 64
+
+
+# ---------------------------------------------------------------------- nothing is dropped
+
+
+@pytest.mark.parametrize("attention", luna.names())
+@pytest.mark.parametrize("profile", ["strict", "published", "official"])
+def test_no_method_runs_an_operation_of_unknown_cost(attention: str, profile: str):
+    run = small(attention, f"protocol.profile={profile}", "model.n_layers=1", n=128)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # and it runs on meta, whatever it reads off its tensors
+        found = count_run(run)
+    assert found.uncounted == {}
+
+
+@torch.library.custom_op("tests::opaque", mutates_args=())
+def opaque(x: Tensor) -> Tensor:
+    return x @ x.mT @ x
+
+
+@opaque.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Plug(Attention):
+    paper = Paper(title="A plug-in", year=2026, url="https://example.org")
+    complexity = "O(n e)"
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        return v.cumsum(2)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        return self.n_heads * n * (d_v or self.head_dim)
+
+
+@pytest.fixture
+def plug() -> Iterator[Callable[[type[Attention]], Run]]:
+    """Registers a class as the attention `plug` and gives a run of it."""
+
+    def put(cls: type[Attention]) -> Run:
+        register("plug")(cls)
+        return with_attention(small("uniform", "protocol.data.mask=none"), "plug")
+
+    yield put
+    luna.base._classes.pop("plug", None)
+
+
+def test_an_operation_of_unknown_cost_is_told(plug: Callable[[type[Attention]], Run]):
+    class Opaque(Plug):
+        def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
+            return opaque(v)
+
+    with pytest.warns(Uncounted, match=r"tests.opaque \(\d+\.\d%\)"):
+        count_run(plug(Opaque), backward=False)
+
+
+def test_a_scan_is_elementwise(plug: Callable[[type[Attention]], Run]):
+    part = count_run(plug(Plug)).parts["attention"]
+    assert part.flops == 0
+    assert part.elementwise == LAYERS * HEADS * 256 * D
+
+
+def test_what_cannot_run_without_values_is_counted_with_them(
+    plug: Callable[[type[Attention]], Run],
+):
+    class Shaped(Plug):
+        """Its shapes depend on values, which meta does not have."""
+
+        def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
+            order = (v[0, 0, :, 0] == v[0, 0, :, 0]).nonzero().squeeze(-1)
+            return v[:, :, order] @ torch.eye(D, dtype=v.dtype)
+
+    with pytest.warns(UserWarning, match="'plug' does not run on the meta device"):
+        found = count_run(plug(Shaped), backward=False)
+    assert found.parts["attention"].flops == LAYERS * HEADS * 2 * 256 * D * D
+
+
+def flops_of(call: Callable[[], object]) -> Work:
+    """What a few operations cost, outside of any network."""
+    root = nn.Identity()
+    with tally(root, {root: "rest"}) as seen:
+        call()
+    assert not seen.unknown
+    return Work(seen.parts["rest"].flops, seen.parts["rest"].elementwise)
+
+
+def test_operations_that_torchs_counter_misses():
+    x = torch.zeros(3, 64, 64, device="meta")
+    vector = torch.zeros(64, device="meta")
+    assert flops_of(lambda: torch.mv(x[0], vector)).flops == 2 * 64 * 64
+    assert flops_of(lambda: torch.dot(vector, vector)).flops == 2 * 64
+    assert flops_of(lambda: torch.fft.fft(x.to(torch.complex64))).flops == 3 * 64 * 5 * 64 * 6
+    assert flops_of(lambda: torch.fft.rfft(x)).flops == 3 * 64 * 5 * 64 * 6 // 2
+    assert flops_of(lambda: torch.fft.irfft(torch.fft.rfft(x))).flops == 2 * (3 * 64 * 5 * 64 * 3)
+    complex_ = x.to(torch.complex64)
+    assert flops_of(lambda: complex_ @ complex_).flops == 4 * 3 * 2 * 64**3
+    assert flops_of(lambda: torch.linalg.pinv(x)).flops == 3 * (21 + 2) * 64**3
+    assert flops_of(lambda: torch.linalg.qr(x)).flops == 3 * 4 * 64**3 // 3
+    assert flops_of(lambda: x.sort()).elements == 3 * 64 * 64 * 6
+    assert flops_of(lambda: torch.searchsorted(vector, x)).elements == 3 * 64 * 64 * 6
+    assert flops_of(lambda: x.softmax(-1)) == Work(0, 5 * 3 * 64 * 64)
+    assert flops_of(lambda: x.sum(-1)) == Work(0, 3 * 64 * 64)
+    assert flops_of(lambda: (x + 1).exp()) == Work(0, 2 * 3 * 64 * 64)
+    assert flops_of(lambda: torch.cat([x, x.mT]).contiguous()[1:].clone()) == Work(0, 0)

@@ -31,7 +31,7 @@ def files(group: str) -> list[str]:
 
 
 def test_every_folder_of_configs_is_a_known_group():
-    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {*GROUPS, "hydra"}
+    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {*GROUPS, "hydra", "convert"}
 
 
 @pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in files(g)])
@@ -192,6 +192,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
         (["model.n_layers=two"], "model.n_layers"),
         (["attention.M=eight", "task.source=tiny"], "luna.M must be int, got 'eight'"),
         (["attention.dwc=conv3d", "task.source=tiny"], "conv3d"),
+        (
+            ["task=image", "data_dir=nowhere"],
+            "image is not prepared in nowhere and has to be downloaded: "
+            "run `lra data prepare image --data-dir nowhere`",
+        ),
     ],
 )
 def test_the_real_command_line_says_the_same(words: list[str], sentence: str):

@@ -13,6 +13,7 @@ from lra.config import (
     Clip,
     ClsMask,
     DataRules,
+    Dev,
     Evaluation,
     Gelu,
     Init,
@@ -79,7 +80,7 @@ def protocol(style=CLEAN, length=24, profile="strict", vocab=11):
         data=DataRules(length, length, Pad.full, Mask.length, vocab),
         style=style,
         recipe=Recipe(4, 10, 0, Schedule.constant, 1e-3, [0.9, 0.98], 1e-8, 0.0, Clip.none, 1.0),
-        evaluation=Evaluation(5, -1, False, Select.last, 0.0),
+        evaluation=Evaluation(5, -1, Dev.train, False, Select.last, 0.0),
         tasks={},
     )  # fmt: skip
 

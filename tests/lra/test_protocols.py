@@ -6,10 +6,13 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError, ValidationError
 
+from lra import data
+from lra.compose import compose
 from lra.config import (
     CONFIGS,
     Clip,
     ClsMask,
+    Dev,
     Gelu,
     Init,
     Interaction,
@@ -19,6 +22,7 @@ from lra.config import (
     Positions,
     Schedule,
     Select,
+    UserError,
 )
 
 PROTOCOLS = ["luna", "skyformer", "lotformer", "official"]
@@ -275,6 +279,38 @@ def test_official_sizes_are_the_transformers_unless_told(settings):
 def test_small_and_base(settings):
     assert sizes(settings("luna", "image", "small")[1]) == (2, 2, 64, 64, 128, 0.1, 0.1)
     assert sizes(settings("luna", "image", "base")[1]) == (6, 4, 256, 256, 512, 0.1, 0.1)
+
+
+# ---------------------------------------------------------------- what a protocol asks of the data
+
+DEV = {"luna": Dev.train, "skyformer": Dev.test, "lotformer": Dev.test, "official": Dev.test}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_where_the_dev_split_of_text_comes_from(name):
+    """The same for a run and for the command that prepares its data, and each can be told
+    otherwise."""
+    words = ["task=text", f"protocol={name}"]
+    (other,) = set(Dev) - {DEV[name]}
+    assert compose(words).task.dev is DEV[name]
+    assert compose([*words, f"task.dev={other.name}"]).task.dev is other
+    assert compose([*words, f"protocol.evaluation.dev={other.name}"]).task.dev is other
+    assert data.configure("text", [], name).dev is DEV[name]
+    assert data.configure("text", [f"dev={other.name}"], name).dev is other
+
+
+def test_a_dev_split_of_another_name_is_refused():
+    with pytest.raises(UserError, match=r"dev.*train, test"):
+        compose(["task=text", "task.dev=val"])
+    with pytest.raises(UserError, match="dev must be train or test, got 'val'"):
+        data.configure("text", ["dev=val"])
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_brackets_are_lost_only_where_one_asks_for_it(name):
+    assert compose(["task=listops", f"protocol={name}"]).task.brackets.name == "keep"
+    lost = compose(["task=listops", f"protocol={name}", "task.brackets=drop"])
+    assert lost.task.brackets.name == "drop"
 
 
 # ---------------------------------------------------------------- the form of the files

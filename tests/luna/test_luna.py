@@ -450,7 +450,7 @@ def test_flops():
         ({"bank": "fixed"}, "needs a bank kernel, not kernel='learned'"),
         ({"evaluate": "piecewise", "activation": "gelu"}, "needs a piecewise linear activation"),
         ({"activation": "swish"}, r"luna\.activation must be one of 'relu', 'leaky_relu', 'gelu'"),
-        ({"nonneg": "yes"}, r"luna\.nonneg must be bool, got 'yes'"),
+        ({"nonneg": "yes"}, r"luna\.nonneg must be bool or one of 'softplus', 'exp', got 'yes'"),
         ({"hiden": 3}, r"no option 'hiden'; did you mean hidden"),
     ],
 )

@@ -1,22 +1,37 @@
-"""The scalar MLPs: the piecewise linear evaluations against the definition, values and gradients."""
+"""The scalar MLPs: piecewise linear evaluations against the definition, with gradients."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import luna
 from luna import LunaError
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp import ACTIVATIONS, SLOPES, Activation, evaluator, scalar_mlp
+from luna.kernels import scalar_mlp as scalar_mlp_module
+from luna.kernels.scalar_mlp import (
+    ACTIVATIONS,
+    SLOPES,
+    TRITON,
+    Activation,
+    check,
+    evaluator,
+    scalar_mlp,
+)
 from luna.kernels.scalar_mlp.piecewise import tables
 
 from .attention.kit import Sizes
 
 F64 = torch.float64
-NUMBA = pytest.mark.skipif(not cpu.available(), reason="needs numba: pip install 'luna-lra[fast]'")
+NUMBA = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")
 FAST = ["piecewise", pytest.param("compiled", marks=NUMBA)]
 
 
@@ -311,30 +326,151 @@ def test_deterministic(how: str):
         assert torch.equal(ours, theirs)
 
 
-def test_operator_is_sound_for_torch_compile():
+@NUMBA
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(threads: int):
+    """The work is divided the same way for any number of threads, to the last bit."""
+    p, u = parameters(2, dtype=torch.float32), scalars(2, 70_001, torch.float32)
+    options = {"nonneg": True, "evaluate": "compiled"}
+    single, before = with_gradients(u, p, **options), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        several = with_gradients(u, p, **options)
+    finally:
+        torch.set_num_threads(before)
+    for ours, theirs in zip(several, single, strict=True):
+        assert torch.equal(ours, theirs)
+    dense = with_gradients(u, p, nonneg=True, evaluate="piecewise")
+    for ours, theirs in zip(several, dense, strict=True):
+        assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+
+
+@NUMBA
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize("scale", [1e-38, 1.0, 1e30])
+def test_the_grid_finds_what_a_search_finds(dtype: torch.dtype, scale: float):
+    """Keys that coincide, lie close or far out; scalars on them, beside them, infinite and NaN."""
+    from luna.kernels.scalar_mlp.compiled import find_intervals, grid
+
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.randn(3, 99, generator=generator, dtype=F64)
+    inf = torch.full((3, 1), torch.inf, dtype=F64)
+    rows = torch.cat([spread, spread**7, spread[:, :9] * 0 + 0.5, -inf, inf, inf], 1)
+    rows[2] = 0.25
+    keys = (rows * scale).to(dtype).sort().values
+    padded, span, start = grid(keys.numpy())
+    for g in range(3):
+        ends = [keys[g].nextafter(torch.tensor(x, dtype=dtype)) for x in (-torch.inf, torch.inf)]
+        u = torch.cat([keys[g], *ends, keys.new_tensor([0.0, -0.0, 1e37, -1e37])])
+        found = torch.full((len(u),), -1, dtype=torch.int32)
+        search = padded[g], *span[g], start[g]
+        find_intervals(u.numpy(), *search, found.numpy(), len(u))
+        assert torch.equal(found, torch.searchsorted(keys[g], u, out_int32=True))
+        find_intervals(u.numpy() * np.nan, *search, found.numpy(), len(u))
+        assert ((found >= 0) & (found <= keys.shape[1])).all()
+
+
+@pytest.mark.parametrize("how", FAST)
+def test_operators_are_sound_for_torch_compile(how: str):
     """Fake kernel, autograd registration and schema, by torch's own check of custom operators."""
     p, u = parameters(2, 3, 4), scalars(2, 20)
     keys, table = tables(*p, 0.0, F64)
-    given = (u, keys, table.detach().requires_grad_(), True, 7)
-    torch.library.opcheck(torch.ops.luna.piecewise_linear.default, given)
+    given = (u, keys, table.detach().requires_grad_(), True)
+    scalar_mlp(u, *p, evaluate=how)  # imports what registers the operator
+    if how == "piecewise":
+        torch.library.opcheck(torch.ops.luna.piecewise_linear.default, (*given, 7))
+    else:
+        torch.library.opcheck(torch.ops.luna.scalar_mlp.default, given)
+
+
+@pytest.mark.parametrize("how", FAST)
+def test_nan_and_infinity_pass_through(how: str):
+    p = parameters(1, 4, 16)
+    u = torch.tensor([[torch.nan, torch.inf, -torch.inf, 0.5]], dtype=F64)
+    y = scalar_mlp(u, *p, nonneg=True, evaluate=how)
+    assert y[0, 0].isnan().all()
+    assert torch.equal(y[0, 1:3], scalar_mlp(u * 1, *p, nonneg=True, evaluate="piecewise")[0, 1:3])
+    assert y[0, 3].isfinite().all()
+
+
+INTERPRETED_TEST = """
+import itertools, sys, torch
+sys.path.insert(0, {root!r})
+from tests.luna.test_scalar_mlp import largest_gap, parameters, scalars, with_gradients
+from luna.kernels.scalar_mlp import evaluator
+
+assert evaluator("triton", "relu", "cpu") == "triton"
+sizes = [(1, 8, 64, 300), (2, 3, 5, 17), (1, 1, 1, 1), (1, 2, 4, 1000)]
+for (G, L, w, N), shared, nonneg, activation in itertools.product(
+    sizes, [False, True], [False, True], ["relu", "leaky_relu"]
+):
+    p, u = parameters(G, L, w, shared=shared), scalars(G, N)
+    options = dict(nonneg=nonneg, activation=activation)
+    dense = with_gradients(u, p, evaluate="dense", **options)
+    gap = largest_gap(with_gradients(u, p, evaluate="triton", **options), dense)
+    assert gap < 1e-12, (G, L, w, N, shared, nonneg, activation, gap)
+
+p, u = parameters(1, 4, 8), scalars(1, 300)  # keys that coincide, lie at infinity, hold inputs
+with torch.no_grad():
+    p[0][:, 1], p[1][:, 1] = p[0][:, 0], p[1][:, 0]
+    p[0][:, 2, :3], p[1][:, 2, :3] = 0, torch.tensor([0.7, -0.7, 0.0])
+    p[0][:, 3], p[1][:, 3] = torch.tensor([1.0, -1.0] * 4), torch.tensor([-0.5, 0.5] * 4)
+    u[0, :50] = 0.5
+dense = with_gradients(u, p, evaluate="dense")
+assert largest_gap(with_gradients(u, p, evaluate="triton"), dense) < 1e-12
+"""
+
+
+@pytest.mark.skipif(not TRITON, reason="needs triton: pip install 'luna-lra[triton]'")
+def test_triton_equals_dense_in_its_interpreter():
+    """The variable has to be set before triton is imported, so in a process of its own."""
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run(
+        [sys.executable, "-c", INTERPRETED_TEST.format(root=str(root))],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        check=True,
+        timeout=300,
+    )
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("nonneg", [False, True])
-def test_gpu_equals_cpu(nonneg: bool):
+@pytest.mark.parametrize("how", ["piecewise", "triton"])
+def test_gpu_equals_cpu(how: str, nonneg: bool):
     p, u = parameters(2, 4, 16), scalars(2, 5000)
     there = [t.detach().cuda().requires_grad_() for t in (u, *p)]
-    ours = with_gradients(there[0], there[1:], nonneg=nonneg, chunk=3000)
+    ours = with_gradients(there[0], there[1:], nonneg=nonneg, chunk=3000, evaluate=how)
     assert largest_gap([t.cpu() for t in ours], with_gradients(u, p, nonneg=nonneg)) < 1e-12
 
 
-def test_auto_takes_the_fast_one_where_it_applies():
+def test_auto_takes_the_fast_one_where_it_applies(monkeypatch: pytest.MonkeyPatch):
     assert typing.get_args(Activation) == tuple(ACTIVATIONS)
-    chosen = {activation: evaluator("auto", activation) for activation in ACTIVATIONS}
-    assert {a for a, how in chosen.items() if how == "piecewise"} == {"relu", "leaky_relu"}
-    assert evaluator("dense", "relu") == "dense"
-    with pytest.raises(
-        LunaError, match=r"needs a piecewise linear activation \(relu, leaky_relu\)"
-    ):
-        evaluator("piecewise", "gelu")
+    for present, expected in ((True, "compiled"), (False, "piecewise")):
+        monkeypatch.setattr(cpu, "AVAILABLE", present)
+        chosen = {activation: evaluator("auto", activation) for activation in ACTIVATIONS}
+        fast = {activation: how for activation, how in chosen.items() if how != "dense"}
+        assert fast == {"relu": expected, "leaky_relu": expected}
+        assert evaluator("dense", "relu") == "dense"
+        assert evaluator("piecewise", "relu") == "piecewise"
+        assert evaluator("auto", "relu", "meta") == "piecewise"
+        assert evaluator("triton", "relu", "cpu") == "piecewise"
+        assert evaluator("triton", "relu", "cuda") == "triton"
+    with pytest.raises(LunaError, match=r"'compiled' needs numba: pip install"):
+        check("compiled", "relu")
+    for how in ("piecewise", "compiled", "triton"):
+        with pytest.raises(
+            LunaError, match=r"needs a piecewise linear activation \(relu, leaky_relu\)"
+        ):
+            check(how, "gelu")
+
+
+def test_what_is_missing_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(cpu, "AVAILABLE", False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    scalar_mlp_module._say_what_is_missing.cache_clear()
+    for _ in range(3):
+        luna.build("luna", n_heads=1, head_dim=4, max_len=8)
+    assert len([r for r in caplog.records if "numba is not installed" in r.message]) == 1

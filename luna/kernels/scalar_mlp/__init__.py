@@ -10,16 +10,20 @@ Shapes, in this folder:
 
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
-the same in one pass of machine code. `auto` takes the fastest that applies.
+the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
+that applies and has been measured: for now it does not take `triton`.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
+import os
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from luna.base import LunaError
@@ -29,35 +33,46 @@ from luna.kernels.scalar_mlp.piecewise import SLOPES
 from luna.kernels.scalar_mlp.reference import ACTIVATIONS
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
-Evaluate = Literal["auto", "dense", "piecewise", "compiled"]
+Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
 
-__all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "evaluator", "scalar_mlp"]
+TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
+
+__all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "check", "evaluator", "scalar_mlp"]
 
 
-def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -> Evaluate:
-    """The name of the evaluation that `evaluate` means for this activation on such a device."""
-    if evaluate in ("piecewise", "compiled") and activation not in SLOPES:
+def check(evaluate: Evaluate, activation: Activation) -> None:
+    """Refuse an evaluation that cannot be, and say once what would make `auto` faster."""
+    if evaluate in ("piecewise", "compiled", "triton") and activation not in SLOPES:
         raise LunaError(
             f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
             f"not '{activation}': use evaluate='auto'"
         )
-    if evaluate == "compiled" and not cpu.available():
+    if evaluate == "compiled" and not cpu.AVAILABLE:
         raise LunaError("evaluate='compiled' needs numba: pip install 'luna-lra[fast]'")
-    if activation not in SLOPES or evaluate == "dense":
-        return "dense"
-    if device != "cpu":  # compiled code is for the CPU
-        return "piecewise"
-    if evaluate == "auto" and not cpu.available():
+    if evaluate == "triton" and not TRITON:
+        raise LunaError("evaluate='triton' needs triton: pip install 'luna-lra[triton]' on Linux")
+    if evaluate == "auto" and not cpu.AVAILABLE and not torch.cuda.is_available():
         _say_what_is_missing()
-    return "compiled" if evaluate != "piecewise" and cpu.available() else "piecewise"
 
 
 @functools.cache
 def _say_what_is_missing() -> None:
     logging.getLogger("luna").warning(
-        "numba is not installed, LUNA's scalar MLPs are evaluated about twice as slowly without: "
+        "numba is not installed; on a CPU LUNA is several times faster with it: "
         "pip install 'luna-lra[fast]'"
     )
+
+
+def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -> Evaluate:
+    """The name of the evaluation that `evaluate` means for this activation on such a device."""
+    if activation not in SLOPES or evaluate == "dense":
+        return "dense"
+    if evaluate == "triton" and (device == "cuda" or INTERPRETED):
+        return "triton"
+    if evaluate in ("piecewise", "triton") or device != "cpu" or not cpu.AVAILABLE:
+        return "piecewise"
+    return "compiled"
 
 
 def scalar_mlp(
@@ -77,6 +92,8 @@ def scalar_mlp(
     `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it
     does not change the result. Half precision is computed in float32 and returned as it came.
     """
+    if evaluate != "auto":
+        check(evaluate, activation)
     run = EVALUATORS[evaluator(evaluate, activation, u.device.type)]
     return run(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
 
@@ -87,8 +104,15 @@ def _compiled(*tensors: Tensor, **options) -> Tensor:
     return compiled(*tensors, **options)
 
 
+def _triton(*tensors: Tensor, **options) -> Tensor:
+    from luna.kernels.scalar_mlp.gpu import gpu  # imports triton
+
+    return gpu(*tensors, **options)
+
+
 EVALUATORS: dict[str, Callable[..., Tensor]] = {
     "dense": reference.dense,
     "piecewise": piecewise.piecewise,
     "compiled": _compiled,
+    "triton": _triton,
 }

@@ -1,7 +1,8 @@
 """The piecewise linear evaluation in machine code: one pass over the scalars, on the CPU.
 
-The table is that of piecewise.py; so is the meaning. A grid of cells stands before the binary
-search: which keys a scalar's cell holds is known beforehand, and mostly there are none or one.
+The table is that of piecewise.py; so is the meaning. In place of a binary search, whose branches
+no processor can predict, stands a grid: a scalar's cell tells how many keys lie in cells before it,
+and two comparisons without a branch count those of its own. More than two are rare.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import Tensor
 from luna.kernels import cpu
 from luna.kernels.scalar_mlp.piecewise import SLOPES, tables
 
-CELLS = 2048
+CELLS = 4096
+TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
 BLOCK = 4096  # scalars of a task
 PART = 8  # blocks whose table gradients are summed in working precision before float64 takes over
 
@@ -59,8 +61,8 @@ def make_grid(keys, span, start):
     for g in range(keys.shape[0]):
         finite = keys[g][np.isfinite(keys[g])]
         low, per_unit = 0.0, 0.0
-        if len(finite) > 0:  # without the outermost fiftieths: breakpoints have long tails
-            cut = len(finite) // 50
+        if len(finite) > 0:  # breakpoints -f / e have long tails
+            cut = len(finite) // TAIL
             low, high = finite[cut], finite[len(finite) - 1 - cut]
             if high > low:
                 per_unit = CELLS / (high - low)
@@ -73,43 +75,53 @@ def make_grid(keys, span, start):
 
 
 @cpu.jit
-def interval_of(x, keys, low, per_unit, start):
-    """The number of keys smaller than x."""
-    c = cell_of(x, low, per_unit)
-    first, last = start[c], start[c + 1]
-    while first < last:
-        middle = (first + last) >> 1
-        if keys[middle] < x:
-            first = middle + 1
-        else:
-            last = middle
-    return first
+def find_intervals(u, keys, low, per_unit, start, interval, count):
+    """interval[i] = the number of keys smaller than u[i]; two infinite keys follow the last."""
+    unfinished = np.int32(0)
+    for i in range(count):
+        x = u[i]
+        j = start[cell_of(x, low, per_unit)]
+        j += np.int32(keys[j] < x)
+        j += np.int32(keys[j] < x)
+        unfinished += np.int32(keys[j] < x)
+        interval[i] = j
+    if unfinished > 0:
+        for i in range(count):
+            if keys[interval[i]] < u[i]:
+                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit) + 1]
+                while first < last:
+                    middle = (first + last) >> 1
+                    if keys[middle] < u[i]:
+                        first = middle + 1
+                    else:
+                        last = middle
+                interval[i] = first
 
 
 @cpu.jit
-def forward_kernel(first, last, u, keys, table, span, start, nonneg, y, interval):
+def forward_kernel(first, last, u, lines, nonneg, y, interval):
+    table, keys, span, start = lines
     N, L = u.shape[1], y.shape[2]
     blocks = (N + BLOCK - 1) // BLOCK
+    zero = u.dtype.type(0)
     for task in range(first, last):
         g, block = task // blocks, task % blocks
-        for i in range(block * BLOCK, min(N, (block + 1) * BLOCK)):
-            x = u[g, i]
-            j = interval_of(x, keys[g], span[g, 0], span[g, 1], start[g])
-            interval[g, i] = j
-            row, out = table[g, j], y[g, i]
+        i0, i1 = block * BLOCK, min(N, (block + 1) * BLOCK)
+        find_intervals(
+            u[g, i0:i1], keys[g], span[g, 0], span[g, 1], start[g], interval[g, i0:i1], i1 - i0
+        )
+        for i in range(i0, i1):
+            x, row, out = u[g, i], table[g, interval[g, i]], y[g, i]
             for l in range(L):
-                out[l] = row[l] * x + row[L + l]
-            if nonneg:
-                for l in range(L):
-                    if out[l] < 0:  # and not max(): NaN stays
-                        out[l] = 0
+                value = row[l] * x + row[L + l]
+                out[l] = zero if nonneg and value < 0 else value  # and not max(): NaN stays
 
 
 @cpu.jit
 def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
     """A task is a part: its blocks' sums go into dtable[g, part]."""
     N, L, parts = u.shape[1], grad.shape[2], dtable.shape[1]
-    d = np.empty(L, grad.dtype)
+    zero = u.dtype.type(0)
     for task in range(first, last):
         g, part = task // parts, task % parts
         sums = dtable[g, part]
@@ -117,25 +129,22 @@ def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
         for i in range(part * PART * BLOCK, min(N, (part + 1) * PART * BLOCK)):
             x, j = u[g, i], interval[g, i]
             row, into = table[g, j], sums[j]
+            total = zero
             for l in range(L):
-                d[l] = grad[g, i, l]
-            if nonneg:
-                for l in range(L):
-                    if not row[l] * x + row[L + l] > 0:
-                        d[l] = 0
-            total = u.dtype.type(0)
-            for l in range(L):
-                total += row[l] * d[l]
-                into[l] += x * d[l]
-                into[L + l] += d[l]
+                off = nonneg and not row[l] * x + row[L + l] > 0
+                d = zero if off else grad[g, i, l]
+                total += row[l] * d
+                into[l] += x * d
+                into[L + l] += d
             du[g, i] = total
 
 
-def grid(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def grid(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys with two infinite ones behind them, and make_grid's span and start."""
     span = np.empty((len(keys), 2), keys.dtype)
     start = np.empty((len(keys), CELLS + 1), np.int32)
     make_grid(keys, span, start)
-    return span, start
+    return np.pad(keys, ((0, 0), (0, 2)), constant_values=np.inf), span, start
 
 
 # ---------------------------------------------------------------------- operators
@@ -147,10 +156,9 @@ def _lookup(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tenso
     G, N = u.shape
     y = u.new_empty(G, N, table.shape[-1] // 2)
     interval = torch.empty_like(u, dtype=torch.int32)
-    given = [t.detach().numpy() for t in (u, keys, table)]
-    span, start = grid(given[1])
-    outputs = y.numpy(), interval.numpy()
-    cpu.run(forward_kernel, G * -(-N // BLOCK), *given, span, start, nonneg, *outputs)
+    scalars, outputs = u.detach().numpy(), (y.numpy(), interval.numpy())
+    lines = table.detach().numpy(), *grid(keys.detach().numpy())
+    cpu.run(forward_kernel, G * -(-N // BLOCK), scalars, lines, nonneg, *outputs)
     return y, interval
 
 

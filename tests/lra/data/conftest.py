@@ -13,7 +13,7 @@ import lra.data
 from lra.cli import main
 from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
-from lra.data.task import SPLITS, Example, Job, Part, Task, TaskOptions
+from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions
 
 YAML = "name: {name}\nsource: generated\n"
 
@@ -29,6 +29,7 @@ class Numbers(Task):
     max_length = 150
     sources = ("generated",)
     Options = TaskOptions
+    about = About("made up", "none", "150 / 20 / 11", ("numbers are not words",))
     sizes = (150, 20, 11)
 
     def parts(self, options: Any, job: Job) -> list[Part]:

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 
 import lra.data
 from lra.data.commands import main
 from lra.data.options import default_length, overrides
 from lra.data.prepare import command as told_command
+from lra.data.sheet import GAP, LINE, SMALLEST
 from tests.lra.conftest import command
 
 Call = Callable[..., tuple[int, str, str]]
@@ -171,13 +174,47 @@ def test_show_pairs_and_the_nonzero_mask(fake: Callable, lra_data: Call) -> None
     assert [side["length"] for side in example["pair"]] == [70, 140]
     assert [set(side["text"].split()) for side in example["pair"]] == [{"2"}, {"3"}]
     _, out, _ = lra_data("show", "pairs", "--index", "8")
-    assert out.splitlines()[0] == "pairs train 8   label 2   length 70 of 150"
-    assert sum(line.startswith("  mask") for line in out.splitlines()) == 2
+    lines = out.splitlines()
+    assert lines[0] == "pairs train 8   label 2   length 70 and 140 of 150"
+    masks = [line for line in lines if line.startswith("  mask")]
+    assert masks == ["  mask  1 x 70, 0 x 80", "  mask  1 x 140, 0 x 10"]
+    assert "".join(lines).count("length") == 1
     fake("numbers")
     _, out, _ = lra_data("show", "numbers", "--index", "0", "--json", "--nonzero")
     assert sum(json.loads(out)["mask"]) == 0
     _, out, _ = lra_data("show", "numbers", "--index", "0", "--json")
     assert sum(json.loads(out)["mask"]) == 1
+
+
+def test_show_images_as_a_picture(fake: Callable, lra_data: Call, tmp_path: Path) -> None:
+    prepared = fake("pictures")
+    file = tmp_path / "new" / "sheet.png"
+    code, out, err = lra_data("show", "pictures", "--index", "1-4,7", "--png", str(file))
+    assert (code, out, err) == (0, f"{file}\n", "")
+    page = np.asarray(PIL.Image.open(file))
+    zoom = -(-SMALLEST // 3)
+    at = zoom // 2 + zoom * np.arange(3)
+    for place, ids in enumerate(prepared.split("train").ids(np.array([1, 2, 3, 4, 7]))):
+        x = GAP + place % 3 * (3 * zoom + GAP)
+        y = GAP + LINE + place // 3 * (2 * zoom + LINE + GAP)
+        assert (page[y + at[:2, None], x + at] == ids.reshape(2, 3)).all()
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_pictures_that_cannot_be_shown(fake: Callable, lra_data: Call, tmp_path: Path) -> None:
+    fake("pictures")
+    fake("numbers")
+    file = tmp_path / "sheet.png"
+    (tmp_path / "file").write_text("in the way")
+    for words, complaint in (
+        (("numbers", "--png", str(file)), "numbers has no images"),
+        (("pictures", "--png", str(file), "--index", "150"), "no train example 150"),
+        (("pictures", "--png", str(tmp_path / "file" / "x.png")), f"cannot write to {tmp_path}"),
+    ):
+        code, out, err = lra_data("show", *words)
+        assert (code, out) == (2, "")
+        assert complaint in err
+    assert not file.exists()
 
 
 def test_verify_prints_a_line_per_thing(lra_data: Call) -> None:

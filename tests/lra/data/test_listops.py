@@ -16,6 +16,8 @@ from lra.data.listops import TINY, TINY_SIZES
 from lra.data.prepare import prepare
 from lra.data.task import SPLITS
 
+from . import kit
+
 ROWS = [("( ( ( [MAX 1 ) 2 ) ] )", 2), ("7", 7), ("( ( ( [SM 9 ) 4 ) ] )", 3)]
 IDS = [[11, 2, 3, 15], [8], [14, 10, 5, 15]]
 
@@ -145,11 +147,45 @@ def test_over_long_expressions_are_cut_and_counted(tmp_path: Path, lra_data: Cal
 # ---------------------------------------------------------------------- where the files lie
 
 
-@pytest.mark.parametrize("place", tsv.PLACES)
+LAYOUTS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+
+
+@pytest.mark.parametrize("place", LAYOUTS)
 def test_folders_of_both_archive_layouts(place: str, tmp_path: Path) -> None:
     folder = official(tmp_path / place, source("7\t7"))
     expected = {s: folder / f"basic_{s}.tsv" for s in SPLITS}
     assert {s: f.resolve() for s, f in tsv.find(tmp_path).items()} == expected
+
+
+@pytest.mark.parametrize("archived", [True, False])
+def test_of_two_copies_in_the_release_the_inner_is_read(
+    archived: bool, tmp_path: Path, lra_data: Call
+) -> None:
+    outer, inner = LAYOUTS[2:]
+    for place, digit in ((outer, "7"), (inner, "8")):
+        official(tmp_path / "folder" / place, source(f"{digit}\t{digit}"))
+    path = tmp_path / "folder"
+    if archived:
+        members = [
+            (file.relative_to(path).as_posix(), file.read_bytes()) for file in path.rglob("*.tsv")
+        ]
+        path = kit.tar(tmp_path / "lra_release.gz", members)
+    words = ("listops", "source=release", f"path={path}")
+    code, out, _ = lra_data("prepare", *words)
+    assert code == 0
+    assert f"{inner} is read, {outer} is not: the release holds two copies" in out
+    options = lra.data.configure("listops", words[1:])
+    prepared = prepare(options, max_length=2000, data_dir=tmp_path / "data")
+    assert rows(prepared, "train") == [([9], 8)]
+    files = {Path(item["path"]) for item in prepared.manifest["made"]["inputs"]}
+    unpacked = {file for file in files if file.suffix == ".tsv"}
+    assert len(unpacked) == 3
+    assert all(inner in file.as_posix() for file in unpacked)
+    assert (path in files) == archived
+    # what was unpacked is watched over too
+    (train,) = (file for file in unpacked if "train" in file.name)
+    train.write_bytes(source("7\t7"))
+    assert f"{train}: sha256" in lra_data("verify", *words)[1]
 
 
 def test_a_prefix_names_its_files(tmp_path: Path) -> None:

@@ -105,6 +105,24 @@ def test_the_two_dev_splits_lie_beside_each_other(tmp_path: Path) -> None:
     assert lra.data.configure("text").dev.name == "train"
 
 
+def test_the_protocol_says_where_the_dev_split_comes_from(tmp_path: Path, lra_data: Call) -> None:
+    words = ("prepare", "text", "source=tiny")
+    _, ours, _ = lra_data(*words)
+    _, theirs, _ = lra_data(*words, "--protocol", "official")
+    _, told, _ = lra_data(*words, "dev=test", "--max-length", "1000")
+    assert [out.splitlines()[2].split(", ")[2] for out in (ours, theirs)] == [
+        "90 / 10 / 60 examples",
+        "100 / 60 / 60 examples",
+    ]
+    assert told.splitlines()[:3] == ["text was prepared already", *theirs.splitlines()[1:3]]
+    # and under the quirk verify says that every dev example is a test example
+    folder = theirs.splitlines()[1].strip()
+    code, out, _ = lra_data("verify", "text", "source=tiny", "--protocol", "official")
+    assert code == 0
+    assert out.splitlines()[0] == folder
+    assert "val/test 60" in out
+
+
 def test_every_form_gives_the_same_arrays(tmp_path: Path) -> None:
     members = kit.imdb_members(REVIEWS)
     places = [

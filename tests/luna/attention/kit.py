@@ -7,8 +7,12 @@ BI and CV are functions that return that difference, so that a test can ask for 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import accumulate
+
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -161,6 +165,15 @@ class Sizes(TorchDispatchMode):
     def largest(self) -> int:
         """Elements of the largest of them."""
         return max(shape.numel() for shape in self.shapes)
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Most bytes alive at once beyond what was there before, by the allocator."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        call()
+    events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
+    changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return max(accumulate(changes))
 
 
 def largest_tensor(attention: Attention, n: int, x: Tensor | None = None) -> int:

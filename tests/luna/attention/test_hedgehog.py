@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import luna
-from luna.convert.distill import FLOOR, attention_cross_entropy, softmax_rows
+from luna.convert.losses import FLOOR, attention_cross_entropy, softmax_rows
 from luna.weighted import largest
 
 from . import checks

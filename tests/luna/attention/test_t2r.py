@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import luna
-from luna.convert.distill import attention_cross_entropy, softmax_rows
+from luna.convert.losses import attention_cross_entropy, softmax_rows
 
 from . import checks
 from .kit import build, difference, mask_of, qkv

@@ -22,9 +22,22 @@ def softmax_rows(
         hidden = hidden | ~mask[:, None, None, :]
     with autocast_off(q.device):
         q, k = _full(q), _full(k)
-        scores = (q * q.shape[-1] ** -0.5) @ k.mT
+        scores = (q @ k.mT) * q.shape[-1] ** -0.5
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill(hidden, 0)
+
+
+def row_cross_entropy(teacher: Tensor, student: Tensor, *, floor: float = FLOOR) -> Tensor:
+    """-sum_j T_ij log max(A_ij, floor) of every row: T, A (B, H, n, n) -> (B, H, n)."""
+    with autocast_off(teacher.device):
+        return -(_full(teacher) * _full(student).clamp_min(floor).log()).sum(-1)
+
+
+def row_entropy(teacher: Tensor) -> Tensor:
+    """-sum_j T_ij log T_ij (B, H, n), with 0 log 0 = 0: what the cross-entropy cannot fall below,
+    so their difference is the KL divergence."""
+    with autocast_off(teacher.device):
+        return torch.special.entr(_full(teacher)).sum(-1)
 
 
 def attention_cross_entropy(
@@ -36,12 +49,11 @@ def attention_cross_entropy(
     example. The loss is at least the teacher's entropy, `attention_cross_entropy(teacher, teacher,
     mask)`; the rest is the KL divergence.
     """
-    with autocast_off(teacher.device):
-        rows = -(_full(teacher) * _full(student).clamp_min(floor).log()).sum(-1)  # (B, H, n)
-        if mask is None:
-            return rows.mean()
-        real = mask[:, None, :].expand_as(rows)
-        return rows.masked_fill(~real, 0).sum() / real.sum().clamp_min(1)
+    rows = row_cross_entropy(teacher, student, floor=floor)
+    if mask is None:
+        return rows.mean()
+    real = mask[:, None, :].expand_as(rows)
+    return rows.masked_fill(~real, 0).sum() / real.sum().clamp_min(1)
 
 
 def _full(t: Tensor) -> Tensor:

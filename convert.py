@@ -1,0 +1,29 @@
+"""Give a trained softmax model linear attention, on one GLUE task.
+
+python convert.py stage=teacher task=sst2 model=minilm model.path=<folder> data.path=<GLUE folder>
+python convert.py task=sst2 attention=luna model=minilm model.path=<folder> data.path=<GLUE folder>
+"""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+from omegaconf import DictConfig
+
+from lra.compose import guard
+
+
+@hydra.main(version_base="1.3", config_path="configs/convert", config_name="convert")
+def main(cfg: DictConfig) -> None:
+    def convert() -> None:
+        from lra.conversion import check, convert
+
+        convert(check(cfg))
+
+    if code := guard(convert):
+        raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(guard(main))

@@ -1,0 +1,91 @@
+"""The picture of `lra bench compute`: measured time and memory of a training step against its
+counted FLOPs, log-log. Methods of equal FLOPs stand above each other; how far apart is what FLOPs
+do not tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lra.bench.figure import COLOURS, kind, spread
+
+Row = dict[str, Any]
+PANELS: dict[str, Callable[[Row], float]] = {
+    "ms per step": lambda row: row["seconds"] * 1e3,
+    "peak MiB": lambda row: row["peak_bytes"] / 2**20,
+}
+BAND = 1.15  # names of points whose FLOPs differ by less than this are kept apart
+GAP = 0.026  # between two names, as a share of the axis
+
+
+def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
+    paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("png", "svg")]
+    measured = [row for row in rows if not row["stopped"]]
+    # No date and fixed ids: the same numbers give the same file.
+    with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(13, 7), layout="constrained")
+        for axes, (title, read) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
+            _panel(axes, measured, title, read)
+        machine, settings = facts["machine"], facts["settings"]
+        figure.suptitle(
+            f"A training step of {rows[0]['task']}, batch {settings['batch']} of "
+            f"n = {rows[0]['n']:,} · {machine['device']}, {machine['threads']} thread(s) · "
+            f"torch {facts['versions']['torch']} · {facts['date']}",
+            fontsize=10,
+        )
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, dpi=130, metadata=metadata)
+    return paths
+
+
+def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]) -> None:
+    """Filled points are matched; the grey band is what the budget allows."""
+    axes.set(xscale="log", yscale="log", xlabel="GFLOPs per step, counted", title=title)
+    axes.margins(x=0.15)
+    for row in rows:
+        colour = COLOURS[kind(row["attention"])]
+        filled = colour if row["verdict"] == "matched" else "white"
+        axes.plot(row["step_flops"] / 1e9, read(row), "o", color=colour, markerfacecolor=filled)
+    limited = [row for row in rows if row["flops_ratio"]]
+    if limited:
+        budget = limited[0]["step_flops"] / limited[0]["flops_ratio"] / 1e9
+        low, high = (budget * (1 + side * limited[0]["flops_tolerance"]) for side in (-1, 1))
+        axes.axvspan(low, high, color="0.93", zorder=0)
+    for group in _columns(rows):
+        _name(axes, group, read)
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _columns(rows: list[Row]) -> list[list[Row]]:
+    """Points that stand above each other, from left to right."""
+    groups: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: row["step_flops"]):
+        if groups and row["step_flops"] < BAND * groups[-1][-1]["step_flops"]:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def _name(axes: Axes, group: list[Row], read: Callable[[Row], float]) -> None:
+    """Names to the right of a column, pushed apart where points are close."""
+    low, high = (math.log(y) for y in axes.get_ylim())
+    group = sorted(group, key=read)
+    places = spread([(math.log(read(row)) - low) / (high - low) for row in group], GAP)
+    right = 1.06 * max(row["step_flops"] for row in group) / 1e9
+    for row, place in zip(group, places, strict=True):
+        colour = COLOURS[kind(row["attention"])]
+        axes.annotate(
+            row["attention"], xy=(row["step_flops"] / 1e9, read(row)),
+            xytext=(right, math.exp(low + place * (high - low))), va="center", fontsize=8,
+            color=colour, fontweight="bold" if row["attention"] == "luna" else "normal",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.4, "alpha": 0.6},
+        )  # fmt: skip

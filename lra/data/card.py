@@ -1,0 +1,110 @@
+"""A data card: where a task's data come from, what may be done with them, how they are split,
+what is in them, and what is known to be wrong with them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra import data
+from lra.data.arrays import QUANTILES
+from lra.data.prepare import asked, command, find
+from lra.data.task import SPLITS, Task, TaskOptions
+from lra.data.verify import expected
+
+WIDTH = 100  # columns of a line
+
+
+def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
+    """Markdown. Statistics are those of the prepared data, or what is committed of them."""
+    task = data.get(options.name)
+    facts = asked(task, options, max_length)
+    prepared = find(options, max_length=max_length, data_dir=data_dir)
+    if prepared:
+        counted = prepared.facts
+        whose = f"Counted in {prepared.folder}, fingerprint {prepared.fingerprint}."
+    else:
+        counted = {key: part for known in expected(facts) for key, part in known.items()}
+        told = "What follows is known of them." if counted else ""
+        todo = command(options, max_length=max_length, data_dir=data_dir)
+        whose = f"Not prepared with these settings: `{todo}`. {told}"
+    lines = [
+        f"# {task.name}: {task.title}",
+        "",
+        *_fields(task, options, facts),
+        "",
+        *_wrapped(f"Splits: {task.about.splits}"),
+        "",
+        "## Statistics",
+        "",
+        *_wrapped(whose),
+        *_statistics(task, counted),
+        "",
+        "## Known problems",
+        "",
+        *(line for problem in task.about.problems for line in _wrapped(f"- {problem}", "  ")),
+    ]
+    return "\n".join(lines)
+
+
+def _fields(task: Task, options: TaskOptions, facts: dict[str, Any]) -> Iterator[str]:
+    shape = f"at most {facts['width']:,} ids of {task.vocab}"
+    if task.grid:
+        shape = f"{task.grid[0]} x {task.grid[1]} grey levels of {task.vocab}"
+    chosen = ", ".join(
+        f"{key}={'null' if value is None else value}" for key, value in facts["options"].items()
+    )
+    versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
+    for name, value in {
+        "origin": task.about.origin,
+        "licence": task.about.licence,
+        "source": f"{options.source}: {facts['provenance']}",
+        "options": chosen or "none",
+        "versions": versions or "none",
+        "example": f"{'2 x ' if task.dual else ''}{shape}, one of {task.classes} labels",
+    }.items():
+        yield from _wrapped(f"- {name}: {value}", "  ")
+
+
+def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
+    splits = facts.get("splits", {})
+    if not splits:
+        return
+    found = [splits.get(split, {}) for split in SPLITS]
+    rows = {"examples": [_number(part.get("examples")) for part in found]}
+    for label in range(task.classes):
+        rows[f"label {label}"] = [
+            f"{part['labels'][label] / part['examples']:.1%}" if "labels" in part else ""
+            for part in found
+        ]
+    for quantile in QUANTILES if task.grid is None else ():
+        rows[f"length, {quantile}"] = [
+            _number(part.get("lengths", {}).get(quantile)) for part in found
+        ]
+    key, name = ("constant", "of one colour") if task.grid else ("truncated", "cut to that length")
+    rows[name] = [_number(part.get(key)) for part in found]
+    yield from ("", _line("", *SPLITS), "|---|" + "---:|" * len(SPLITS))
+    for name, cells in rows.items():
+        if any(cells):
+            yield _line(name, *cells)
+    if duplicates := facts.get("duplicates"):
+        told = ", ".join(f"{where} {count:,}" for where, count in duplicates.items())
+        yield from ("", *_wrapped(f"Examples that come twice, within and across splits: {told}."))
+    for reason, count in facts.get("notes", {}).items():
+        yield from ("", f"{reason}: {count:,}")
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _wrapped(text: str, indent: str = "") -> Sequence[str]:
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

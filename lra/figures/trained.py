@@ -1,0 +1,72 @@
+"""A trained network out of the folder of its run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from lra import data, model
+from lra.callbacks import load_checkpoint
+from lra.config import Model, Protocol, UserError
+from lra.data.arrays import Prepared
+from lra.data.loader import Batch, Loader
+from lra.data.prepare import find
+from lra.data.task import Task
+from lra.model.network import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A run's network with its trained weights, in evaluation mode, and its data."""
+
+    network: Network
+    task: Task
+    prepared: Prepared
+    protocol: Protocol
+    title: str
+    stem: str  # of file names
+
+    def batches(self, split: str, size: int) -> Iterator[Batch]:
+        yield from Loader(self.prepared.split(split), size, rules=self.protocol.data)
+
+
+def restore(folder: Path, data_dir: Path) -> Trained:
+    """The run of a folder, from its config.yaml and its best (else last) checkpoint."""
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+    except OSError as error:
+        raise UserError(f"{folder} is no folder of a run: it has no config.yaml") from error
+    settings, seed = config["settings"], config["seed"]
+    task = data.get(settings["task"]["name"])
+    protocol = _typed(Protocol, settings["protocol"] | {"tasks": {}})
+    words = [
+        f"{k}={'null' if v is None else v}" for k, v in settings["task"].items() if k != "name"
+    ]
+    options = data.configure(task.name, words)
+    prepared = find(options, max_length=protocol.data.max_length, data_dir=data_dir)
+    if prepared is None:
+        raise UserError(f"the data of {folder} are not prepared in {data_dir}: lra data prepare")
+    kept = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
+    path = next((p for p in kept if p.exists()), None)
+    if path is None:
+        raise UserError(f"{folder} has no checkpoint: train the run again")
+    torch.manual_seed(seed)
+    attention = settings["attention"]
+    network = model.build(task, attention, _typed(Model, settings["model"]), protocol, seed=seed)
+    weights = load_checkpoint(path)["state_dict"]
+    network.load_state_dict(
+        {k.removeprefix("network."): v for k, v in weights.items() if k.startswith("network.")}
+    )
+    title = f"{task.name}, {attention['name']}, seed {seed}, {path.stem} checkpoint"
+    stem = f"{task.name}-{attention['name']}-{folder.resolve().parent.name}-{seed}"
+    return Trained(network.eval(), task, prepared, protocol, title, stem)
+
+
+def _typed(schema: type, values: dict[str, Any]) -> Any:
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))

@@ -1,0 +1,139 @@
+"""`lra table`, `lra records`, and the part of `lra figures` that records alone can draw."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.config import UserError
+from lra.disk import disk_errors, write_atomically
+
+if TYPE_CHECKING:
+    from lra.report.leaderboard import Table
+
+SUFFIXES = (".md", ".csv", ".tex")
+
+
+def add_parsers(commands: Any) -> None:
+    table = commands.add_parser(
+        "table",
+        help="the finished runs of a folder; --write: the tables and the page of results/",
+        description="Without --write or --check: the finished runs of a folder, one row each.",
+    )
+    table.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
+    what = table.add_mutually_exclusive_group()
+    what.add_argument(
+        "--write",
+        action="store_true",
+        help="write RESULTS/tables and RESULTS/index.html from RESULTS/records",
+    )
+    what.add_argument(
+        "--check", action="store_true", help="fail if those are not what the records give"
+    )
+    table.add_argument("--results", default="results", help="their folder (default: results)")
+    table.set_defaults(run=_table)
+
+    records = commands.add_parser("records", help="move the records of finished runs")
+    actions = records.add_subparsers(dest="action", required=True, metavar="action")
+    export = actions.add_parser("export", help="from folders of runs to small files to commit")
+    export.add_argument("target", nargs="?", default="results/records", help="where they go")
+    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
+    export.set_defaults(run=lambda a: _copy(a.runs, a.target))
+    bring = actions.add_parser("import", help="records of another machine, checked")
+    bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
+    bring.add_argument("--into", default="results/records", help="where they go")
+    bring.set_defaults(run=lambda a: _copy(a.sources, a.into))
+
+
+def _table(arguments: argparse.Namespace) -> None:
+    results = Path(arguments.results)
+    if arguments.check:
+        check(results)
+    elif arguments.write:
+        for path in write(results):
+            print(path)
+    else:
+        from lra.report.tables import show
+
+        show(arguments.runs)
+
+
+def draw(results: Path) -> list[Path]:
+    """The figures of every table of a results folder."""
+    from lra.report.figures import write as write_figures
+
+    return write_figures(tables_of(results), results / "figures")
+
+
+def tables_of(results: Path) -> list[Table]:
+    from lra.report.leaderboard import build_all
+    from lra.report.specs import specs
+
+    records = results / "records"
+    if not records.is_dir():
+        raise UserError(f"{records} does not exist; make it from finished runs: lra records export")
+    return build_all(specs(results), records)
+
+
+def content(results: Path) -> dict[Path, str]:
+    """Every file that the records of a results folder give."""
+    from lra.report.page import page
+    from lra.report.render import WRITERS
+
+    tables = tables_of(results)
+    files = {
+        results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
+        for table in tables
+        for suffix, writer in WRITERS.items()
+    }
+    return files | {results / "index.html": page(tables)}
+
+
+def write(results: Path) -> list[Path]:
+    """Write them, and remove the tables that no records give any more."""
+    files = content(results)
+    for path, text in files.items():
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+    for stale in _on_disk(results) - set(files):
+        stale.unlink()
+    return list(files)
+
+
+def check(results: Path) -> None:
+    """Exit code 1, naming the files, if one differs from what the records give."""
+    files = content(results)
+    wrong = {
+        path: "differs from its records" if path.exists() else "is missing"
+        for path, text in files.items()
+        if not path.exists() or path.read_bytes() != text.encode()
+    }
+    wrong |= dict.fromkeys(_on_disk(results) - set(files), "has no records")
+    for path, why in sorted(wrong.items()):
+        print(f"{path} {why}")
+    if wrong:
+        print(
+            f"{len(wrong)} of {len(files)} files are not what the records give: lra table --write"
+        )
+        raise SystemExit(1)
+    print(f"{len(files)} files are what the records give")
+
+
+def _on_disk(results: Path) -> set[Path]:
+    return {p for p in (results / "tables").glob("*") if p.suffix in SUFFIXES}
+
+
+def _copy(sources: Sequence[str], target: str) -> None:
+    from lra.report.records import export
+
+    sorted_out = export(sources, Path(target))
+    counts = {k: len(v) for k, v in sorted_out.items()}
+    print(f"{counts['new']} new records in {target}, {counts['known']} known before")
+    for record in sorted_out["other"]:
+        print(
+            f"  {record.path} repeats run {record['identity']} seed {record['seed']} with another "
+            "outcome; the first to finish stands"
+        )

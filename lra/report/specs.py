@@ -1,0 +1,75 @@
+"""Which tables there are, and which records each is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra.config import CONFIGS, UserError
+from lra.report.records import Record
+
+SPECS = Path(__file__).with_name("tables.yaml")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What a table is made of; tables.yaml explains the fields."""
+
+    name: str
+    title: str
+    records: str = ""
+    where: dict[str, Any] = dataclasses.field(default_factory=dict)
+    vary: list[str] = dataclasses.field(default_factory=list)
+    published: str | None = None
+    at_least: int = 1
+
+
+def specs(results: Path) -> list[Spec]:
+    """The tables of a results folder: its tables.yaml, or the usual ones."""
+    path = results / "tables.yaml"
+    path = path if path.exists() else SPECS
+    try:
+        found = [Spec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    except (TypeError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is no list of tables: {error}") from error
+    twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
+    if twice:
+        raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
+    return found
+
+
+def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
+    """The records in which every condition holds; UserError for a key that nothing could have."""
+    attentions = {p.stem for p in (CONFIGS / "attention").glob("*.yaml")}
+    attentions |= {r["attention.name"] for r in records}
+    conditions = [_condition(key, value, attentions, records) for key, value in where.items()]
+    return [r for r in records if all(holds(r) for holds in conditions)]
+
+
+def _condition(
+    key: str, allowed: Any, attentions: set[str], records: Sequence[Record]
+) -> Callable[[Record], bool]:
+    """`luna.M: 8` asks luna's runs only; any other key is a fact or a setting of every run."""
+    name, _, option = key.partition(".")
+    owner = name if option and name in attentions else None
+    fact = f"attention.{option}" if owner else key
+    of_some = fact.startswith("attention.")  # an option that other attentions lack
+    if records and not of_some and all(_fact(r, fact) is None for r in records):
+        raise UserError(f"no record has a '{key}', which a table asks for in its `where`")
+
+    def holds(record: Record) -> bool:
+        if owner is not None and record["attention.name"] != owner:
+            return True
+        value = _fact(record, fact)
+        return value in allowed if isinstance(allowed, list) else value == allowed
+
+    return holds
+
+
+def _fact(record: Record, key: str) -> Any:
+    value = record.get(key, record.get(f"settings.{key}"))
+    return value.get("name") if isinstance(value, dict) else value  # attention: luna

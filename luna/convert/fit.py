@@ -1,0 +1,126 @@
+"""How well a student's attention maps match the teacher's, and the record of stage 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from luna.base import Attention
+from luna.convert import host
+from luna.convert.batches import Batch, forward
+from luna.convert.losses import row_cross_entropy, row_entropy, softmax_rows
+from luna.convert.swap import evaluating, feature_maps
+
+KL_WARNING = 0.25  # maps that stayed above rarely recovered in finetuning
+DEAD_HEAD = 0.5  # a head with more dead rows than this counts as dead
+
+Inputs = Literal["teacher", "student"]
+
+
+@dataclass
+class Fit:
+    """How well the student's maps match: a row for each layer, a number for each head."""
+
+    kl: dict[str, list[float]] = field(default_factory=dict)  # mean KL(T | A) of a real query's row
+    dead: dict[str, list[float]] = field(default_factory=dict)  # fraction of rows without weight
+
+    def layers(self) -> dict[str, float]:
+        return {layer: sum(heads) / len(heads) for layer, heads in self.kl.items()}
+
+    def mean(self) -> float:
+        each = self.layers().values()
+        return sum(each) / len(each) if each else math.nan
+
+    def dead_heads(self) -> list[str]:
+        return [
+            f"{layer} head {h}"
+            for layer, heads in self.dead.items()
+            for h, fraction in enumerate(heads)
+            if fraction > DEAD_HEAD
+        ]
+
+
+@dataclass
+class Report:
+    """The record of stage 1."""
+
+    method: str
+    loss: str
+    inputs: str
+    lr: float
+    steps: int
+    before: Fit
+    after: Fit
+    curve: list[dict[str, Any]]  # step, mean KL of each layer, on the held-out batches
+    losses: list[float]
+    redrawn: list[dict[str, Any]]  # heads whose feature map was drawn again, and when
+    seconds: float
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [f"{head} is dead: its features are 0" for head in self.after.dead_heads()]
+        return found + [
+            f"{layer}: KL {kl:.2f} after stage 1 is above {KL_WARNING}"
+            for layer, kl in self.after.layers().items()
+            if kl > KL_WARNING
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"warnings": self.warnings}
+
+
+@torch.no_grad()
+def measure(
+    student: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    inputs: Inputs = "teacher",
+) -> Fit:
+    """KL and dead rows of every layer and head, as means over the real queries of all batches."""
+    kl: dict[str, Tensor] = {}
+    dead: dict[str, Tensor] = {}
+    rows: dict[str, Tensor] = {}
+    names = {id(m): n for n, m in host.converted_layers(student).items()}
+    chosen = feature_maps(student)
+
+    def probe(module: nn.Module, q, k, v, mask, x):
+        name = names[id(module)]
+        T = softmax_rows(q, k, mask)
+        attention = chosen.get(name)
+        if attention is not None and attention.has_matrix:
+            A = attention.matrix(q, k, mask, x)
+            real = real_queries(q, mask)  # (B, 1, n)
+            excess = (row_cross_entropy(T, A) - row_entropy(T)) * real
+            gone = (A.abs().sum(-1) < _least_sum(attention)) * real
+            kl[name] = kl.get(name, 0) + excess.sum((0, 2)).double()
+            dead[name] = dead.get(name, 0) + gone.sum((0, 2)).double()
+            rows[name] = rows.get(name, 0) + real.sum().double()
+        if inputs == "student":
+            return host.attend(module, q, k, v, mask, x)
+        return T.to(v.dtype) @ v, None
+
+    with evaluating(student), host.probing(student, probe):
+        for batch in batches:
+            forward(student, batch)
+    fit = Fit()
+    for name, n in rows.items():
+        fit.kl[name] = (kl[name] / n).tolist()
+        fit.dead[name] = (dead[name] / n).tolist()
+    return fit
+
+
+def real_queries(q: Tensor, mask: Tensor | None) -> Tensor:
+    """1.0 at real queries (B, 1, n): padded ones leave both the sum and the count."""
+    if mask is None:
+        return q.new_ones(q.shape[0], 1, q.shape[2], dtype=torch.float32)
+    return mask[:, None, :].float()
+
+
+def _least_sum(attention: Attention) -> float:
+    # Rows of a row-stochastic method sum to 1, or to 0 where the denominator was clamped.
+    return 0.5 if attention.row_stochastic else 1e-6

@@ -1,0 +1,216 @@
+"""What runs inside a converted layer, and how it gets there in a Hugging Face model.
+
+transformers looks its attention up in a registry of functions, and the form of the mask in a second
+one. A function registered without a mask function receives None, always: padding is attended to and
+nothing says so. Ours returns the caller's (B, n) mask, so memory stays O(n).
+
+A converted layer carries `luna_attn`, the attention (the registry's `softmax` where the layer is
+left as it was). A layer without it raises: a checkpoint reloaded the wrong way must not run softmax
+in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import LunaError
+
+IMPLEMENTATION = "luna"  # the name in the registries of transformers
+
+# (module, q, k, v, mask, x) -> (out, weights or None): stands in for `attend` during a forward.
+Probe = Callable[..., tuple[Tensor, Tensor | None]]
+
+
+def converted_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The host modules that carry `luna_attn`, layers left as softmax included, by dotted name."""
+    return {n: m for n, m in model.named_modules() if "luna_attn" in m._modules}
+
+
+def attend(
+    module: nn.Module,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    x: Tensor | None,
+    *,
+    weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The student: out (B, H, n, d) and, on request, its matrix (B, H, n, n)."""
+    attention: Any = module.luna_attn
+    out = attention(q, k, v, mask, x)
+    if module.luna_dropout:
+        out = F.dropout(out, float(module.luna_dropout), module.training)  # type: ignore[arg-type]
+    return out, attention.matrix(q, k, mask, x) if weights else None
+
+
+def run(
+    module: nn.Module,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention of a converted layer, or whatever `probing` has put in its place."""
+    if getattr(module, "luna_attn", None) is None:
+        raise LunaError(
+            f"this {type(module).__name__} should run linear attention but has no feature map: "
+            "load converted models with luna.convert.load(folder)"
+        )
+    if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
+        q = q * (scaling * q.shape[-1] ** 0.5)  # every method's own scale is d^(-1/2)
+    x: Any = module.luna_x
+    module.luna_x = None  # type: ignore[assignment]
+    if module.luna_probe is not None:
+        return module.luna_probe(module, q, k, v, mask, x)  # type: ignore[operator]
+    return attend(module, q, k, v, mask, x, weights=weights)
+
+
+@contextlib.contextmanager
+def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
+    """Let `probe` answer for every converted layer, for the time of a forward."""
+    layers = converted_layers(model).values()
+    for module in layers:
+        module.luna_probe = probe  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module in layers:
+            module.luna_probe = None  # type: ignore[assignment]
+
+
+def attach(module: nn.Module, attention: nn.Module, *, context_dropout: float = 0.0) -> None:
+    """Make `attention` a submodule of the host's layer, and what `run` needs beside it."""
+    module.luna_attn = attention
+    module.luna_dropout = context_dropout  # type: ignore[assignment]
+    module.luna_probe = module.luna_x = None  # type: ignore[assignment]
+    if getattr(attention, "needs_x", False):
+        hook = module.register_forward_pre_hook(_keep_hidden_states, with_kwargs=True)
+        module.luna_hook = hook  # type: ignore[assignment]
+
+
+def detach(module: nn.Module) -> None:
+    if hasattr(module, "luna_hook"):
+        module.luna_hook.remove()  # type: ignore[operator, union-attr]
+        del module.luna_hook
+    del module.luna_attn, module.luna_dropout, module.luna_probe, module.luna_x
+
+
+def _keep_hidden_states(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    # The registry hands over q, k, v; a few methods read the hidden states too.
+    module.luna_x = args[0] if args else kwargs["hidden_states"]
+
+
+# ---------------------------------------------------------------------- transformers
+
+
+def transformers() -> Any:
+    """The package, with our functions registered."""
+    try:
+        import transformers
+        from transformers.masking_utils import AttentionMaskInterface
+        from transformers.modeling_utils import AttentionInterface
+    except ImportError as error:
+        raise LunaError(
+            "converting a Hugging Face model needs transformers 5: pip install 'luna-lra[convert]'"
+        ) from error
+    if int(transformers.__version__.split(".")[0]) < 5:
+        raise LunaError(
+            f"converting needs transformers 5 or newer, this is {transformers.__version__}: "
+            "pip install 'luna-lra[convert]'"
+        )
+    AttentionInterface.register(IMPLEMENTATION, attention_function)
+    AttentionMaskInterface.register(IMPLEMENTATION, mask_function)
+    return transformers
+
+
+def attention_function(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,  # of the host's config: methods that have weights were built with it
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The function in the registry: out (B, n, H, d), and weights on request."""
+    mask = key_mask(attention_mask, query)
+    out, weights = run(
+        module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
+    )
+    return out.transpose(1, 2).contiguous(), weights
+
+
+def mask_function(
+    *,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    mask_function: Callable | None = None,
+    **_: Any,
+) -> Tensor | None:
+    """The mask's form for `attention_function`: bool (B, n), True = real token, or None."""
+    from transformers.masking_utils import bidirectional_mask_function
+
+    if mask_function is not bidirectional_mask_function:
+        raise LunaError(
+            "this model asks for a causal, windowed or packed attention mask; converted attention "
+            "only knows padding"
+        )
+    if attention_mask is None:
+        return None
+    if attention_mask.ndim != 2:
+        raise LunaError(
+            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(attention_mask.shape)}"
+        )
+    mask = attention_mask[:, -kv_length:].bool()
+    # Nothing padded is no mask; compiled code cannot branch on contents.
+    if not torch.compiler.is_compiling() and bool(mask.all()):
+        return None
+    return mask
+
+
+def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
+    """(B, n) from whatever reached the layer. transformers passes a caller's 4-D mask through
+    untouched; it is reduced to its key row if all its rows agree, and refused otherwise."""
+    if mask is None or mask.ndim == 2:
+        return mask
+    if mask.ndim != 4:
+        raise LunaError(
+            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(mask.shape)}"
+        )
+    visible = _visible(mask)
+    row = visible[:, :1, :1]
+    if not torch.equal(visible, row.expand_as(visible)):
+        raise LunaError(
+            "this 4-D attention mask hides other keys from other queries (causal, blocks, heads); "
+            "converted attention only knows padding"
+        )
+    return row[:, 0, 0].expand(len(q), -1)
+
+
+def _visible(mask: Tensor) -> Tensor:
+    """True = keep. The dtype says the polarity, never the values: an additive mask of zeros, when
+    nothing is padded, looks like a 0/1 mask of padding alone."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not mask.is_floating_point():
+        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
+    visible = mask == 0
+    if not bool((visible | (mask <= -1e4)).all()):
+        raise LunaError(
+            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
+            "number of its dtype hides it; this one has values between"
+        )
+    return visible

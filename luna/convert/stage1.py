@@ -1,0 +1,216 @@
+"""Stage 1: the feature maps are fitted to the teacher's attention maps, everything else is frozen
+(layerwise.py has the losses and where they are computed, fit.py what is measured)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from luna.base import LunaError
+from luna.convert.batches import Batch
+from luna.convert.fit import DEAD_HEAD, Fit, Inputs, Report, measure
+from luna.convert.layerwise import Layerwise, Loss
+from luna.convert.redraw import redraw_dead
+from luna.convert.states import read_state, write_state
+from luna.convert.swap import describe, feature_maps, feature_parameters
+
+STATE = "stage1.pt"
+
+
+def distill(
+    student: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    steps: int = 250,
+    lr: float = 1e-2,
+    loss: Loss = "ce",
+    inputs: Inputs = "teacher",
+    held_out: Iterable[Batch] | None = None,
+    evaluate_every: int = 50,
+    redraw: bool = True,
+    chunk: int | None = None,
+    recompute: bool = False,
+    folder: str | Path | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Report:
+    """Fit the feature maps of a converted model, in place; the best ones seen are kept.
+
+    batches    mappings of the model's keywords (labels are ignored) or tensors; gone through again
+               until `steps` are done
+    lr         of AdamW without weight decay, on a cosine to 0
+    loss       ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
+    inputs     of each layer: the teacher's hidden states, or the student's own (all layers' graphs
+               are then alive at once)
+    held_out   batches on which the KL is measured; the first two of `batches` unless given
+    redraw     draw the feature map of a dead head again, once
+    chunk      examples per backward: bounds memory, changes no result
+    recompute  the student's matrices in the backward instead of keeping them
+    folder     keeps the state at every evaluation; the same call on the same batches resumes there
+    """
+    settings = {"steps": steps, "lr": lr, "loss": loss, "inputs": inputs, "redraw": redraw}
+    _check(student, loss, inputs, steps, evaluate_every, chunk)
+    started = time.monotonic()
+    stream = _endless(batches)
+    held = list(itertools.islice(stream, 2)) if held_out is None else list(held_out)
+    if held_out is None:  # measured on, and trained on as well
+        stream = itertools.chain(held, stream)
+    parameters = list(feature_parameters(student).values())
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+    plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    work = Layerwise(student, loss, inputs, chunk, recompute)
+    run = _Run(student, optimizer, plan, settings, together=inputs == "student")
+    state = None if folder is None else Path(folder) / STATE
+    if state is None or not run.resume(state):
+        run.start(measure(student, held, inputs=inputs))
+
+    for batch in itertools.islice(stream, run.step, steps):
+        optimizer.zero_grad()
+        run.losses.append(work.backward(batch))
+        step, last = run.step, run.losses[-1]
+        if not math.isfinite(last):
+            raise LunaError(f"stage 1 diverged at step {step} (loss {last}): lower lr={lr:g}")
+        optimizer.step()
+        plan.step()
+        if step % evaluate_every and step < steps:
+            continue
+        fit = measure(student, held, inputs=inputs)
+        run.see(fit)
+        if log is not None:
+            log(f"stage 1 step {step}/{steps}: loss {last:.4f}, KL {fit.mean():.4f}")
+        if redraw and step < steps:
+            run.redrawn += redraw_dead(student, fit.dead, DEAD_HEAD, optimizer, run.redrawn, step)
+        if state is not None:
+            run.save(state)
+    run.restore_best()
+    block = describe(student)
+    assert block is not None
+    block["stage"] = "stage1"
+    return Report(
+        method=block["method"],
+        loss=loss,
+        inputs=inputs,
+        lr=lr,
+        steps=steps,
+        before=run.before,
+        after=measure(student, held, inputs=inputs),
+        curve=run.curve,
+        losses=run.losses,
+        redrawn=run.redrawn,
+        seconds=time.monotonic() - started,
+    )
+
+
+class _Run:
+    """What stage 1 has reached, and the feature maps with the lowest KL: of each layer where layers
+    are independent problems, of all of them together where they are not."""
+
+    before: Fit
+
+    def __init__(
+        self,
+        student: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        plan: torch.optim.lr_scheduler.LRScheduler,
+        settings: dict[str, Any],
+        *,
+        together: bool,
+    ):
+        self.maps, self.together = feature_maps(student), together
+        self.optimizer, self.plan, self.settings = optimizer, plan, settings
+        self.losses: list[float] = []
+        self.curve: list[dict[str, Any]] = []
+        self.redrawn: list[dict[str, Any]] = []
+        self.best: dict[str, tuple[float, dict[str, Tensor]]] = {}
+
+    @property
+    def step(self) -> int:
+        return len(self.losses)
+
+    def start(self, fit: Fit) -> None:
+        self.before = fit
+        self.see(fit)
+
+    def see(self, fit: Fit) -> None:
+        each = fit.layers()
+        self.curve.append({"step": self.step, "kl": each})
+        for layer, attention in self.maps.items():
+            kl = fit.mean() if self.together else each.get(layer, math.nan)
+            if layer not in self.best or not kl >= self.best[layer][0]:
+                self.best[layer] = (kl, copy.deepcopy(attention.state_dict()))
+
+    def restore_best(self) -> None:
+        for layer, (_, state) in self.best.items():
+            self.maps[layer].load_state_dict(state)
+
+    def save(self, path: Path) -> None:
+        state = {
+            "settings": self.settings,
+            "maps": {layer: attention.state_dict() for layer, attention in self.maps.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "plan": self.plan.state_dict(),
+            "before": asdict(self.before),
+            "losses": self.losses,
+            "curve": self.curve,
+            "redrawn": self.redrawn,
+            "best": self.best,
+        }
+        write_state(path, state)
+
+    def resume(self, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        state = read_state(path, self.settings)
+        for layer, attention in self.maps.items():
+            attention.load_state_dict(state["maps"][layer])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.plan.load_state_dict(state["plan"])
+        self.before = Fit(**state["before"])
+        self.losses, self.curve = state["losses"], state["curve"]
+        self.redrawn, self.best = state["redrawn"], state["best"]
+        return True
+
+
+def _check(
+    student: nn.Module, loss: str, inputs: str, steps: int, every: int, chunk: int | None
+) -> None:
+    for name, value, allowed in (
+        ("loss", loss, ("ce", "mse", "both")),
+        ("inputs", inputs, ("teacher", "student")),
+    ):
+        if value not in allowed:
+            raise LunaError(f"distill's {name} must be one of {', '.join(allowed)}, got {value!r}")
+    numbers = (
+        ("steps", steps),
+        ("evaluate_every", every),
+        ("chunk", 1 if chunk is None else chunk),
+    )
+    for name, number in numbers:
+        if number < 1:
+            raise LunaError(f"distill's {name} must be at least 1, got {number}")
+    if not feature_parameters(student):
+        method = (describe(student) or {})["method"]
+        raise LunaError(f"'{method}' has no trainable feature map: there is nothing to distill")
+    first = next(iter(feature_maps(student).values()))
+    if loss != "mse" and not first.has_matrix:
+        raise LunaError(f"'{first.name}' has no attention matrix to distill: use loss='mse'")
+
+
+def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
+    while True:
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise LunaError(
+                "the batches ran out: give distill a list or a loader, not a used-up iterator"
+            )

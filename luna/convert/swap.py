@@ -1,0 +1,286 @@
+"""A pretrained softmax model turned into linear attention, and back.
+
+Projections stay where they are, bit for bit. What changes is the function of (q, k, v, mask): each
+attention layer carries an attention of the registry, `luna_attn`, with its own feature map.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import luna
+from luna.base import Attention, LunaError, build
+from luna.convert import host
+from luna.convert.batches import Batch, forward
+from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
+from luna.convert.losses import softmax_rows
+from luna.convert.states import keep_generators_as_tensors
+from luna.convert.timm import TimmLinearAttention
+
+# Where conversion differs from the method's own default: the paper has one map per layer and head.
+DEFAULTS: dict[str, dict[str, Any]] = {"luna": {"share": "head"}}
+
+
+def convert(
+    model: nn.Module,
+    attention: str = "luna",
+    *,
+    layers: str | Sequence[int] = "all",
+    inplace: bool = False,
+    max_len: int | None = None,
+    profile: str = "strict",
+    seed: int = 0,
+    context_dropout: float = 0.0,
+    **options: Any,
+) -> Any:
+    """The model with its softmax attention replaced by the method `attention`.
+
+    layers           "all", "last:6", or the numbers of the layers; the others stay softmax
+    max_len          for methods tied to positions; the host's own limit unless given
+    seed             of the new parameters and of random features
+    context_dropout  on the attention's output in training: there are no probabilities to drop
+    options          of the method, as in `luna.build`
+    """
+    block = describe(model)
+    if block is not None:
+        raise LunaError(
+            f"this model already runs '{block['method']}': luna.convert.revert(model) first"
+        )
+    if hasattr(model, "_orig_mod"):
+        raise LunaError("this model is compiled: convert it first, then torch.compile the result")
+    if not 0 <= context_dropout < 1:
+        raise LunaError(f"context_dropout must be at least 0 and below 1, got {context_dropout}")
+    fingerprint = weights_hash(model)
+    model = model if inplace else copy.deepcopy(model)
+    sites = find_sites(model)
+    chosen = _choose(layers, len(sites))
+    options = DEFAULTS.get(attention, {}) | options
+    max_len = position_limit(model) if max_len is None else max_len
+
+    attentions = [
+        _build(
+            site,
+            *((attention, options) if i in chosen else ("softmax", {})),
+            max_len=max_len,
+            profile=profile,
+            seed=seed * len(sites) + i,
+        )
+        for i, site in enumerate(sites)
+    ]  # all of them before the model is touched: a refused option leaves it as it was
+    block = {
+        "method": attention,
+        "options": options,
+        "layers": [sites[i].name for i in chosen],
+        "layer_numbers": chosen,
+        "max_len": max_len,
+        "profile": profile,
+        "seed": seed,
+        "context_dropout": context_dropout,
+        "teacher": fingerprint,
+        "stage": "swap",
+        "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
+    }
+    for i, (site, new) in enumerate(zip(sites, attentions, strict=True)):
+        _put(model, site, new, context_dropout if i in chosen else 0.0)
+    _activate(model, sites, block)
+    return model
+
+
+def revert(model: nn.Module, *, inplace: bool = False) -> Any:
+    """The model with softmax attention: its projections untouched, its feature maps gone."""
+    block = _described(model)
+    model = model if inplace else copy.deepcopy(model)
+    config: Any = getattr(model, "config", None)
+    for name, module in host.converted_layers(model).items():
+        if isinstance(module, TimmLinearAttention):
+            _replace(model, name, module.original)  # type: ignore[arg-type]
+        else:
+            host.detach(module)
+    if hasattr(model, "set_attn_implementation"):
+        del config.luna, config.attn_implementation
+        _set_implementation(model, block["host_implementation"])
+    else:
+        del model.__dict__["luna"]
+    return model
+
+
+def describe(model: nn.Module) -> dict[str, Any] | None:
+    """What was converted and how, or None for a model that was not."""
+    config = getattr(model, "config", None)
+    return getattr(config, "luna", None) or model.__dict__.get("luna")
+
+
+def feature_maps(model: nn.Module) -> dict[str, Any]:
+    """The attention of every converted layer, those left as softmax excepted."""
+    chosen = set(_described(model)["layers"])
+    return {n: m.luna_attn for n, m in host.converted_layers(model).items() if n in chosen}
+
+
+def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Every trainable tensor of the feature maps, once, by its name in the model."""
+    found: dict[str, nn.Parameter] = {}
+    seen: set[int] = set()
+    for layer, attention in feature_maps(model).items():
+        for name, parameter in attention.named_parameters():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[f"{layer}.luna_attn.{name}"] = parameter
+    return found
+
+
+class Maps(NamedTuple):
+    """One matrix (B, H, n, n) for each layer."""
+
+    teacher: list[Tensor]
+    student: list[Tensor]
+
+
+@torch.no_grad()
+def attention_maps(model: nn.Module, batch: Batch) -> Maps:
+    """The maps of the softmax teacher and of the student, each in its own forward, in eval mode."""
+    _described(model)
+    maps = Maps([], [])
+
+    def teacher(module: nn.Module, q, k, v, mask, x):
+        T = softmax_rows(q, k, mask)
+        maps.teacher.append(T)
+        return T.to(v.dtype) @ v, None
+
+    def student(module: nn.Module, q, k, v, mask, x):
+        out, A = host.attend(module, q, k, v, mask, x, weights=True)
+        maps.student.append(A)  # type: ignore[arg-type]
+        return out, None
+
+    with evaluating(model):
+        for probe in (teacher, student):
+            with host.probing(model, probe):
+                forward(model, batch)
+    return maps
+
+
+# ---------------------------------------------------------------------- shared with the stages
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, each module's own mode restored after: dropout would blur the teacher."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 of the host's tensors, those of the feature maps left out."""
+    digest = hashlib.sha256()
+    for name, tensor in host_tensors(model):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def host_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in sorted(model.state_dict().items()):
+        if ".luna_attn." not in name and isinstance(tensor, Tensor):
+            yield name, tensor
+
+
+def _described(model: nn.Module) -> dict[str, Any]:
+    block = describe(model)
+    if block is None:
+        raise LunaError("this model was not converted: luna.linearize(model) first")
+    return block
+
+
+def _choose(layers: str | Sequence[int], n: int) -> list[int]:
+    if layers == "all":
+        return list(range(n))
+    wrong = LunaError(
+        f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
+        f"got {layers!r}"
+    )
+    if isinstance(layers, str):
+        word, _, k = layers.partition(":")
+        if word != "last" or not k.isdecimal() or not 1 <= int(k) <= n:
+            raise wrong
+        return list(range(n - int(k), n))
+    numbers = sorted(set(layers))
+    if not numbers or any(not isinstance(i, int) or not 0 <= i < n for i in numbers):
+        raise wrong
+    return numbers
+
+
+def _build(
+    site: Site, method: str, options: dict[str, Any], *, max_len: int, profile: str, seed: int
+) -> Attention:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        attention = build(
+            method,
+            n_heads=site.n_heads,
+            head_dim=site.head_dim,
+            max_len=max_len,
+            profile=profile,
+            dropout=site.dropout,
+            seed=seed,
+            **options,
+        )
+    keep_generators_as_tensors(attention)
+    attention.train(site.module.training)
+    # float32 whatever the host's precision: sums of features need it
+    return attention.to(next(site.module.parameters()).device)
+
+
+def build_like(attention: Attention, options: dict[str, Any], *, seed: int) -> Attention:
+    """The same attention, drawn anew."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return type(attention)(attention.slot, **options)
+
+
+def _put(model: nn.Module, site: Site, attention: nn.Module, context_dropout: float) -> None:
+    module = site.module
+    if not is_hugging_face(module):
+        module = TimmLinearAttention(module)
+        _replace(model, site.name, module)
+    host.attach(module, attention, context_dropout=context_dropout)
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
+
+
+def _activate(model: nn.Module, sites: Iterable[Site], block: dict[str, Any]) -> None:
+    if not hasattr(model, "set_attn_implementation"):
+        model.__dict__["luna"] = block
+        return
+    config: Any = model.config
+    block["versions"]["transformers"] = host.transformers().__version__
+    block["host_implementation"] = config._attn_implementation
+    _set_implementation(model, host.IMPLEMENTATION)
+    config.luna = block
+    # transformers does not write the implementation it runs into config.json, so that a reloaded
+    # model would run softmax in silence. Under this key it is read back: loading the folder
+    # without luna.convert.load fails instead.
+    config.attn_implementation = host.IMPLEMENTATION
+    for site in sites:
+        own: Any = site.module.config
+        if own._attn_implementation != host.IMPLEMENTATION:
+            raise LunaError(
+                f"{site.name} did not take the new attention: its config is not the model's"
+            )
+
+
+def _set_implementation(model: Any, name: str) -> None:
+    model.set_attn_implementation(name)

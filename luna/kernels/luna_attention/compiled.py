@@ -1,0 +1,477 @@
+"""LUNA's attention in machine code, on the CPU: blocks of tokens, features never stored.
+
+Forward goes over the keys once, phi(K)^T V and phi(K)^T 1 growing, and over the queries once.
+Backward does the same with features computed anew: over the queries for dS, dz, over the keys for
+dk, dv. A block's features live in cache; what is kept between the passes is the output, the
+denominators, and S and z of each head.
+
+    N_i = S^T phi(q_i)   c_i = z . phi(q_i)   o_i = N_i / den(c_i)
+    dN_i = do_i / den    dc_i = -(do_i . o_i) / den where |c_i| > eps, else 0
+    dphi(q_i) = S dN_i + z dc_i      dS = sum_i phi(q_i) dN_i^T      dz = sum_i phi(q_i) dc_i
+    dphi(k_j) = dS v_j + dz          dv_j = dS^T phi(k_j)
+
+Padded tokens are not loaded at all. A unit of work is a segment of one sequence and head; sums
+over units are taken in an order that does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from luna.kernels import cpu
+from luna.kernels.scalar_mlp.compiled import find_intervals, grid
+
+BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
+SEGMENT = 1024  # tokens of a unit
+PARTS = 32  # at most, of the units, with parameter gradients of their own
+
+
+# ---------------------------------------------------------------------- small matrix products
+
+
+@cpu.jit
+def product(A, B, C, rows):
+    """C[:rows] = A[:rows] B, for a B that fits the first cache; two rows at a time, so that what
+    is loaded of B is used twice."""
+    K, N = B.shape
+    C[:rows] = 0
+    for i in range(0, rows - rows % 2, 2):
+        c, d = C[i], C[i + 1]
+        for k in range(0, K - K % 4, 4):
+            a0, a1, a2, a3 = A[i, k], A[i, k + 1], A[i, k + 2], A[i, k + 3]
+            e0, e1, e2, e3 = A[i + 1, k], A[i + 1, k + 1], A[i + 1, k + 2], A[i + 1, k + 3]
+            for j in range(N):
+                b0, b1, b2, b3 = B[k, j], B[k + 1, j], B[k + 2, j], B[k + 3, j]
+                c[j] += a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3
+                d[j] += e0 * b0 + e1 * b1 + e2 * b2 + e3 * b3
+        for k in range(K - K % 4, K):
+            for j in range(N):
+                c[j] += A[i, k] * B[k, j]
+                d[j] += A[i + 1, k] * B[k, j]
+    if rows % 2:
+        for k in range(K):
+            for j in range(N):
+                C[rows - 1, j] += A[rows - 1, k] * B[k, j]
+
+
+@cpu.jit
+def add_product(A, B, C, rows):
+    """C += A[:rows]^T B[:rows], two rows of C at a time."""
+    D, N = C.shape
+    for i in range(0, rows - rows % 4, 4):
+        for p in range(0, D - D % 2, 2):
+            c, d = C[p], C[p + 1]
+            a0, a1, a2, a3 = A[i, p], A[i + 1, p], A[i + 2, p], A[i + 3, p]
+            e0, e1, e2, e3 = A[i, p + 1], A[i + 1, p + 1], A[i + 2, p + 1], A[i + 3, p + 1]
+            for j in range(N):
+                b0, b1, b2, b3 = B[i, j], B[i + 1, j], B[i + 2, j], B[i + 3, j]
+                c[j] += a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3
+                d[j] += e0 * b0 + e1 * b1 + e2 * b2 + e3 * b3
+        if D % 2:
+            for j in range(N):
+                for r in range(i, i + 4):
+                    C[D - 1, j] += A[r, D - 1] * B[r, j]
+    for i in range(rows - rows % 4, rows):
+        for p in range(D):
+            for j in range(N):
+                C[p, j] += A[i, p] * B[i, j]
+
+
+@cpu.jit
+def add_rows(A, scale, c, rows):
+    """c += sum of scale[i] A[i] over the first rows."""
+    for i in range(rows):
+        for d in range(len(c)):
+            c[d] += scale[i] * A[i, d]
+
+
+# ---------------------------------------------------------------------- a block of tokens
+
+
+@cpu.jit
+def real_rows(mask, i, end, rows):
+    """Numbers of the real tokens from i to end, at most len(rows) of them, into `rows`; their
+    count, and where to go on."""
+    count = 0
+    while i < end and count < len(rows):
+        if mask[i]:
+            rows[count] = i
+            count += 1
+        i += 1
+    return count, i
+
+
+@cpu.jit
+def gather(x, rows, count, block):
+    for i in range(count):
+        for j in range(block.shape[1]):
+            block[i, j] = x[rows[i], j]
+
+
+@cpu.jit
+def project(x, W, bias, columns, u, count):
+    """u (M, block) = W x^T + bias; `columns` (d, block) holds x^T, so that inner loops are long."""
+    d, M = x.shape[1], len(bias)
+    for i in range(count):
+        for j in range(d):
+            columns[j, i] = x[i, j]
+    product(W, columns, u, M)
+    for m in range(M):
+        for i in range(count):
+            u[m, i] += bias[m]
+
+
+@cpu.jit
+def features(u, keys, table, span, start, nonneg, phi, interval, count):
+    """phi (block, M L) of the projections u (M, block)."""
+    M, L = len(u), table.shape[1] // 2
+    zero = phi.dtype.type(0)
+    for m in range(M):
+        find_intervals(u[m], keys, span[0], span[1], start, interval[m], count)
+    for i in range(count):
+        for m in range(M):
+            x, row, out = u[m, i], table[interval[m, i]], phi[i, m * L : (m + 1) * L]
+            for l in range(L):
+                value = row[l] * x + row[L + l]
+                out[l] = zero if nonneg and value < 0 else value
+
+
+@cpu.jit
+def features_backward(dphi, phi, u, interval, table, nonneg, du, dtable, count):
+    """du (block, M), and the table's gradient added to dtable."""
+    M, L = len(u), table.shape[1] // 2
+    zero = phi.dtype.type(0)
+    for i in range(count):
+        for m in range(M):
+            j, at = interval[m, i], slice(m * L, (m + 1) * L)
+            x, row, into, y, dy = u[m, i], table[j], dtable[j], phi[i, at], dphi[i, at]
+            total = zero
+            for l in range(L):
+                d = zero if nonneg and not y[l] > 0 else dy[l]
+                total += row[l] * d
+                into[l] += x * d
+                into[L + l] += d
+            du[i, m] = total
+
+
+@cpu.jit
+def input_backward(x, du, W, dW, dbias, ones, dx, out, rows, count):
+    """Through u = W x + bias: dx scattered to its rows, dW and dbias added."""
+    product(du, W, dx, count)
+    add_product(du, x, dW, count)
+    add_rows(du, ones, dbias, count)
+    for i in range(count):
+        for j in range(dx.shape[1]):
+            out[rows[i], j] = dx[i, j]
+
+
+@cpu.jit
+def scratch(W, L, e):
+    """Buffers of a block: rows, x, x^T, u, phi, intervals, values."""
+    M, d = W.shape
+    return (
+        np.empty(BLOCK, np.int64),
+        np.empty((BLOCK, d), W.dtype),
+        np.zeros((d, BLOCK), W.dtype),
+        np.empty((M, BLOCK), W.dtype),
+        np.empty((BLOCK, M * L), W.dtype),
+        np.empty((M, BLOCK), np.int32),
+        np.empty((BLOCK, e), W.dtype),
+    )
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@cpu.jit
+def unit_of(unit, B, n):
+    """The sequence, head and first token of a unit; heads outermost, so that those which share
+    parameters are neighbours."""
+    segments = (n + SEGMENT - 1) // SEGMENT
+    h, rest = unit // (B * segments), unit % (B * segments)
+    return rest // segments, h, rest % segments * SEGMENT
+
+
+@cpu.jit
+def keys_kernel(first, last, k, v, mask, maps, nonneg, S, z):
+    """S (units, D, e) and z (units, D) of each unit alone."""
+    W, bias, table, keys, span, start = maps
+    rows, x, columns, u, phi, interval, values = scratch(W[0], table.shape[2] // 2, v.shape[3])
+    ones = np.ones(BLOCK, W.dtype)
+    for unit in range(first, last):
+        b, h, i = unit_of(unit, len(k), k.shape[2])
+        g = h if len(W) > 1 else 0
+        end = min(k.shape[2], i + SEGMENT)
+        S[unit] = 0
+        z[unit] = 0
+        while i < end:
+            count, i = real_rows(mask[b], i, end, rows)
+            gather(k[b, h], rows, count, x)
+            gather(v[b, h], rows, count, values)
+            project(x, W[g], bias[g], columns, u, count)
+            features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+            add_product(phi, values, S[unit], count)
+            add_rows(phi, ones, z[unit], count)
+
+
+@cpu.jit
+def denominator(c, eps, signed):
+    if signed and c < 0:
+        return min(c, -eps)
+    return max(c, eps)
+
+
+@cpu.jit
+def queries_kernel(first, last, q, mask, maps, nonneg, S, z, eps, out, c):
+    """out (B, H, n, e) and c (B, H, n); 0 at padding."""
+    W, bias, table, keys, span, start = maps
+    rows, x, columns, u, phi, interval, N = scratch(W[0], table.shape[2] // 2, S.shape[3])
+    for unit in range(first, last):
+        b, h, i = unit_of(unit, len(q), q.shape[2])
+        g = h if len(W) > 1 else 0
+        end = min(q.shape[2], i + SEGMENT)
+        for j in range(i, end):
+            if not mask[b, j]:
+                out[b, h, j] = 0
+                c[b, h, j] = 0
+        while i < end:
+            count, i = real_rows(mask[b], i, end, rows)
+            gather(q[b, h], rows, count, x)
+            project(x, W[g], bias[g], columns, u, count)
+            features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+            product(phi, S[b, h], N, count)
+            for r in range(count):
+                total = W.dtype.type(0)
+                for d in range(phi.shape[1]):
+                    total += phi[r, d] * z[b, h, d]
+                c[b, h, rows[r]] = total
+                inverse = 1 / denominator(total, eps, not nonneg)
+                for j in range(N.shape[1]):
+                    out[b, h, rows[r], j] = N[r, j] * inverse
+
+
+@cpu.jit
+def queries_backward_kernel(
+    first, last, grad, q, mask, maps, nonneg, S_T, z, eps, out, c, dS, dz, dq, dW, dbias, dtable
+):
+    """dq; dS, dz of each unit; gradients of the parameters added to those of the part."""
+    W, bias, table, keys, span, start = maps
+    D, e = dS.shape[1:]
+    rows, x, columns, u, phi, interval, dN = scratch(W[0], table.shape[2] // 2, e)
+    dphi, dx, dc = np.empty_like(phi), np.empty_like(x), np.empty(BLOCK, W.dtype)
+    du = np.empty((BLOCK, len(u)), W.dtype)
+    ones = np.ones(BLOCK, W.dtype)
+    units = len(dS)
+    for part in range(first, last):
+        for unit in range(units * part // len(dW), units * (part + 1) // len(dW)):
+            b, h, i = unit_of(unit, len(q), q.shape[2])
+            g = h if len(W) > 1 else 0
+            end = min(q.shape[2], i + SEGMENT)
+            dS[unit] = 0
+            dz[unit] = 0
+            for j in range(i, end):
+                if not mask[b, j]:
+                    dq[b, h, j] = 0
+            while i < end:
+                count, i = real_rows(mask[b], i, end, rows)
+                gather(q[b, h], rows, count, x)
+                project(x, W[g], bias[g], columns, u, count)
+                features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+                for r in range(count):
+                    at = c[b, h, rows[r]]
+                    inverse = 1 / denominator(at, eps, not nonneg)
+                    total = W.dtype.type(0)
+                    for j in range(e):
+                        d = grad[b, h, rows[r], j] * inverse
+                        total += d * out[b, h, rows[r], j]
+                        dN[r, j] = d
+                    dc[r] = -total if abs(at) > eps else 0
+                product(dN, S_T[b, h], dphi, count)
+                for r in range(count):
+                    for d in range(D):
+                        dphi[r, d] += dc[r] * z[b, h, d]
+                add_product(phi, dN, dS[unit], count)
+                add_rows(phi, dc, dz[unit], count)
+                features_backward(dphi, phi, u, interval, table[g], nonneg, du, dtable[part], count)
+                input_backward(x, du, W[g], dW[part], dbias[part], ones, dx, dq[b, h], rows, count)
+
+
+@cpu.jit
+def keys_backward_kernel(
+    first, last, k, v, mask, maps, nonneg, dS, dS_T, dz, dk, dv, dW, dbias, dtable
+):
+    """dk, dv; gradients of the parameters added to those of the part."""
+    W, bias, table, keys, span, start = maps
+    D, e = dS.shape[2:]
+    rows, x, columns, u, phi, interval, values = scratch(W[0], table.shape[2] // 2, e)
+    dphi, dx, dvalues = np.empty_like(phi), np.empty_like(x), np.empty_like(values)
+    du = np.empty((BLOCK, len(u)), W.dtype)
+    ones = np.ones(BLOCK, W.dtype)
+    units = len(k) * k.shape[1] * ((k.shape[2] + SEGMENT - 1) // SEGMENT)
+    for part in range(first, last):
+        for unit in range(units * part // len(dW), units * (part + 1) // len(dW)):
+            b, h, i = unit_of(unit, len(k), k.shape[2])
+            g = h if len(W) > 1 else 0
+            end = min(k.shape[2], i + SEGMENT)
+            for j in range(i, end):
+                if not mask[b, j]:
+                    dk[b, h, j] = 0
+                    dv[b, h, j] = 0
+            while i < end:
+                count, i = real_rows(mask[b], i, end, rows)
+                gather(k[b, h], rows, count, x)
+                gather(v[b, h], rows, count, values)
+                project(x, W[g], bias[g], columns, u, count)
+                features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+                product(phi, dS[b, h], dvalues, count)
+                for r in range(count):
+                    for j in range(e):
+                        dv[b, h, rows[r], j] = dvalues[r, j]
+                product(values, dS_T[b, h], dphi, count)
+                for r in range(count):
+                    for d in range(D):
+                        dphi[r, d] += dz[b, h, d]
+                features_backward(dphi, phi, u, interval, table[g], nonneg, du, dtable[part], count)
+                input_backward(x, du, W[g], dW[part], dbias[part], ones, dx, dk[b, h], rows, count)
+
+
+# ---------------------------------------------------------------------- operators
+
+
+def _units(q: Tensor) -> int:
+    B, H, n, _ = q.shape
+    return B * H * -(-n // SEGMENT)
+
+
+def _per_head(sums: Tensor, q: Tensor) -> Tensor:
+    """Sums of units (units, ...) as sums of heads (B, H, ...)."""
+    B, H = q.shape[:2]
+    return sums.unflatten(0, (H, B, -1)).sum(2).transpose(0, 1).contiguous()
+
+
+def _arrays(*tensors: Tensor) -> list[np.ndarray]:
+    return [t.detach().numpy() for t in tensors]
+
+
+def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor) -> tuple[np.ndarray, ...]:
+    return *_arrays(W.contiguous(), bias.contiguous(), table), *grid(keys.detach().numpy())
+
+
+@torch.library.custom_op("luna::attention", mutates_args=(), device_types="cpu")
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor,
+    W: Tensor,
+    bias: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    nonneg: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D)."""
+    D, e, units = W.shape[1] * table.shape[2] // 2, v.shape[3], _units(q)
+    maps = _maps(W, bias, keys, table)
+    S, z = v.new_empty(units, D, e), v.new_empty(units, D)
+    cpu.run(keys_kernel, units, *_arrays(k, v, mask), maps, nonneg, *_arrays(S, z))
+    S, z = _per_head(S, q), _per_head(z, q)
+    out, c = torch.empty_like(v), v.new_empty(v.shape[:3])
+    cpu.run(
+        queries_kernel,
+        units,
+        *_arrays(q, mask),
+        maps,
+        nonneg,
+        *_arrays(S, z),
+        eps,
+        *_arrays(out, c),
+    )
+    return out, c, S, z
+
+
+@torch.library.custom_op("luna::attention_backward", mutates_args=(), device_types="cpu")
+def _attention_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor,
+    W: Tensor,
+    bias: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    out: Tensor,
+    c: Tensor,
+    S: Tensor,
+    z: Tensor,
+    nonneg: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, W, bias, table."""
+    G, units = len(W), _units(q)
+    parts = G * min(units // G, max(1, PARTS // G))
+    maps = _maps(W, bias, keys, table)
+    dS, dz = S.new_empty(units, *S.shape[2:]), S.new_empty(units, S.shape[2])
+    shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
+    dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
+    given = _arrays(grad, q, mask), _arrays(S.mT.contiguous(), z), _arrays(out, c, dS, dz, dq)
+    cpu.run(
+        queries_backward_kernel, parts, *given[0], maps, nonneg, *given[1], eps, *given[2],
+        *_arrays(*shared),
+    )  # fmt: skip
+    dS, dz = _per_head(dS, q), _per_head(dz, q)
+    values = _arrays(k, v, mask), _arrays(dS, dS.mT.contiguous(), dz, dk, dv)
+    cpu.run(keys_backward_kernel, parts, *values[0], maps, nonneg, *values[1], *_arrays(*shared))
+    dW, dbias, dtable = (
+        t.unflatten(0, (G, -1)).sum(1, dtype=torch.float64).to(t.dtype) for t in shared
+    )
+    return dq, dk, dv, dW, dbias, dtable
+
+
+@_attention.register_fake
+def _(q, k, v, mask, W, bias, keys, table, nonneg, eps):
+    S = v.new_empty(*v.shape[:2], W.shape[1] * table.shape[2] // 2, v.shape[3])
+    return torch.empty_like(v), v.new_empty(v.shape[:3]), S, S.new_empty(S.shape[:3])
+
+
+@_attention_backward.register_fake
+def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, nonneg, eps):
+    first = [torch.empty_like(t) for t in (q, k, v)]
+    return *first, *(t.new_empty(t.shape) for t in (W, bias, table))
+
+
+def _save(ctx, inputs, output) -> None:
+    *tensors, ctx.nonneg, ctx.eps = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _backward(ctx, grad: Tensor, *_):
+    *found, dW, dbias, dtable = _attention_backward(grad, *ctx.saved_tensors, ctx.nonneg, ctx.eps)
+    return *found, None, dW, dbias, None, dtable, None, None
+
+
+_attention.register_autograd(_backward, setup_context=_save)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    W: Tensor,
+    bias: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    *,
+    nonneg: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """o (B, H, n, e) and the denominators' c (B, H, n); see `luna_attention` for the arguments."""
+    if mask is None:
+        mask = torch.ones(len(q), q.shape[2], dtype=torch.bool)
+    out, c, _, _ = _attention(q, k, v, mask, W, bias, keys, table, nonneg, eps)
+    return out, c

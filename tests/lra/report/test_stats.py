@@ -1,0 +1,94 @@
+"""Statistics against values known in closed form or from printed tables."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lra.report.stats import deviation, holm, incomplete_beta, t_tails, ties, welch
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "x", "value"),
+    [
+        (2, 3, 0.4, 0.5248),  # 1 - sum of binomial terms
+        (1, 1, 0.3, 0.3),
+        (5, 1, 0.9, 0.9**5),
+        (1, 4, 0.2, 1 - 0.8**4),
+        (0.5, 0.5, 0.25, 1 / 3),  # arcsine law: 2/pi asin(sqrt x)
+        (0.5, 0.5, 0.99, 2 / math.pi * math.asin(math.sqrt(0.99))),
+        (3, 2, 0, 0),
+        (3, 2, 1, 1),
+    ],
+)
+def test_incomplete_beta(a: float, b: float, x: float, value: float):
+    assert incomplete_beta(a, b, x) == pytest.approx(value, abs=1e-13)
+
+
+@pytest.mark.parametrize("x", [0.01, 0.3, 0.77, 0.999])
+@pytest.mark.parametrize(("a", "b"), [(0.7, 12.5), (40.0, 0.5), (3.0, 3.0)])
+def test_incomplete_beta_is_symmetric(a: float, b: float, x: float):
+    assert incomplete_beta(a, b, x) + incomplete_beta(b, a, 1 - x) == pytest.approx(1, abs=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"),
+    [  # two-sided 5 % and 1 % points, to the digits of the printed table
+        (12.7062047, 1, 0.05),
+        (4.30265273, 2, 0.05),
+        (2.22813885, 10, 0.05),
+        (4.60409487, 4, 0.01),
+        (1.95996398, 1e8, 0.05),
+    ],
+)
+def test_t_tails(t: float, freedom: float, p: float):
+    assert t_tails(t, freedom) == pytest.approx(p, abs=2e-8)
+    assert t_tails(-t, freedom) == t_tails(t, freedom)
+
+
+def test_t_tails_with_two_degrees_has_a_closed_form():
+    for t in (0.1, 1.0, 3.3):
+        assert t_tails(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-14)
+
+
+def test_welch_with_equal_sizes_and_variances_is_students_test():
+    # t = -3 / sqrt(1/3 + 1/3), 4 degrees of freedom; survival in closed form
+    t = -3 / math.sqrt(2 / 3)
+    s = t / math.sqrt(4 + t * t)
+    p = 1 - abs(s * (1 + (1 - s * s) / 2))
+    assert welch([1, 2, 3], [4, 5, 6]) == pytest.approx(p, abs=1e-14)
+
+
+def test_welch_takes_the_degrees_of_freedom_of_unequal_variances():
+    # variances 1 and 100 over 3: freedom = (101/3)^2 / ((1/3)^2/2 + (100/3)^2/2) = 2.0399
+    a, b = [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]
+    freedom = (101 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (100 / 3) ** 2 / 2)
+    assert welch(a, b) == pytest.approx(t_tails(18 / math.sqrt(101 / 3), freedom), abs=1e-14)
+    assert 2 < freedom < 2.05
+
+
+def test_welch_needs_two_values_and_stands_no_spread():
+    assert welch([1.0], [1.0, 2.0]) is None
+    assert welch([1.0, 1.0], [1.0, 1.0]) == 1
+    assert welch([1.0, 1.0], [2.0, 2.0]) == 0
+
+
+def test_holm_steps_down_and_never_decreases():
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert adjusted == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
+    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+
+
+def test_deviation_divides_by_n_minus_one():
+    assert deviation([1.0, 2.0, 3.0]) == 1
+    assert deviation([1.0]) is None
+
+
+def test_ties_are_what_the_seeds_cannot_tell_from_the_best():
+    best, tied = ties(
+        {"a": [60.0, 60.5, 61.0], "b": [60.0, 60.4, 60.9], "c": [50.0, 50.5, 51.0], "d": [59.0]}
+    )
+    assert best == "a"
+    assert set(tied) == {"b"}
+    assert tied["b"] > 0.5

@@ -1,0 +1,151 @@
+"""`lra compute`, `lra compute table`, `lra bench compute`: what they print and write."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import luna
+from lra.bench import compute as bench
+from lra.cli import main
+from lra.compose import compose
+from lra.compute import budget_of, count_run
+from lra.compute import table as page
+from lra.compute.budget import times
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHOSEN = ("performer", "softmax", "t2r")
+STALE = ("bigbird", "hedgehog", "luna", "nystrom", "softmax")  # would show it first
+
+
+@pytest.fixture(scope="module")
+def found() -> list[page.Row]:
+    return list(page.rows([], tasks=["image"], attentions=CHOSEN))
+
+
+def test_rows_before_and_after_solving(found: list[page.Row]):
+    rows = {(row.attention, row.setting): row for row in found}
+    assert len(rows) == len(found)
+    assert set(rows) == {(a, s) for a in CHOSEN for s in page.SETTINGS} - {("softmax", "solved")}
+    assert rows["performer", "published"].options == {"m": 128}
+    assert rows["performer", "published"].verdict == "under ×0.88"
+    for setting in ("shipped", "solved"):
+        assert rows["performer", setting].options == {"m": 160}
+        assert rows["performer", setting].verdict == "matched"
+    assert rows["t2r", "published"].options == {"r": None}
+    assert rows["t2r", "solved"].exempt
+
+
+def test_the_page_holds_every_setting_and_verdict(found: list[page.Row]):
+    text = page.markdown(found, [])
+    line = next(line for line in text.splitlines() if line.startswith("| `performer` | m=128"))
+    assert line.split(" | ")[3:5] == ["×0.88", "under ×0.88"]
+    assert line.endswith("| m=160 | ×0.98 | ×0.99 | matched |")
+    assert "| `softmax` | - | ×0.98 | ×2.19 | exempt, over budget ×2.19 |" in text
+    assert "* `softmax` is exempt: no option changes its cost" in text
+    assert "| `softmax` | 134.2 | 536.9 | 2,147.5 | 34,359.7 |" in text
+    assert all(f"| `{name}` |" in text for name in luna.names())  # one head of each
+
+
+def test_the_numbers_of_the_page_are_those_of_its_csv(found: list[page.Row]):
+    lines = list(csv.DictReader(page.as_csv(found).splitlines()))
+    assert len(lines) == len(found)
+    for line, row in zip(lines, found, strict=True):
+        assert int(line["flops"]) == row.count.flops
+        assert int(line["attention_parameters"]) == row.count.slot.parameters
+        assert line["verdict"] == row.verdict
+        assert times(float(line["flops_ratio"])) == times(row.ratios["flops"])
+
+
+def test_the_written_page_is_what_would_be_written():
+    """Of the shipped settings of one task; `lra compute table --write` brings it up to date."""
+    with (REPOSITORY / "results/compute/table.csv").open(newline="") as file:
+        written = {
+            line["attention"]: line
+            for line in csv.DictReader(file)
+            if (line["task"], line["setting"]) == ("image", "shipped")
+        }
+    assert set(written) == set(luna.names())
+    budget = budget_of(compose(["task=image"]))
+    for attention in STALE:
+        run = compose(["task=image", f"attention={attention}"])
+        count, line = count_run(run), written[attention]
+        assert int(line["parameters"]) == count.parameters, attention
+        assert int(line["flops"]) == count.flops, attention
+        assert int(line["training_flops"]) == count.total.training_flops, attention
+        ratios = {"parameters": count.parameters / budget.cost.parameters,
+                  "flops": count.flops / budget.cost.flops}  # fmt: skip
+        assert line["verdict"] == budget.verdict(ratios), attention
+
+
+def test_the_page_is_printed_and_written_if_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    found: list[page.Row],
+):  # fmt: skip
+    monkeypatch.setattr(page, "rows", lambda overrides: iter(found))
+    monkeypatch.setattr(page, "FOLDER", tmp_path / "compute")
+    assert main(["compute", "table"]) == 0
+    assert not (tmp_path / "compute").exists()
+    assert main(["compute", "table", "--write"]) == 0
+    printed = capsys.readouterr().out
+    text = (tmp_path / "compute/table.md").read_text()
+    assert text in printed
+    assert (tmp_path / "compute/table.csv").read_text() == page.as_csv(found)
+
+
+def test_one_run_by_part(capsys: pytest.CaptureFixture[str]):
+    assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
+    told = capsys.readouterr().out
+    for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):
+        assert f"\n {part} " in told
+    assert "over budget ×1.56" in told  # to look is not to train: nothing is refused
+    assert "the code executes 56.0% fewer FLOPs than are counted" in told
+
+
+def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str]):
+    assert main(["compute", "attention=lunna"]) == 2
+    assert "unknown attention 'lunna'" in capsys.readouterr().err
+    assert main(["bench", "compute", "--steps", "0"]) == 2
+    assert "--steps must be greater than 0, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_step_is_measured_beside_its_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """In a process of its own."""
+    pytest.importorskip("matplotlib")
+    words = ["protocol.data.pad_to=64", "protocol.data.max_length=64", "model.n_layers=1"]
+    methods = ["--methods", "luna", "--batch", "2", "--steps", "1", "--repeats", "1"]
+    assert main(["bench", "compute", *words, *methods, "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    files = {path.suffix: path for path in tmp_path.iterdir()}
+    assert set(files) == {".json", ".csv", ".md", ".png", ".svg"}
+    assert all(f"written to {path}" in told for path in files.values())
+    rows = {row["attention"]: row for row in json.loads(files[".json"].read_text())["rows"]}
+    run = compose([*words, "attention=luna", "compute=report"])
+    assert rows["luna"]["step_flops"] == 2 * count_run(run).total.training_flops
+    for row in rows.values():
+        assert row["seconds"] > 0
+        assert row["peak_bytes"] > 2 * 64 * 64 * 4  # at least the residual stream of a batch
+        assert row["stopped"] is None
+    assert "luna" in files[".svg"].read_text()
+    assert "| `luna` | matched |" in files[".md"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "told"),
+    [(1, "Traceback\nRuntimeError: no memory\n", "RuntimeError: no memory"), (-9, "", "killed")],
+)
+def test_a_method_that_fails_is_told_and_measured_no_more(
+    code: int, errors: str, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    done = subprocess.CompletedProcess([], code, "", errors)
+    monkeypatch.setattr(bench.subprocess, "run", lambda *_, **__: done)
+    settings = bench.Settings(batch=1, steps=1, repeats=1, threads=1, device="cpu", timeout=60.0)
+    row = {"attention": "linear", "stopped": None, "seconds": None, "slowest_seconds": None}
+    bench._measure(row, [], settings, memory=False)
+    assert row["stopped"] == told
+    assert told in bench._told(row)

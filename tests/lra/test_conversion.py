@@ -1,0 +1,132 @@
+"""The convert command: configs, folders, mistakes, and two small runs through the real command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.errors import HydraException
+
+import luna
+from lra import conversion
+from lra.config import CONFIGS, UserError
+
+ROOT = CONFIGS / "convert"
+
+
+def compose(*overrides: str) -> conversion.Conversion:
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
+        return conversion.check(hydra.compose("convert", list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(g, p.stem) for g in ("attention", "model", "recipe") for p in (ROOT / g).glob("*.yaml")],
+)
+def test_every_file_composes(group, name):
+    run = compose(f"{group}={name}")
+    if group == "attention":
+        options = {k: v for k, v in run.attention.items() if k != "name"}
+        luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
+    if group == "model":
+        assert run.model.name == name
+
+
+def test_every_method_can_be_chosen():
+    assert {p.stem for p in (ROOT / "attention").glob("*.yaml")} == set(luna.names())
+
+
+def test_the_default_recipe_is_the_pipelines():
+    from dataclasses import asdict
+
+    from luna.convert.pipeline import Recipe
+
+    assert asdict(compose().recipe) == asdict(Recipe())
+
+
+def test_each_setting_has_its_folder():
+    given = ["teacher=some", "recipe=small"]
+    base = conversion.folder(compose(*given))
+    assert base == conversion.folder(compose(*given, "data.path=elsewhere"))
+    for change in ("attention.M=16", "recipe.lr=1e-4", "layers=last:1", "teacher=other", "seed=1"):
+        assert conversion.folder(compose(*given, change)) != base
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["recipe.epoch=3"], "epoch"),
+        (["recipe.epochs=many"], "epochs"),
+        (["stage=both"], "stage"),
+    ],
+)
+def test_mistakes_are_told(overrides, reason):
+    with pytest.raises((UserError, HydraException), match=reason):
+        compose(*overrides)
+
+
+def test_without_a_teacher_the_command_to_run_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"convert\.py stage=teacher task=rte model=minilm"):
+        conversion.folder(compose("task=rte", "model=minilm", f"runs_dir={tmp_path}"))
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "convert.py", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parents[1],
+    )
+
+
+def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=len(words),
+        max_position_embeddings=16,
+    )
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    (tmp_path / "SST-2").mkdir()
+    rows = ["sentence\tlabel", *(["good film\t1", "bad film\t0"] * 10)]
+    for split in ("train", "dev"):
+        (tmp_path / "SST-2" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    common = [
+        f"model.path={tmp_path}",
+        f"data.path={tmp_path}",
+        f"runs_dir={tmp_path}/runs",
+        "recipe.epochs=1",
+        "recipe.stage1_steps=4",
+        "recipe.max_length=8",
+    ]
+    teacher = command("stage=teacher", *common)
+    assert teacher.returncode == 0, teacher.stderr
+    done = command("attention=t2r", *common)
+    assert done.returncode == 0, done.stderr
+    path = Path(done.stdout.strip().splitlines()[-1].rpartition("record ")[2])
+    record = json.loads(path.read_text())
+    assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
+    assert record["options"]["layers"] == "all"
+
+    # The same again finds the finished run: the new head was seeded.
+    again = conversion.convert(compose("stage=teacher", *common))
+    assert teacher.stdout.strip().splitlines()[-1] == capsys.readouterr().out.strip()
+    assert again["status"] == "finished"
+    with pytest.raises(UserError, match=r"there is no model to load at '.*/SST-2'"):
+        conversion.convert(compose("stage=teacher", *common, f"model.path={tmp_path}/SST-2"))
+    with pytest.raises(UserError, match=r"not finetuned on a task, .*classifier\.weight"):
+        conversion.convert(compose(*common, f"teacher={tmp_path}"))
+    with pytest.raises(luna.LunaError, match="put GLUE's RTE folder"):
+        conversion.convert(compose("stage=teacher", "task=rte", *common))
+    with pytest.raises(luna.LunaError, match="did you mean sst2"):
+        conversion.convert(compose("task=sst", *common))

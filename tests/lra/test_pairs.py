@@ -1,0 +1,95 @@
+"""Every attention learns on every task: two optimiser steps on the bundled miniatures, in a bare
+loop around the network, loader and optimiser of a real run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch.nn.functional as F
+
+import luna
+from lra import data, optim
+from lra.compose import Run, compose
+from lra.data.loader import Loader
+from lra.data.prepare import find_or_prepare
+from lra.run import build
+from luna import Attention
+
+# Tokens kept: a prefix of a text will do, an image is whole.
+LENGTHS = {"listops": 100, "text": 100, "retrieval": 100, "image": 1024, "pathfinder": 1024,
+           "pathx": 16384}  # fmt: skip
+# A matrix of Path-X has 16384 x 16384 entries: a quarter of a billion, for every head.
+TOO_LONG = {("pathx", name) for name in luna.names() if not luna.get(name).linear_in_n}
+PAIRS = [(t, a) for t in LENGTHS for a in luna.names() if (t, a) not in TOO_LONG]
+
+
+@cache
+def composed(task: str, attention: str, data_dir: Path) -> Run:
+    """One layer of two heads; everything that is not a size is the protocol's."""
+    length = LENGTHS[task]
+    return compose(
+        [
+            f"task={task}",
+            f"attention={attention}",
+            "task.source=tiny",
+            f"data_dir={data_dir}",
+            "compute=off",
+            "model.n_layers=1",
+            "model.d_model=16",
+            "model.qkv_dim=16",
+            "model.mlp_dim=16",
+            f"protocol.data.max_length={length}",
+            f"protocol.data.pad_to={length}",
+            f"protocol.recipe.batch={1 if task == 'pathx' else 2}",
+            "protocol.recipe.steps=2",
+            "protocol.recipe.warmup=0",
+        ]
+    )
+
+
+def run_of(task: str, attention: str, data_dir: Path) -> Run:
+    """Composing takes longer than training does here: every task and every attention once."""
+    options = composed("listops", attention, data_dir).attention
+    return replace(composed(task, "uniform", data_dir), attention=options)
+
+
+def test_every_task_is_here() -> None:
+    """The other two Pathfinders are the same code at other sizes."""
+    assert set(LENGTHS) == set(data.names()) - {"pathfinder64", "pathfinder256"}
+
+
+@pytest.mark.parametrize(("task", "attention"), PAIRS)
+def test_two_steps(task: str, attention: str, data_dir: Path) -> None:
+    run = run_of(task, attention, data_dir)
+    length = run.protocol.data.max_length
+    prepared = find_or_prepare(run.task, max_length=length, data_dir=data_dir)
+    split = prepared.split("train")
+    recipe = run.protocol.recipe
+    network = build(run).network.train()
+    optimizer, schedule = optim.build(network.parameters(), recipe)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    seen = 0
+    for batch in Loader(split, recipe.batch, rules=run.protocol.data, steps=recipe.steps):
+        seen += 1
+        assert batch.ids.shape[-1] == length
+        loss = F.cross_entropy(network(batch.ids, batch.mask), batch.labels)
+        assert loss.isfinite()
+        optimizer.zero_grad()
+        loss.backward()
+        for name, p in network.named_parameters():
+            assert not p.requires_grad or p.grad is not None, name
+            assert p.grad is None or p.grad.isfinite().all(), name
+        optimizer.step()
+        schedule.step()
+        for module in network.modules():
+            if isinstance(module, Attention):
+                module.after_step()
+    assert seen == recipe.steps
+    frozen = [n for n, p in network.named_parameters() if p.requires_grad and p.equal(before[n])]
+    assert not frozen
+    # An attention that is skipped leaves a network which trains all the same.
+    for name, p in network.encoder.blocks[0].attention.named_parameters():
+        assert p.dim() == 1 or p.grad.abs().sum() > 0, name

@@ -1,0 +1,118 @@
+"""`lra status` tells what runs are doing, from their folders alone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra.cli import main
+from lra.compose import Run
+from lra.run import train
+from lra.status import of_folder, of_run, of_sweep, summary
+
+OLD = "2026-01-01T00:00:00+0000"
+
+
+def folder(root: Path, **status: Any) -> Path:
+    place = root / "listops" / "luna" / f"seed-{len(list(root.rglob('status.json')))}"
+    place.mkdir(parents=True)
+    (place / "lock").touch()
+    facts = {"updated": OLD, "pid": 1, "host": "h"} | status
+    (place / "status.json").write_text(json.dumps(facts))
+    return place
+
+
+def metrics(place: Path, step: int, seconds: float) -> None:
+    text = f"step,train_loss,seconds\n{step // 2},1,{seconds / 2}\n{step},1,{seconds}\n{step + 5},"
+    (place / "metrics.csv").write_text(text)  # the last line is being written
+
+
+def test_a_silent_run_whose_lock_is_held_is_running(tmp_path: Path):
+    place = folder(tmp_path, status="running", step=40, steps=100)
+    metrics(place, 20, 10.0)
+    with (place / "lock").open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        state = of_run(place, "x")
+    assert state.state == "running"
+    assert state.detail == "step 40/100 (40%), 0:00:30 left  process 1 on h"
+
+
+def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path: Path):
+    place = folder(tmp_path, status="running", step=40, steps=100)
+    assert of_run(place, "x").state == "lost"
+    (place / "lock").unlink()
+    assert of_run(place, "x").state == "lost"
+
+
+def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    place = folder(tmp_path, status="running", updated=now)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the lock was asked for")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert of_run(place, "x").state == "running"
+    assert of_run(place, "x").detail == "starting  process 1 on h"
+
+
+def test_asking_does_not_take_a_run_s_lock(tmp_path: Path):
+    place = folder(tmp_path, status="running")
+    of_run(place, "x")
+    with (place / "lock").open("a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is held
+
+
+def test_a_result_is_what_makes_a_run_done(tmp_path: Path):
+    place = folder(tmp_path, status="running")
+    (place / "result.json").write_text(json.dumps({"test": {"accuracy": 0.4125}}))
+    assert of_run(place, "x").state == "done"
+    assert of_run(place, "x").detail == "41.2%"
+
+
+def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
+    folder(tmp_path, status="failed", error="RuntimeError: no memory")
+    folder(tmp_path, status="interrupted", signal="SIGTERM")
+    done = folder(tmp_path, status="finished")
+    (done / "result.json").write_text(json.dumps({"test": {"accuracy": 0.4}}))
+    assert summary(of_folder(tmp_path)).splitlines() == [
+        "3 runs: 1 done, 1 interrupted, 1 failed",
+        "interrupted  listops/luna/seed-1  by SIGTERM",
+        "failed       listops/luna/seed-0  RuntimeError: no memory",
+    ]
+    assert summary([]) == "no runs"
+
+
+def test_a_sweep_knows_its_jobs_that_have_not_started(
+    overrides: list[str], small: Callable[..., Run]
+):
+    sweep = [*(o for o in overrides if not o.startswith("attention=")), "attention=linear,uniform"]
+    named = ["sweep=seeds", "protocol.recipe.steps=2", "protocol.evaluation.every=2"]
+    train(small("protocol.recipe.steps=2", "protocol.evaluation.every=2", "seed=2"))
+    states = of_sweep([*sweep, *named])
+    assert sorted(s.state for s in states) == ["done"] + ["to do"] * 5
+    (finished,) = (s for s in states if s.state == "done")
+    assert "/linear/" in finished.name
+    assert finished.name.endswith("seed-2")
+
+
+def test_data_that_are_not_prepared_are_said(tmp_path: Path):
+    words = ["task=listops", "attention=linear,luna", "seed=1,2", f"data_dir={tmp_path}"]
+    states = of_sweep(words)
+    assert len(states) == 4
+    assert {(s.state, s.detail) for s in states} == {("to do", "data not prepared")}
+
+
+def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["status", "--runs", str(tmp_path / "none")]) == 2
+    assert "is no folder of runs" in capsys.readouterr().err
+    assert main(["status", "attention=nonesuch"]) == 2
+    assert "unknown attention 'nonesuch'" in capsys.readouterr().err

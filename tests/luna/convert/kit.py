@@ -1,0 +1,124 @@
+"""Tiny models from configs, and the inputs the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+transformers = pytest.importorskip("transformers")
+
+H, D_HEAD, VOCAB, POSITIONS = 4, 8, 60, 40
+SIZE = {
+    "hidden_size": H * D_HEAD,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+    "intermediate_size": 48,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": POSITIONS,
+    "num_labels": 3,
+}
+IMAGE = {
+    "hidden_size": H * D_HEAD,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+    "intermediate_size": 48,
+    "image_size": 16,
+    "patch_size": 4,
+    "num_labels": 3,
+}
+DISTIL = {
+    "dim": H * D_HEAD,
+    "n_layers": 2,
+    "n_heads": H,
+    "hidden_dim": 48,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": POSITIONS,
+    "num_labels": 3,
+}
+
+
+def bert(**changes: Any) -> Any:
+    t = transformers
+    return _make(t.BertForSequenceClassification, t.BertConfig(**SIZE | changes))
+
+
+def roberta() -> Any:
+    t = transformers
+    return _make(t.RobertaForSequenceClassification, t.RobertaConfig(**SIZE))
+
+
+def distilbert() -> Any:
+    t = transformers
+    return _make(t.DistilBertForSequenceClassification, t.DistilBertConfig(**DISTIL))
+
+
+def vit() -> Any:
+    t = transformers
+    return _make(t.ViTForImageClassification, t.ViTConfig(**IMAGE))
+
+
+def deit() -> Any:
+    t = transformers
+    return _make(t.DeiTForImageClassification, t.DeiTConfig(**IMAGE))
+
+
+HOSTS: dict[str, Callable[[], Any]] = {
+    f.__name__: f for f in (bert, roberta, distilbert, vit, deit)
+}
+
+
+def _make(cls: Any, config: Any) -> Any:
+    torch.manual_seed(0)
+    model = cls(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.ndim > 1:
+                p.mul_(4)  # maps that are far from uniform
+            if "query" in name or "q_" in name:
+                p.mul_(2)
+    return model.eval()
+
+
+def text(lengths: tuple[int, ...] = (5, 12, 9), *, seed: int = 1) -> dict[str, Tensor]:
+    """Sentences of these lengths, padded together."""
+    g = torch.Generator().manual_seed(seed)
+    n = max(lengths)
+    ids = torch.randint(2, VOCAB, (len(lengths), n), generator=g)
+    mask = torch.arange(n) < torch.tensor(lengths)[:, None]
+    return {"input_ids": ids.masked_fill(~mask, 1), "attention_mask": mask.long()}
+
+
+def images(b: int = 3, *, seed: int = 1) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return {"pixel_values": torch.randn(b, 3, 16, 16, generator=g)}
+
+
+def inputs_of(model: nn.Module) -> dict[str, Tensor]:
+    return images() if hasattr(model.config, "image_size") else text()
+
+
+def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+def comes_again(b: int, *, n: int = 8, seed: int = 0) -> dict[str, Tensor]:
+    """A task that needs attention: does the first token come again?"""
+    g = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, 13, (b, n), generator=g)
+    ids[:, 1:] += (ids[:, 1:] == ids[:, :1]).long()
+    labels = torch.randint(0, 2, (b,), generator=g)
+    where = torch.randint(1, n, (b, 1), generator=g)
+    again = ids.scatter(1, where, ids[:, :1])
+    return {"input_ids": torch.where(labels[:, None] == 1, again, ids), "labels": labels}
+
+
+def accuracy(model: nn.Module) -> dict[str, float]:
+    """On held-out examples of `comes_again`."""
+    batch = comes_again(128, seed=10**6)
+    right = logits(model, {"input_ids": batch["input_ids"]}).argmax(-1) == batch["labels"]
+    return {"accuracy": float(right.float().mean())}

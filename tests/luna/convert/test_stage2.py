@@ -1,0 +1,241 @@
+"""Finetuning: the recipe, early stopping, exact resume, and both stages end to end."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from luna.base import LunaError
+from luna.convert import convert, describe, distill, feature_parameters, finetune, load
+from luna.convert.batches import memory_advice
+from luna.convert.stage2 import STATE, _optimizer
+
+from .kit import accuracy, bert, comes_again, images, logits, vit
+
+QUIET = {"num_labels": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def batches(epoch: int) -> list[dict[str, torch.Tensor]]:
+    return [comes_again(16, seed=100 * epoch + i) for i in range(5)]
+
+
+def scripted(*scores: float):
+    """An evaluation that gives these scores, whatever the model."""
+    given = iter(scores)
+    return lambda model: {"score": next(given)}
+
+
+def run(model, **options):
+    return finetune(model, batches, **{"evaluate": accuracy, "metric": "accuracy"} | options)
+
+
+def test_the_default_recipe_is_the_papers():
+    model = convert(bert(**QUIET), "t2r")
+    report = run(model, evaluate=scripted(0.1, 0.2, 0.3, 0.3, 0.2, 0.1), metric="score")
+    assert report.settings == {
+        "lr": 1e-5,
+        "phi_lr": None,
+        "weight_decay": 0.0,
+        "epochs": 10,
+        "patience": 3,
+        "schedule": "linear",
+        "clip": 1.0,
+    }
+    # Three epochs without a better score: a tie is not better.
+    assert (report.best_epoch, len(report.epochs)) == (3, 6)
+    assert (report.best, report.last) == (0.3, 0.1)
+    assert json.loads(json.dumps(report.to_dict()))["best"] == 0.3
+    assert describe(model)["stage"] == "finetuned"
+
+
+def test_the_best_epochs_weights_are_in_the_model():
+    seen = []
+
+    def evaluate(model):
+        seen.append(copy.deepcopy(model.state_dict()))
+        return {"score": [0.5, 0.9, 0.7, 0.8][len(seen) - 1]}
+
+    model = convert(bert(**QUIET), "hedgehog")
+    report = run(model, evaluate=evaluate, metric="score", epochs=4, lr=1e-3)
+    assert report.best_epoch == 2
+    assert all(torch.equal(t, seen[1][n]) for n, t in model.state_dict().items())
+    assert not torch.equal(seen[1]["classifier.weight"], seen[3]["classifier.weight"])
+    assert not model.training
+
+
+def test_everything_trains_feature_maps_included():
+    model = convert(bert(**QUIET), "luna")
+    before = copy.deepcopy(model.state_dict())
+    run(model, epochs=1, lr=1e-3)
+    still = {n for n, t in model.state_dict().items() if torch.equal(t, before[n])}
+    assert still == set()
+
+
+def test_feature_maps_have_their_own_rate():
+    """Pitfall 11: an optimizer built before the maps were attached knows one group only."""
+    model = convert(bert(**QUIET), "hedgehog")
+    host, maps = _optimizer(model, 1e-4, 1e-2, 0.0).param_groups
+    assert (host["lr"], maps["lr"]) == (1e-4, 1e-2)
+    assert {id(p) for p in maps["params"]} == {id(p) for p in feature_parameters(model).values()}
+    assert len(host["params"]) + len(maps["params"]) == len(list(model.parameters()))
+    assert len(_optimizer(bert(), 1e-4, None, 0.0).param_groups) == 1
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_schedules(schedule, monkeypatch):
+    rates = []
+    step = torch.optim.AdamW.step
+
+    def spy(self, *args, **kwargs):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    run(convert(bert(**QUIET), "t2r"), epochs=2, lr=1e-3, schedule=schedule)
+    assert len(rates) == 10
+    assert rates[0] == pytest.approx(1e-3)
+    half = {"linear": 5e-4, "cosine": 5e-4, "constant": 1e-3}[schedule]
+    assert rates[5] == pytest.approx(half)
+    last = {"linear": 1e-4, "cosine": 2.4472e-5, "constant": 1e-3}[schedule]
+    assert rates[9] == pytest.approx(last, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hedgehog", "reformer"])
+def test_an_interrupted_run_resumes_exactly(name, tmp_path):
+    """Dropout on, generators in use: the random streams are part of the state."""
+    options = {"epochs": 4, "lr": 1e-3, "patience": 4}
+
+    def fresh():
+        torch.manual_seed(0)
+        return convert(bert(num_labels=2), name)
+
+    whole = fresh()
+    expected = run(whole, **options)
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(model):
+        if len(calls) == 2:
+            raise Interrupted
+        calls.append(1)
+        return accuracy(model)
+
+    calls: list[int] = []
+    with pytest.raises(Interrupted):
+        run(fresh(), evaluate=interrupt, folder=tmp_path, **options)
+    torch.manual_seed(77)
+    resumed = convert(bert(num_labels=2), name, seed=8)
+    report = run(resumed, folder=tmp_path, **options)
+    strip = lambda r: [{k: v for k, v in e.items() if k != "seconds"} for e in r.epochs]  # noqa: E731
+    assert strip(report) == strip(expected)
+    assert report.best_epoch == expected.best_epoch
+    for n, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[n]), n
+
+    again = fresh()  # a finished run trains no more
+    run(again, evaluate=lambda model: 1 / 0, folder=tmp_path, **options)
+    assert torch.equal(again.classifier.weight, whole.classifier.weight)
+
+
+def test_state_of_another_run_or_torn_is_refused(tmp_path):
+    run(convert(bert(**QUIET), "t2r"), epochs=1, folder=tmp_path)
+    with pytest.raises(LunaError, match="other settings"):
+        run(convert(bert(**QUIET), "t2r"), epochs=2, folder=tmp_path)
+    path = tmp_path / STATE
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(LunaError, match="cannot be read"):
+        run(convert(bert(**QUIET), "t2r"), epochs=1, folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["luna", "hedgehog", "t2r"])
+def test_both_stages_end_to_end(name, trained, tmp_path):
+    """Swap, stage 1, stage 2, saved and loaded, on a task that attention alone can solve."""
+
+    def many(epoch):
+        return [comes_again(64, seed=1000 * epoch + i) for i in range(25)]
+
+    student = convert(trained, name)
+    swapped = accuracy(student)["accuracy"]
+    report = distill(student, many(50)[:8], steps=100, evaluate_every=25)
+    fitted = accuracy(student)["accuracy"]
+    finetuned = finetune(student, many, accuracy, metric="accuracy", epochs=2, lr=1e-3)
+    assert swapped < 0.8
+    assert report.after.mean() < 0.7 * report.before.mean()
+    assert fitted > swapped
+    assert finetuned.best > 0.9
+    student.save_pretrained(tmp_path)
+    assert accuracy(load(tmp_path)) == {"accuracy": finetuned.best}
+
+
+def test_images_end_to_end():
+    student = convert(vit(), "luna")
+    batch = images(6) | {"labels": torch.tensor([0, 1, 2, 0, 1, 2])}
+
+    def score(model):
+        right = logits(model, images(6)).argmax(-1) == batch["labels"]
+        return {"accuracy": float(right.float().mean())}
+
+    distill(student, [batch], steps=5)
+    report = finetune(student, lambda _: [batch] * 20, score, metric="accuracy", epochs=2, lr=3e-3)
+    assert report.best == 1.0
+
+
+def test_a_loss_of_ones_own():
+    model = convert(bert(**QUIET), "t2r")
+
+    def loss(model, batch):
+        out = model(input_ids=batch["input_ids"]).logits
+        return nn.functional.cross_entropy(out, batch["labels"], label_smoothing=0.1)
+
+    with torch.no_grad():
+        model.classifier.bias.copy_(torch.tensor([9.0, -9.0]))  # sure of itself
+    report = run(model, loss=loss, epochs=1)
+    expected = sum(float(loss(model.eval(), b).detach()) for b in batches(1)) / 5
+    assert report.epochs[0]["loss"] == pytest.approx(expected, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"schedule": "step"}, "one of linear, cosine, constant"),
+        ({"metric": "f1"}, "evaluate gave no 'f1', only accuracy"),
+    ],
+)
+def test_what_finetune_refuses(options, reason):
+    with pytest.raises(LunaError, match=reason):
+        run(convert(bert(**QUIET), "t2r"), **options)
+
+
+def test_labels_of_another_task():
+    batch = comes_again(4) | {"labels": torch.tensor([0, 1, 2, 0])}
+    with pytest.raises(LunaError, match=r"labels go from 0 to 2, .* 2 classes"):
+        finetune(convert(bert(**QUIET), "t2r"), lambda _: [batch], accuracy, metric="accuracy")
+    with pytest.raises(LunaError, match="no loss"):
+        finetune(
+            convert(bert(**QUIET), "t2r"),
+            lambda _: [{"input_ids": batch["input_ids"]}],
+            accuracy,
+            metric="accuracy",
+        )
+
+
+def test_divergence_is_told():
+    model = convert(bert(**QUIET), "t2r")
+    with torch.no_grad():
+        model.classifier.weight.fill_(float("nan"))
+    with pytest.raises(LunaError, match="diverged"):
+        run(model, epochs=1)
+
+
+@pytest.mark.parametrize(("size", "advice"), [(16, "batches of 8"), (1, "too large")])
+def test_out_of_gpu_memory_names_the_batch_to_try(size, advice):
+    with pytest.raises(LunaError, match=advice), memory_advice(comes_again(size)):
+        raise torch.cuda.OutOfMemoryError

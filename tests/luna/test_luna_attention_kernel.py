@@ -1,0 +1,278 @@
+"""The fused attention against the definition: outputs and every gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna import LunaError
+from luna.kernels import cpu
+
+from .attention.kit import Sizes
+
+F64, F32 = torch.float64, torch.float32
+numba = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")
+
+
+def build(evaluate: str, *, heads: int = 2, dtype: torch.dtype = F64, **options: Any):
+    torch.manual_seed(0)
+    options = {"M": 4, "L": 3, "hidden": 8} | options
+    attention = luna.build(
+        "luna", n_heads=heads, head_dim=8, max_len=8192, evaluate=evaluate, **options
+    )
+    with torch.no_grad():
+        for p in attention.parameters():
+            p.add_(0.1 * torch.randn(p.shape))
+    return attention.to(dtype)
+
+
+def tensors(
+    n: int, *, B: int = 2, H: int = 2, d: int = 8, e: int = 5, dtype: torch.dtype = F64
+) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    shapes = [(B, H, n, d), (B, H, n, d), (B, H, n, e)]
+    return [
+        torch.randn(s, generator=generator, dtype=F64).to(dtype).requires_grad_() for s in shapes
+    ]
+
+
+def scattered(n: int, B: int = 2) -> Tensor:
+    """Some tokens of the first example, none of the last."""
+    mask = torch.rand(B, n, generator=torch.Generator().manual_seed(1)) < 0.6
+    mask[0, n // 2] = True
+    mask[-1] = B == 1
+    return mask
+
+
+def with_gradients(attention: luna.Attention, given: list[Tensor], mask: Tensor | None):
+    out = attention(*given, mask)
+    weights = torch.cos(torch.arange(out.numel(), dtype=F64)).view(out.shape).to(out.dtype)
+    return [out, *torch.autograd.grad(out, [*given, *attention.parameters()], weights)]
+
+
+def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a - b).detach().abs().max() <= tolerance * b.detach().abs().max().clamp_min(1)
+
+
+@numba
+@pytest.mark.parametrize("n", [1, 17, 128, 1000, 1025, 4096])
+@pytest.mark.parametrize("masked", [False, True])
+def test_lengths(n: int, masked: bool):
+    """Below, at and above a block and a segment."""
+    mask, given = (scattered(n) if masked else None), tensors(n)
+    expected = with_gradients(build("dense"), given, mask)
+    assert_close(with_gradients(build("fused"), given, mask), expected, 1e-11)
+
+
+@numba
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"share": "head"},
+        {"share": "head", "heads": 3},
+        {"nonneg": False},
+        {"activation": "leaky_relu", "shared_channels": True},
+        {"M": 1, "L": 1, "hidden": 1},
+        {"M": 16, "L": 16, "hidden": 16},
+        {"M": 2, "L": 32, "hidden": 4},
+        {"M": 8, "L": 8, "hidden": 64},
+    ],
+    ids=str,
+)
+def test_options(options: dict[str, Any]):
+    given, mask = tensors(150, H=options.get("heads", 2)), scattered(150)
+    expected = with_gradients(build("dense", **options), given, mask)
+    assert_close(with_gradients(build("fused", **options), given, mask), expected, 1e-11)
+
+
+@numba
+@pytest.mark.parametrize(("B", "H", "d_v"), [(1, 1, 8), (3, 2, 1), (1, 4, 16), (33, 1, 3)])
+@pytest.mark.parametrize("share", ["layer", "head"])
+def test_sizes(B: int, H: int, d_v: int, share: str):
+    given, mask = tensors(40, B=B, H=H, e=d_v), scattered(40, B)
+    dense, fused = (build(how, heads=H, share=share) for how in ("dense", "fused"))
+    expected = with_gradients(dense, given, mask)
+    assert_close(with_gradients(fused, given, mask), expected, 1e-11)
+
+
+@numba
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16])
+def test_lower_precision(dtype: torch.dtype):
+    """As the ordinary way in float32, and in the values' precision outside."""
+    given, mask = tensors(700, dtype=dtype), scattered(700)
+    fused = with_gradients(build("fused", dtype=F32), given, mask)
+    plain = with_gradients(build("piecewise", dtype=F32), given, mask)
+    assert fused[0].dtype == fused[1].dtype == dtype
+    for ours, theirs in zip(fused, plain, strict=True):
+        close = max(2 * torch.finfo(ours.dtype).eps, 1e-5)
+        assert (ours.double() - theirs.double()).norm() <= close * theirs.double().norm()
+
+
+@numba
+@pytest.mark.parametrize("layout", ["transposed", "expanded"])
+def test_layouts(layout: str):
+    """Heads cut out of (B, n, H d) as a backbone does it, and a gradient of stride 0."""
+    given = tensors(50)
+    expected = with_gradients(build("dense"), given, None)
+    if layout == "transposed":
+        given = [t.detach().transpose(1, 2).contiguous().transpose(1, 2) for t in given]
+        given = [t.requires_grad_() for t in given]
+        assert_close(with_gradients(build("fused"), given, None), expected, 1e-11)
+    else:
+        sums = [torch.autograd.grad(build(how)(*given).sum(), given) for how in ("dense", "fused")]
+        assert_close(sums[1], sums[0], 1e-11)
+
+
+@numba
+def test_dead_queries_give_zero_and_finite_gradients():
+    """Where no channel is on, the sum of weights is 0: the output is 0 and c gets no gradient."""
+    results = []
+    for how in ("dense", "fused"):
+        attention = build(how)
+        with torch.no_grad():
+            attention.map.channels.g.fill_(-100)
+        results.append(with_gradients(attention, tensors(30), None))
+    assert results[1][0].abs().max() == 0
+    assert all(t.isfinite().all() for t in results[1])
+    assert_close(results[1], results[0], 1e-12)
+
+
+@numba
+def test_nothing_is_read_at_padding():
+    """Not even NaN, without the module's own masking before and after."""
+    attention, mask = build("fused"), scattered(300)
+    clean = tensors(300)
+    pad = ~mask[:, None, :, None]
+    dirty = [t.detach().masked_fill(pad, torch.nan).requires_grad_() for t in clean]
+    outs = [attention.attend(*given, mask, None) for given in (clean, dirty)]
+    assert torch.equal(*outs)
+    assert (outs[1].masked_select(pad) == 0).all()
+    gradients = [
+        torch.autograd.grad(out.square().sum(), given)
+        for out, given in zip(outs, (clean, dirty), strict=True)
+    ]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert torch.equal(ours, theirs)
+        assert (theirs.masked_select(pad) == 0).all()
+
+
+@numba
+@pytest.mark.parametrize("nonneg", [True, False])
+def test_gradcheck(nonneg: bool):
+    attention, given = build("fused", nonneg=nonneg), tensors(6, B=1)
+    names = [name for name, _ in attention.named_parameters()]
+
+    def run(q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor) -> Tensor:
+        state = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(attention, state, (q, k, v))
+
+    parameters = [p.detach().clone().requires_grad_() for p in attention.parameters()]
+    assert torch.autograd.gradcheck(run, (*given, *parameters))
+
+
+@numba
+def test_threads_change_nothing():
+    given, mask = tensors(3000, dtype=F32), scattered(3000)
+    attention, before = build("fused", dtype=F32), torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(with_gradients(attention, given, mask))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        for ours, theirs in zip(other, results[0], strict=True):
+            assert torch.equal(ours, theirs)
+
+
+@numba
+def test_poisoned_memory_does_not_show(monkeypatch: pytest.MonkeyPatch):
+    given, mask, attention = tensors(200), scattered(200), build("fused")
+    clean = with_gradients(attention, given, mask)
+    for where, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        make = getattr(where, name)
+
+        def poisoned(*args: Any, make: Any = make, **kwargs: Any) -> Tensor:
+            t = make(*args, **kwargs)
+            return t.fill_(float("nan") if t.is_floating_point() else 2**31 - 1)
+
+        monkeypatch.setattr(where, name, poisoned)
+    for ours, theirs in zip(with_gradients(attention, given, mask), clean, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@numba
+def test_no_tensor_of_the_size_of_the_features():
+    """n D numbers are never there: S of each segment is the largest thing beside q, k, v, o."""
+    n = 4096
+    given = tensors(n, B=1, H=1, dtype=F32)
+    attention = build("fused", heads=1, dtype=F32, M=16, L=8)
+    attention(*given).sum().backward()
+    with Sizes() as sizes:
+        attention(*given).sum().backward()
+    assert sizes.largest <= max(n * 8, 4 * 16 * 8 * 5, 32 * (16 * 8 + 1) * 16)
+    assert sizes.largest < n * 16 * 8 / 4
+
+
+@numba
+def test_the_operator_is_sound_for_torch_compile():
+    attention, given = build("fused"), tensors(20)
+    expected = with_gradients(attention, given, scattered(20))
+    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+    assert_close(with_gradients(compiled, given, scattered(20)), expected, 1e-14)
+
+
+@numba
+def test_the_fraction_of_dead_rows_is_the_same():
+    given, mask = tensors(100), scattered(100)
+    fractions = []
+    for how in ("dense", "fused"):
+        attention = build(how, M=1, L=1).eval()
+        attention(*given, mask)
+        fractions.append(attention.dead_fraction.item())
+    assert fractions[0] == fractions[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "fused"),
+        ({"share": "head", "nonneg": False}, "fused"),
+        ({"envelope": "scalar"}, "compiled"),
+        ({"ch_rms": True}, "compiled"),
+        ({"tie_qk": False}, "compiled"),
+        ({"nonneg": "softplus"}, "compiled"),
+        ({"causal": True}, "compiled"),
+        ({"kernel": "bank_coef"}, "compiled"),
+        ({"evaluate": "compiled"}, "compiled"),
+        ({"evaluate": "piecewise"}, "piecewise"),
+        ({"activation": "gelu"}, "dense"),
+    ],
+    ids=str,
+)
+def test_auto_fuses_what_can_be_fused(
+    options: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cpu, "AVAILABLE", True)
+    attention = luna.build("luna", n_heads=2, head_dim=8, max_len=8, **options)
+    assert attention.evaluation("cpu") == expected
+    assert attention.evaluation("meta") == ("dense" if expected == "dense" else "piecewise")
+    monkeypatch.setattr(cpu, "AVAILABLE", False)
+    assert attention.evaluation("cpu") == attention.evaluation("meta")
+
+
+def test_fused_is_refused_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cpu, "AVAILABLE", True)
+    refused = [{"causal": True}, {"envelope": "scalar"}, {"tie_qk": False}, {"ch_rms": True}]
+    for options in (*refused, {"nonneg": "exp"}):
+        with pytest.raises(LunaError, match=r"luna\.evaluate='fused' needs kernel='learned'"):
+            luna.build("luna", n_heads=2, head_dim=8, max_len=8, evaluate="fused", **options)
+    monkeypatch.setattr(cpu, "AVAILABLE", False)
+    with pytest.raises(LunaError, match="needs numba"):
+        build("fused")
