@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    commands.add_parser("list", help="every attention: complexity, parameters, paper").set_defaults(
-        run=_list
-    )
+    listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
+    listing.add_argument("--markdown", action="store_true", help="as the README has it")
+    listing.set_defaults(run=_list)
 
     from lra.data.commands import add_parser as add_data
 
@@ -57,10 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guard(lambda: arguments.run(arguments))
 
 
-def _list(_: argparse.Namespace) -> None:
-    from lra.catalogue import show
+def _list(arguments: argparse.Namespace) -> None:
+    from lra.catalogue import markdown, show
 
-    show()
+    if arguments.markdown:
+        print(markdown())
+    else:
+        show()
 
 
 def _compute(arguments: argparse.Namespace) -> None:

@@ -85,7 +85,7 @@ def _load(task: Task, protocol: str) -> DictConfig:
     file = CONFIGS / "task" / f"{task.name}.yaml"
     try:
         cfg = OmegaConf.merge(OmegaConf.structured(task.Options), OmegaConf.load(file))
-        if any(OmegaConf.is_interpolation(cfg, key) for key in cfg):
+        if any(OmegaConf.is_interpolation(cfg, str(key)) for key in cfg):
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)
         OmegaConf.to_object(cfg)
