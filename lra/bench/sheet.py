@@ -80,9 +80,8 @@ def _csv(rows: list[Row], path: Path) -> None:
 
 
 def markdown(rows: list[Row], facts: dict[str, Any]) -> str:
-    return "\n".join(
-        [*_header(facts), *(line for key in MEASURES for line in _table(rows, key)), ""]
-    )
+    tables = [line for key in MEASURES for line in _table(rows, key)]
+    return "\n".join([*_header(facts), *tables, *_ratios(rows), ""])
 
 
 def _header(facts: dict[str, Any]) -> list[str]:

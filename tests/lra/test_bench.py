@@ -44,6 +44,13 @@ def request(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+FACTS = {
+    "settings": request(repeats=1), "versions": {"torch": "t", "python": "p", "luna-lra": "l"},
+    "machine": {"kind": "cpu", "device": "d", "threads": 1, "system": "s"},
+    "git": {"revision": None, "dirty": None}, "date": "today",
+}  # fmt: skip
+
+
 def test_the_command_writes_every_table_and_picture(tmp_path: Path, capsys) -> None:
     words = ["--methods", "uniform", "softmax@published", *SMALL, "--out", str(tmp_path)]
     assert main(["bench", "attention", *words]) == 0
@@ -95,12 +102,7 @@ def test_a_method_stops_at_a_limit_and_says_which(limit: dict[str, float], said:
     assert all(row["flops"] > 0 for row in rows)
     assert all(("train_seconds" in row) is (row["stopped"] is None) for row in rows)
     labelled = [row | {"method": "softmax", "profile": "published"} for row in rows]
-    facts = {
-        "settings": request(repeats=1), "versions": {"torch": "t", "python": "p", "luna-lra": "l"},
-        "machine": {"kind": "cpu", "device": "d", "threads": 1, "system": "s"},
-        "git": {"revision": None, "dirty": None}, "date": "today",
-    }  # fmt: skip
-    tables = markdown(labelled, facts).split("## ")[1:]
+    tables = markdown(labelled, FACTS).split("## ")[1:]
     for table in tables[:3]:
         assert table.count(said) == 2
     assert said not in tables[3]  # FLOPs are known for every length
@@ -188,6 +190,7 @@ def test_plain_versions_are_timed_in_turn_where_blocks_divide_the_length() -> No
     assert ["plain_seconds" in row for row in rows] == [False, True]
     labelled = [row | {"method": "local", "profile": "strict"} for row in rows]
     *_, line = _ratios(labelled)
+    assert line in markdown(labelled, FACTS)
     assert line == f"| `local` | – | {rows[1]['train_seconds'] / rows[1]['plain_seconds']:.2f} |"
 
 
