@@ -23,7 +23,9 @@ from .conftest import SMALL, command, environment
 
 
 def folder_of(run: Run) -> Path:
-    return next(Path(run.runs_dir).rglob("config.yaml")).parent
+    """The folder that was written last."""
+    configs = Path(run.runs_dir).rglob("config.yaml")
+    return max(configs, key=lambda path: path.stat().st_mtime_ns).parent
 
 
 @pytest.fixture(scope="module")
