@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 import luna
 from lra.compose import Run, scale
-from lra.compute.count import Count, count_run
+from lra.compute.count import Count, count_once
 from lra.config import CONFIGS, Protocol, Tolerance, UserError, nearest
 
 MEASURES = ("parameters", "flops", "examples")
@@ -74,7 +74,7 @@ def budget_of(run: Run) -> Budget:
             raise UserError(
                 f"compute.reference='{reference}' is no attention{nearest(reference, luna.names())}"
             )
-        count = count_run(run, {"name": reference}, backward=False)
+        count = count_once(run, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference

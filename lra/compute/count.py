@@ -100,6 +100,18 @@ def count_run(run: Run, attention: dict[str, Any] | None = None, *, backward: bo
     return count(build(run, attention, "cpu"), masked=masked, backward=backward)
 
 
+_counted: dict[str, Count] = {}
+
+
+def count_once(run: Run, attention: dict[str, Any]) -> Count:
+    """Forward only, and remembered: of references and backbones, which every search and every gate
+    asks for."""
+    key = repr((run.task.name, attention, run.model, run.protocol))
+    if key not in _counted:
+        _counted[key] = count_run(run, attention, backward=False)
+    return _counted[key]
+
+
 def build(run: Run, attention: dict[str, Any] | None, device: str) -> Network:
     task = data.get(run.task.name)
     with torch.device(device):

@@ -21,7 +21,7 @@ import luna
 from lra import data
 from lra.compose import Run
 from lra.compute.budget import Budget, Cost
-from lra.compute.count import Count, Part, count_run, definition, tally
+from lra.compute.count import Part, count_once, definition, tally
 from lra.config import Mask, Pooling, UserError, nearest
 from luna import LunaError
 from luna.base import check_options
@@ -90,22 +90,11 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
     slots = _slots(run, run.attention | options)
     if slots is None:
         return None
-    around = _around(run)
+    # The network without its slots' methods: the control has no parameters and no products.
+    around = count_once(run, {"name": "uniform", "dwc": run.attention.get("dwc", "none")})
     cost = Cost(around.parameters + slots.parameters, around.flops + slots.flops, None)
     ratios = budget.ratios(cost)
     return Setting(options, ratios, budget.excess(ratios))
-
-
-_counted: dict[str, Count] = {}  # networks around their slots, by everything they are made of
-
-
-def _around(run: Run) -> Count:
-    """What the network costs without its slots' methods."""
-    empty = {"name": "uniform", "dwc": run.attention.get("dwc", "none")}
-    key = repr((run.task.name, empty, run.model, run.protocol))
-    if key not in _counted:
-        _counted[key] = count_run(run, empty, backward=False)
-    return _counted[key]
 
 
 def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:

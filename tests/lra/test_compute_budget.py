@@ -28,8 +28,6 @@ from lra.disk import read_json
 from lra.report.tables import compute_class, one_budget
 from luna.base import Attention, Paper, register
 
-from .conftest import SMALL, command
-
 TOLERANCE = Tolerance(parameters=0.05, flops=0.1, examples=0.01)
 
 
@@ -236,13 +234,12 @@ def test_a_value_outside_the_knobs_range_may_still_be_looked_at():
     assert admit(run).verdict.startswith("over budget")
 
 
-def test_nothing_is_written_by_a_run_that_is_refused(tmp_path: Path):
-    """Under the real command line; the small run trains far shorter than its protocol."""
-    done = command("train.py", *SMALL[:-1], f"runs_dir={tmp_path / 'runs'}",
-                   f"data_dir={tmp_path / 'data'}")  # fmt: skip
-    assert done.returncode == 2
-    assert "outside the compute budget of luna" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(
+    small: Callable[..., Run], tmp_path: Path
+):
+    """The small run trains far shorter than its protocol."""
+    with pytest.raises(UserError, match="outside the compute budget of luna"):
+        runner.train(small("compute=matched", f"data_dir={tmp_path / 'data'}"))
     assert list(tmp_path.iterdir()) == []
 
 
