@@ -16,6 +16,7 @@ from lra.config import Gate, UserError
 from luna import LunaError
 
 SIZES = ("parameters", "flops")
+LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class Admission:
         return self.budget.verdict(self.ratios) if self.budget else None
 
     def describe(self) -> str:
-        """The line of a run's introduction."""
+        """The lines of a run's introduction."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.budget is None:
             return line
-        sizes = (times(self.ratios[m]) for m in SIZES if m in self.ratios)
-        line += f"  ({', '.join(sizes)} of {self.budget.reference}: {self.verdict})"
+        outside = self.budget.outside(self.ratios)
+        shown = [m for m in self.ratios if m in SIZES or m in outside]
+        ratios = ", ".join(f"{LABELS[m]} {times(self.ratios[m])}" for m in shown)
+        line += f"\n           against {self.budget.reference}: {ratios}: {self.verdict}"
         for option, (before, after) in self.solved.items():
             line += f"\n           solved: attention.{option}={after}, it was {before}"
         if self.run.compute.exempt and self.verdict != "matched":
@@ -157,8 +160,7 @@ def _advice(run: Run, budget: Budget) -> str:
     if best is None:
         return "it has no knob to turn"
     setting = " ".join(f"attention.{k}={v}" for k, v in best.options.items())
-    names = {"parameters": "parameters", "flops": "FLOPs"}
-    size = ", ".join(f"{names[m]} {times(r)}" for m, r in best.ratios.items())
+    size = ", ".join(f"{LABELS[m]} {times(r)}" for m, r in best.ratios.items())
     if best.excess:
         ranges = ", ".join(f"{k} {range_of(v)}" for k, v in run.compute.knobs.items())
         return f"no setting of {ranges} meets it, the closest is {setting} ({size})"

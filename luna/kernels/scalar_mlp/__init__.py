@@ -42,7 +42,7 @@ __all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "check", "evaluato
 
 
 def check(evaluate: Evaluate, activation: Activation) -> None:
-    """Refuse an evaluation that cannot be, and say once what would make `auto` faster."""
+    """Refuse an evaluation that cannot be."""
     if evaluate in ("piecewise", "compiled", "triton") and activation not in SLOPES:
         raise LunaError(
             f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
@@ -52,8 +52,6 @@ def check(evaluate: Evaluate, activation: Activation) -> None:
         raise LunaError("evaluate='compiled' needs numba: pip install 'luna-lra[fast]'")
     if evaluate == "triton" and not TRITON:
         raise LunaError("evaluate='triton' needs triton: pip install 'luna-lra[triton]' on Linux")
-    if evaluate == "auto" and not cpu.AVAILABLE and not torch.cuda.is_available():
-        _say_what_is_missing()
 
 
 @functools.cache
@@ -70,7 +68,10 @@ def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -
         return "dense"
     if evaluate == "triton" and (device == "cuda" or INTERPRETED):
         return "triton"
-    if evaluate in ("piecewise", "triton") or device != "cpu" or not cpu.AVAILABLE:
+    if evaluate in ("piecewise", "triton") or device != "cpu":
+        return "piecewise"
+    if not cpu.AVAILABLE:
+        _say_what_is_missing()
         return "piecewise"
     return "compiled"
 
