@@ -247,7 +247,7 @@ class Metrics(pl.Callback):
     def _row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
         if not trainer.is_global_zero:
             return
-        seconds = sum(module.clock.read())
+        seconds = sum(module.clock.read().values())
         row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"} | {
             k: f"{v:.6g}" for k, v in values.items()
         }

@@ -46,12 +46,14 @@ class Meter:
 
 
 class Clock:
-    """Seconds of training and of evaluation so far, those before an interruption included."""
+    """Seconds of each phase so far, those before an interruption included. `starting` is the first
+    step after a start, which compiles and warms up."""
 
     def __init__(self) -> None:
-        self.training = self.evaluation = 0.0
+        self.seconds = {"starting": 0.0, "training": 0.0, "evaluation": 0.0}
+        self.steps = {"starting": 0, "training": 0}
         self._since: float | None = None  # running since
-        self._phase = "training"
+        self._phase = "starting"
 
     def start(self, phase: str) -> None:
         self.stop()
@@ -59,15 +61,26 @@ class Clock:
 
     def stop(self) -> None:
         if self._since is not None:
-            elapsed = time.monotonic() - self._since
-            setattr(self, self._phase, getattr(self, self._phase) + elapsed)
+            self.seconds[self._phase] += time.monotonic() - self._since
             self._since = None
 
-    def read(self) -> tuple[float, float]:
-        """(training, evaluation) without stopping."""
+    def step(self) -> None:
+        """A step of training has ended."""
+        self.steps[self._phase] += 1
+        if self._phase == "starting":
+            self.start("training")
+
+    def read(self) -> dict[str, float]:
+        """The seconds, without stopping."""
         if self._since is not None:
             self.start(self._phase)
-        return self.training, self.evaluation
+        return dict(self.seconds)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of the steps after a first one, if there were any."""
+        phase = "training" if self.steps["training"] else "starting"
+        return self.steps[phase] / self.seconds[phase]
 
 
 class LRAModule(pl.LightningModule):
@@ -105,6 +118,7 @@ class LRAModule(pl.LightningModule):
         for module in self.network.modules():
             if isinstance(module, Attention):
                 module.after_step()
+        self.clock.step()
 
     def _evaluation_step(self, batch: Batch) -> None:
         logits = self.network(batch.ids, batch.mask).float()
@@ -168,16 +182,17 @@ class LRAModule(pl.LightningModule):
         }
 
     def on_train_start(self) -> None:
-        self.clock.start("training")
+        self.clock.start("starting")
 
     def on_train_end(self) -> None:
         self.clock.stop()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["identity"] = self.identity
-        checkpoint["seconds"] = self.clock.read()
+        checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
         checkpoint["meter"] = self.meter.sums
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.clock.training, self.clock.evaluation = checkpoint["seconds"]
+        clock = checkpoint["clock"]
+        self.clock.seconds, self.clock.steps = clock["seconds"], clock["steps"]
         self.meter.sums = checkpoint["meter"]

@@ -19,11 +19,12 @@ class Report(pl.Callback):
     def __init__(self, folder: RunFolder, *, style: str, every: float):
         self.folder, self.every = folder, every
         self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
+        self._start: tuple[int, float] | None = None  # step and time that rates count from
+        self._shown = (0, 0.0)  # those of the last line
         self._bar: Progress | None = None
         self._dev = ""
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        self._start = self._shown = (trainer.global_step, time.monotonic())
         if self.style == "bar" and trainer.is_global_zero:
             columns = (
                 TextColumn("{task.description}"),
@@ -39,6 +40,9 @@ class Report(pl.Callback):
             return
         self.folder.progress(trainer.global_step, trainer.max_steps)
         now = time.monotonic()
+        if self._start is None:  # the first step compiles and warms up, and tells nothing
+            self._start = self._shown = (trainer.global_step, now)
+            return
         if self.style == "off" or now - self._shown[1] < (0.5 if self._bar else self.every):
             return
         text = self._text(trainer, module, now)
@@ -56,6 +60,7 @@ class Report(pl.Callback):
             parts.append(f"loss {loss / examples:.3f}  acc {hits / examples:.1%}")
         if self._dev:
             parts.append(self._dev)
+        assert self._start
         recent, overall = (
             (trainer.global_step - step) / max(now - since, 1e-9)
             for step, since in (self._shown, self._start)

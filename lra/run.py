@@ -141,7 +141,6 @@ def _fit_and_test(
         test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
     select = evaluation.select.name if evaluation.select.name in test else "last"
     device = trainer.strategy.root_device
-    training, evaluating = module.clock.read()
     return {
         "task": run.task.name,
         "attention": run.attention,
@@ -157,8 +156,8 @@ def _fit_and_test(
         "test": test[select] | {"select": select},
         "test_last": test["last"],
         "test_best": test.get("best"),
-        "seconds": {"training": training, "evaluation": evaluating},
-        "steps_per_second": recipe.steps / training,
+        "seconds": module.clock.read(),
+        "steps_per_second": module.clock.steps_per_second,
         "peak_memory_mib": records.peak_memory_mib(device),
         "precision": run.trainer.precision,
         "machine": records.machine(device) | {"processes": trainer.world_size},

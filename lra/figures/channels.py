@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lra.config import UserError
 from lra.figures.trained import Trained
 from lra.report.figures import save_figure
+from luna.attention.luna import Luna
 from luna.feature_maps.learned import LearnedFeatures
 
 TAILS = 0.001  # share of u that lies outside a panel, at each end
@@ -47,6 +48,9 @@ def channels(trained: Trained, *, examples: int = 64, points: int = 400) -> list
         return hook
 
     with ExitStack() as stack, torch.no_grad():
+        for module in trained.network.modules():
+            if isinstance(module, Luna):
+                module.fusible = False  # the fused kernel passes the features by
         for i, found in enumerate(maps):
             stack.callback(found.register_forward_pre_hook(watch(i)).remove)
         left = examples

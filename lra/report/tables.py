@@ -104,7 +104,9 @@ def _table(records: list[dict[str, Any]]) -> Table:
     )
     for column in COLUMNS:
         left = column == "attention"
-        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+        # Where a row is too long for the terminal, the class of compute gives way.
+        wraps = column == "compute"
+        table.add_column(column, justify="left" if left else "right", no_wrap=not wraps)
     for r in sorted(records, key=lambda r: -r["test"]["accuracy"]):
         compute = r["compute"]
         table.add_row(

@@ -224,6 +224,7 @@ def test_a_signal_while_testing_is_an_interruption_too(
 def test_of_two_processes_one_runs_and_the_other_says_so(overrides: list[str], train):
     with start("train.py", *overrides, *LONG) as process:
         wait_for(process, "  step")
+        process.send_signal(signal.SIGSTOP)  # or it might be done before the other asks
         second = train(*LONG)
         process.kill()
     assert second.returncode == 2
