@@ -42,7 +42,6 @@ class Report(pl.Callback):
         now = time.monotonic()
         if self._start is None:  # the first step compiles and warms up, and tells nothing
             self._start = self._shown = (trainer.global_step, now)
-            return
         if self.style == "off" or now - self._shown[1] < (0.5 if self._bar else self.every):
             return
         text = self._text(trainer, module, now)
@@ -60,13 +59,14 @@ class Report(pl.Callback):
             parts.append(f"loss {loss / examples:.3f}  acc {hits / examples:.1%}")
         if self._dev:
             parts.append(self._dev)
-        assert self._start
-        recent, overall = (
-            (trainer.global_step - step) / max(now - since, 1e-9)
-            for step, since in (self._shown, self._start)
-        )
-        left = (trainer.max_steps - trainer.global_step) / max(overall, 1e-9)
-        return "  ".join([*parts, f"{recent:.1f} steps/s", f"{clock(left)} left"])
+        if self._start and trainer.global_step > self._start[0]:
+            recent, overall = (
+                (trainer.global_step - step) / max(now - since, 1e-9)
+                for step, since in (self._shown, self._start)
+            )
+            left = (trainer.max_steps - trainer.global_step) / overall
+            parts.append(f"{recent:.1f} steps/s  {clock(left)} left")
+        return "  ".join(parts)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
