@@ -225,6 +225,9 @@ def guard(command: Callable[[], Any]) -> int:
         message = str(error) if isinstance(error, UserError) else explain(error)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough: `lra ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except ValueError as error:
         luna = sys.modules.get("luna")  # not imported for the sake of its error
         if luna is None or not isinstance(error, luna.LunaError):

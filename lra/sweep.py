@@ -88,7 +88,7 @@ def finished(run: Run) -> dict[str, Any] | None:
 def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
     """Run one job in its own process: its exit code and, if it failed, the first line why."""
     process = subprocess.Popen(
-        [sys.executable, str(TRAIN), *words],
+        [sys.executable, str(TRAIN), *words, "hydra.mode=RUN"],  # an experiment may say MULTIRUN
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

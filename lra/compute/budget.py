@@ -7,9 +7,9 @@ training sees (steps x batch, the protocol's own).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra.compose import Run, scale
@@ -97,13 +97,20 @@ def protocol_examples(run: Run) -> int | None:
         return None
     typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": {"name": run.task.name}})
-    cfg.protocol = OmegaConf.merge(typed, OmegaConf.load(path))
+    cfg.protocol = OmegaConf.merge(typed, _load(run.protocol.name))
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)
     assert isinstance(protocol, Protocol)
     shipped = replace(run, protocol=protocol)
     scale(shipped)
     return examples(shipped.protocol)
+
+
+def _load(name: str) -> DictConfig:
+    """A protocol's file upon those in its defaults list."""
+    own = cast(DictConfig, OmegaConf.load(CONFIGS / "protocol" / f"{name}.yaml"))
+    parents = [parent for parent in own.pop("defaults", []) if parent != "_self_"]
+    return cast(DictConfig, OmegaConf.merge(*map(_load, parents), own))
 
 
 def times(ratio: float) -> str:

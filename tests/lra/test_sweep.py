@@ -100,10 +100,12 @@ def test_runs_side_by_side_on_one_machine(overrides: list[str], tmp_path: Path):
     assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
-def test_a_named_sweep(overrides: list[str]):
-    done = sweep(overrides, "sweep=seeds", *SHORT)
+def test_an_experiment_is_a_sweep_without_being_told(overrides: list[str]):
+    """And its jobs, which name it too, are none."""
+    fixed = ("attention.dwc=none", "protocol.recipe.lr=0.01", "seed=1,2")
+    done = command("train.py", *overrides, "experiment=recipe_control", *fixed, *SHORT)
     assert done.returncode == 0, done.stderr
-    assert "sweep of 3: 3 done" in done.stdout
+    assert "sweep of 2: 2 done" in done.stdout
 
 
 def test_the_summary_names_each_failure():
