@@ -23,7 +23,6 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from luna.base import LunaError
