@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from lra.bench.figure import COLOURS, kind, spread
 
@@ -49,6 +50,10 @@ def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]
     """Filled points are matched; the grey band is what the budget allows."""
     axes.set(xscale="log", yscale="log", xlabel="GFLOPs per step, counted", title=title)
     axes.margins(x=0.15)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     for row in rows:
         colour = COLOURS[kind(row["attention"])]
         filled = colour if row["verdict"] == "matched" else "white"
