@@ -230,16 +230,13 @@ class Metrics(pl.Callback):
         if trainer.global_step % self.every == 0:
             loss, accuracy, _ = module.meter.mean(trainer)
             module.meter.reset()
-            if not math.isfinite(loss):
-                raise UserError(
-                    f"the training loss is {loss} at step {trainer.global_step}: the run diverged; "
-                    "lower protocol.recipe.lr or clip gradients"
-                )
+            _check_finite("training", loss, trainer.global_step)
             lr = trainer.optimizers[0].param_groups[0]["lr"]
             self._row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
+        _check_finite("dev", loss, trainer.global_step)
         dead = module.dead_rows()
         more = {} if dead is None else {"dead_rows": dead}
         self._row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
@@ -255,6 +252,14 @@ class Metrics(pl.Callback):
             csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
+
+
+def _check_finite(which: str, loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise UserError(
+            f"the {which} loss is {loss} at step {step}: the run diverged; "
+            "lower protocol.recipe.lr or clip gradients"
+        )
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

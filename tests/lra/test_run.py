@@ -361,6 +361,13 @@ def test_a_run_that_diverges_fails_with_one_sentence(train, tmp_path: Path):
     assert read_json(next(tmp_path.rglob("status.json")))["status"] == "failed"
 
 
+def test_a_run_that_diverges_between_two_rows_is_no_result(small):
+    words = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none", "trainer.log_every=1000")
+    with pytest.raises(UserError, match="the dev loss is nan at step 10: the run diverged"):
+        runner.train(small(*words))
+    assert not list(Path(small().runs_dir).rglob("result.json"))
+
+
 def test_a_run_that_learns_nothing_says_so(small, capsys: pytest.CaptureFixture[str]):
     """With all logits equal but for the bias, every answer is the same."""
     runner.train(small("protocol.recipe.lr=1e-12", "protocol.recipe.steps=1", "seed=3"))
