@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from lra.callbacks import read_metrics
 from lra.disk import read_json
 from lra.sweep import Outcome, summarise
 
@@ -73,12 +75,32 @@ def test_a_run_that_is_killed_is_tried_again_and_resumes(overrides: list[str], t
     assert "sweep of 2: 2 done" in text
 
 
-def test_a_run_over_its_limit_is_stopped_with_a_checkpoint(overrides: list[str], tmp_path: Path):
-    done = sweep(overrides, "limit_minutes=0.2", *ENDLESS)
-    assert done.returncode == 1
-    assert "stopped at its limit of 0.2 minutes; the same command resumes it" in done.stdout
-    assert read_json(next(tmp_path.rglob("status.json")))["status"] == "interrupted"
-    assert list(tmp_path.rglob("last.ckpt"))
+def test_jobs_that_raise_are_killed_or_hang_on_a_cluster(overrides: list[str], tmp_path: Path):
+    """Under submitit, whose local executor runs jobs as SLURM would: four that never end by
+    themselves, of which two diverge, one is killed and one reaches its limit."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    words = ("hydra/launcher=submitit_local", "protocol.recipe.lr=0.01,1e30", "seed=1,2",
+             "protocol.recipe.clip=none", "limit_minutes=0.4", *ENDLESS)  # fmt: skip
+    with start("train.py", "-m", *overrides, *words) as process:
+        os.kill(_pid_of_a_run_that_trains(tmp_path, "seed-1"), signal.SIGKILL)
+        output = process.stdout.read()
+    assert process.returncode == 1, output
+    assert "sweep of 4: 4 failed" in output
+    assert output.count("the run diverged") == 2
+    assert "killed by SIGKILL, as the kernel does when memory runs out" in output
+    assert "stopped at its limit of 0.4 minutes; the same command resumes it" in output
+    states = [read_json(path)["status"] for path in tmp_path.rglob("status.json")]
+    assert sorted(states) == ["failed", "failed", "interrupted", "running"]
+    assert len(list(tmp_path.rglob("last.ckpt"))) >= 2
+
+
+def _pid_of_a_run_that_trains(folder: Path, seed: str) -> int:
+    for _ in range(600):
+        for status in folder.rglob(f"{seed}/status.json"):
+            if len(read_metrics(status.with_name("metrics.csv"))) > 3:
+                return read_json(status)["pid"]
+        time.sleep(0.1)
+    raise AssertionError("no run has come to its fourth row of metrics")
 
 
 def test_a_run_of_another_process_is_left_to_it(overrides: list[str]):
