@@ -118,6 +118,10 @@ class Attention(nn.Module):
             "implement flops(n, d_v) beside the formula"
         )
 
+    def evaluation(self, device: str) -> str | None:
+        """Which of several evaluations of the same function runs on a type of device."""
+        return None
+
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
         """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the
         start."""

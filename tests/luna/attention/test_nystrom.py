@@ -306,3 +306,27 @@ def test_NY_4_six_steps_are_part_of_the_method():
     A = build("nystrom", landmarks=16).factors(*tensors[:2], None)[1]
     assert difference(A.sum(-1), torch.ones(B, H, 16)) < 1e-12
     assert (torch.eye(16) - A @ inverse(A, 6)).abs().max() > 1e-3
+
+
+def test_equals_hugging_face():
+    hf = pytest.importorskip("transformers.models.nystromformer.modeling_nystromformer")
+    from transformers import NystromformerConfig
+
+    config = NystromformerConfig(
+        hidden_size=16, num_attention_heads=2, num_landmarks=8, segment_means_seq_len=64,
+        conv_kernel_size=5, attention_probs_dropout_prob=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    layer = hf.NystromformerSelfAttention(config).double().eval()
+    x = torch.randn(2, 64, 16, dtype=torch.float64)
+    attention = build(
+        "nystrom", head_dim=8, max_len=64, landmarks=8, conv_kernel=5, profile="published"
+    )
+    with torch.no_grad():
+        q, k, v = (
+            linear(x).unflatten(-1, (2, 8)).transpose(1, 2)
+            for linear in (layer.query, layer.key, layer.value)
+        )
+        attention.conv.weight.copy_(layer.conv.weight)
+        expected = layer(x)[0].unflatten(-1, (2, 8)).transpose(1, 2)
+        assert (attention(q, k, v) - expected).abs().max() < 1e-10
