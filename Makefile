@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu lint format clean
+.PHONY: help setup demo test test-gpu tables lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ test: $(STAMP) ## run the tests; one method's with K=name
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
+
+tables: $(STAMP) ## tables, page and figures of results/ from its records
+	@$(VENV)/bin/lra table --write
+	@$(VENV)/bin/lra figures records
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	@$(VENV)/bin/ruff check .

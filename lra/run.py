@@ -14,7 +14,7 @@ import torch
 import yaml
 
 import luna
-from lra import data, model, records
+from lra import data, environment, model
 from lra.callbacks import (
     AtomicCheckpointIO,
     Checkpoints,
@@ -37,6 +37,7 @@ from lra.runs import RunFolder, plain, settings, writing
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over processes come logged
 for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -158,11 +159,12 @@ def _fit_and_test(
         "test_best": test.get("best"),
         "seconds": module.clock.read(),
         "steps_per_second": module.clock.steps_per_second,
-        "peak_memory_mib": records.peak_memory_mib(device),
+        "peak_memory_mib": environment.peak_memory_mib(device),
         "precision": run.trainer.precision,
-        "machine": records.machine(device) | {"processes": trainer.world_size},
-        "versions": records.versions(),
-        "git": records.git(),
+        "evaluation": _evaluation(module, device),
+        "machine": environment.machine(device) | {"processes": trainer.world_size},
+        "versions": environment.versions(),
+        "git": environment.git(),
     }
 
 
@@ -210,6 +212,12 @@ def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -
         "predicted": module.predicted.tolist(),
         "dead_rows": module.dead_rows(),
     }
+
+
+def _evaluation(module: LRAModule, device: torch.device) -> str | None:
+    """How the attention computed what it defines, where it has a choice."""
+    slots = (m for m in module.modules() if isinstance(m, luna.Attention))
+    return next(slots).evaluation(device.type)
 
 
 def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import luna
-from lra import records
+from lra import environment
 from lra.bench import sheet
 from lra.config import UserError
 
@@ -96,7 +96,11 @@ def _run(
     }  # fmt: skip
     command = [sys.executable, "-m", "lra.bench.worker", json.dumps(request)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=records.REPOSITORY
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=environment.REPOSITORY,
     )
     try:
         output, errors = process.communicate(timeout=PATIENCE * settings.seconds)
@@ -129,15 +133,15 @@ def _faster(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def write(rows: list[dict[str, Any]], settings: Settings, out: Path) -> list[Path]:
     """The tables as CSV, JSON and Markdown, and their picture where matplotlib is installed."""
-    machine = records.machine(torch.device(settings.device))
+    machine = environment.machine(torch.device(settings.device))
     if settings.device == "cpu":
         machine["threads"] = settings.threads
     facts = {
         "benchmark": "lra bench attention",
         "settings": asdict(settings) | {"lengths": sorted(set(settings.lengths))},
         "machine": machine,
-        "versions": records.versions(),
-        "git": records.git(),
+        "versions": environment.versions(),
+        "git": environment.git(),
         "date": time.strftime("%Y-%m-%d"),
     }
     device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")

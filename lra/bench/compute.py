@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import luna
-from lra import records
+from lra import environment
 from lra.compose import compose
 from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
@@ -96,7 +96,7 @@ def _measure(
             command,
             capture_output=True,
             text=True,
-            cwd=records.REPOSITORY,
+            cwd=environment.REPOSITORY,
             timeout=settings.timeout,
         )
     except subprocess.TimeoutExpired:
@@ -127,15 +127,15 @@ def write(
     rows: list[dict[str, Any]], overrides: Sequence[str], settings: Settings, out: Path
 ) -> list[Path]:
     """The measurements as JSON, CSV and Markdown, and their picture where matplotlib is there."""
-    machine = records.machine(torch.device(settings.device))
+    machine = environment.machine(torch.device(settings.device))
     if settings.device == "cpu":
         machine["threads"] = settings.threads
     facts = {
         "benchmark": f"lra bench compute {' '.join(overrides)}".strip(),
         "settings": asdict(settings),
         "machine": machine,
-        "versions": records.versions(),
-        "git": records.git(),
+        "versions": environment.versions(),
+        "git": environment.git(),
         "date": time.strftime("%Y-%m-%d"),
     }
     device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lra import data, records
+from lra import data, environment
 from lra.config import UserError
 from lra.data import listops_generator, pathfinder_generator
 from lra.data.arrays import Prepared
@@ -51,13 +51,13 @@ def bench(
         {"data": name, "seconds": took, **_size(prepared), **measured}
         for (name, prepared, took), measured in zip(made, read, strict=True)
     ]
-    machine = records.machine(torch.device("cpu"))
+    machine = environment.machine(torch.device("cpu"))
     facts = {
         "benchmark": "lra bench data",
         "settings": {"workers": workers, "seconds": seconds, "repeats": repeats, "batch": BATCH},
         "machine": machine | {"cores": cores(), "load": round(load, 1)},
-        "versions": records.versions(),
-        "git": records.git(),
+        "versions": environment.versions(),
+        "git": environment.git(),
         "date": time.strftime("%Y-%m-%d"),
         "drawing": drawn,
         "prepared": rows,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import luna
-from lra import records
+from lra import environment
 from lra.bench.step import Step
 from lra.bench.worker import peak_bytes
 from lra.compose import compose
@@ -242,13 +242,13 @@ def targets(rows: list[Row], s: Settings) -> Iterator[tuple[str, str, str]]:
 def write(rows: list[Row], settings: Settings, out: Path) -> list[Path]:
     import numba
 
-    machine = records.machine(torch.device("cpu")) | {"threads": settings.threads}
+    machine = environment.machine(torch.device("cpu")) | {"threads": settings.threads}
     facts = {
         "benchmark": "lra bench luna",
         "settings": asdict(settings),
         "machine": machine,
-        "versions": records.versions() | {"numba": numba.__version__},
-        "git": records.git(),
+        "versions": environment.versions() | {"numba": numba.__version__},
+        "git": environment.git(),
         "date": time.strftime("%Y-%m-%d"),
     }
     device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")

@@ -21,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 
-from lra import optim, records
+from lra import environment, optim
 from lra.bench import RESULTS
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
@@ -156,7 +156,7 @@ def _startup(overrides: Sequence[str]) -> float:
         ]  # fmt: skip
         start = time.perf_counter()
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, cwd=records.REPOSITORY
+            command, stdout=subprocess.PIPE, text=True, cwd=environment.REPOSITORY
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -168,7 +168,7 @@ def _startup(overrides: Sequence[str]) -> float:
 
 
 def _write(run: Run, overrides: Sequence[str], figures: dict[str, str]) -> None:
-    machine = records.machine(torch.device("cpu"))
+    machine = environment.machine(torch.device("cpu"))
     facts = {
         "benchmark": f"lra bench train {' '.join(overrides)}".strip(),
         "task": run.task.name,
@@ -176,8 +176,8 @@ def _write(run: Run, overrides: Sequence[str], figures: dict[str, str]) -> None:
         "batch": run.protocol.recipe.batch,
         "figures": figures,
         "machine": machine,
-        "versions": records.versions(),
-        "git": records.git(),
+        "versions": environment.versions(),
+        "git": environment.git(),
         "date": time.strftime("%Y-%m-%d"),
     }
     path = RESULTS / f"train-{run.task.name}-{run.attention['name']}-{machine['kind']}.json"

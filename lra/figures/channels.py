@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from lra.config import UserError
 from lra.figures.trained import Trained
 from lra.report.figures import save_figure
+from lra.report.looks import LUNA, PALETTE
 from luna.attention.luna import Luna
 from luna.feature_maps.learned import LearnedFeatures
 
+COLOURS = (LUNA, *PALETTE)
 TAILS = 0.001  # share of u that lies outside a panel, at each end
 Layout = Literal["grid", "overlay"]
 
@@ -78,31 +80,45 @@ def draw_channels(
     as `overlay`, all channels of a layer in one panel (its teaser)."""
     n_channels = layers[0].psi.shape[-1]
     columns = n_channels if layout == "grid" else 1
+    if layout == "grid":
+        size = (1.45 * columns + 1, 1.6 * len(layers) + 1)
+    else:
+        size = (6, 2.3 * len(layers) + 0.8)
 
     def fill(figure: Any) -> None:
-        panels = figure.subplots(len(layers), columns, squeeze=False, sharex="row")
+        panels = figure.subplots(len(layers), columns, squeeze=False, sharex="row", sharey="row")
         for i, (row, layer) in enumerate(zip(panels, layers, strict=True)):
             for c, axes in enumerate(row):
                 _histogram(axes, layer)
-                shown = [c] if layout == "grid" else range(n_channels)
-                for channel in shown:
-                    for psi in layer.psi:
-                        axes.plot(layer.grid, psi[:, channel], color=f"C{channel % 10}", lw=1.4)
-                if layout == "grid" and i == 0:
-                    axes.set_title(rf"$\psi_{{{c + 1}}}$")
-                axes.set_xlabel("u" if i == len(layers) - 1 else "")
-            row[0].set_ylabel(f"layer {i}")
-        figure.suptitle(title, fontsize=9)
+                for channel in [c] if layout == "grid" else range(n_channels):
+                    _channel(axes, layer, channel)
+                if layout == "grid":
+                    axes.set_title(rf"$\psi_{{{c + 1}}}$" if i == 0 else "")
+            row[0].set_ylabel(f"layer {i}:  " + r"$\psi_\ell(u)$")
+        figure.supxlabel("u of queries and keys; grey: its histogram", fontsize=9)
+        if layout == "overlay":
+            panels[0][0].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        figure.suptitle(title, fontsize=9, color="0.3")
 
-    size = (
-        (1.6 * columns + 1, 1.7 * len(layers) + 0.8) if layout == "grid" else (5, 2.6 * len(layers))
-    )
     return save_figure(stem, fill, size=size)
+
+
+def _channel(axes: Any, layer: LayerChannels, channel: int) -> None:
+    """A line for each group of heads with functions of its own."""
+    psi = layer.psi[:, :, channel]
+    dead = not psi.any()
+    colour = "0.45" if dead else COLOURS[channel % len(COLOURS)]
+    style = "-" if channel < len(COLOURS) else "--"
+    for group, line in enumerate(psi):
+        label = "_" if group else rf"$\psi_{{{channel + 1}}}$" + (" = 0" if dead else "")
+        axes.plot(layer.grid, line, color=colour, linestyle=style, lw=1.6, label=label)
 
 
 def _histogram(axes: Any, layer: LayerChannels) -> None:
     behind = axes.twinx()
-    behind.hist(layer.u, bins=60, range=(layer.grid[0], layer.grid[-1]), color="0.8")
+    behind.hist(layer.u, bins=60, range=(layer.grid[0], layer.grid[-1]), color="0.87")
     behind.set_yticks([])
+    behind.spines[:].set_visible(False)
+    behind.set_ylim(0, behind.get_ylim()[1] * 1.1)
     axes.set_zorder(behind.get_zorder() + 1)
     axes.patch.set_visible(False)

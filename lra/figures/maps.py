@@ -15,7 +15,12 @@ from lra.config import Pooling, UserError
 from lra.data.loader import Loader
 from lra.figures.trained import Trained
 from lra.report.figures import save_figure
+from lra.report.looks import PALETTE
 from luna.base import Attention
+
+SHORT = 80  # tokens that fit one line
+WRAP = 64  # tokens a line of a longer sequence
+SPELT = 2048  # longer ones are drawn without their characters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +54,9 @@ def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Ma
             stack.callback(layer.register_forward_hook(hook).remove)
         trained.network(batch.ids, batch.mask)
     A = torch.stack(matrices)  # (layers, H, n, n)
-    ids = batch.ids[0, 0] if trained.task.dual else batch.ids[0]
-    mask = (
-        batch.mask
-        if batch.mask is None
-        else batch.mask[0, 0]
-        if trained.task.dual
-        else batch.mask[0]
-    )
+    one = (0, 0) if trained.task.dual else (0,)
+    ids = batch.ids[one]
+    mask = None if batch.mask is None else batch.mask[one]
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
     if trained.protocol.style.pooling is Pooling.cls:
         return Maps(ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS")
@@ -66,36 +66,88 @@ def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Ma
 
 def draw_maps(trained: Trained, maps: Maps, title: str, stem: Path) -> list[Path]:
     """Over pixels where the task has a grid, over characters or tokens elsewhere."""
-    grid = trained.task.grid
     n_layers, n_heads, n = maps.rows.shape
+    title = f"{title}; {maps.query}"
+    if trained.task.grid is not None:
+        size = (2.1 * (n_heads + 1) + 0.9, 2.2 * n_layers + 0.5)
+        picture = maps.ids.reshape(trained.task.grid)
+        return save_figure(stem, lambda f: _pixels(f, maps, picture, title), size=size)
+    words = [trained.task.decode(maps.ids[i : i + 1]) for i in range(n)]
+    if n <= SHORT:
+        size = (max(6, 0.16 * n + 2), 1.8 * n_layers + 0.9)
+        return save_figure(stem, lambda f: _bars(f, maps, words, title), size=size)
+    lines = -(-n // WRAP)
+    size = (1 + 5.2 * n_heads, (0.8 + 0.15 * lines) * n_layers + 0.8)
+    return save_figure(stem, lambda f: _shaded(f, maps, words, title), size=size)
 
-    def pixels(figure: Any) -> None:
-        assert grid is not None
-        panels = figure.subplots(n_layers, n_heads + 1, squeeze=False)
-        for i, row in enumerate(panels):
-            row[0].imshow(maps.ids.reshape(grid), cmap="gray")
-            row[0].set_ylabel(f"layer {i}")
-            for h, axes in enumerate(row[1:]):
-                axes.imshow(maps.rows[i, h].reshape(grid), cmap="magma")
-                axes.set_title(f"head {h}", fontsize=8)
-            for axes in row:
-                axes.set(xticks=[], yticks=[])
-        figure.suptitle(f"{title}; {maps.query}", fontsize=9)
 
-    def sequence(figure: Any) -> None:
-        panels = figure.subplots(n_layers, 1, squeeze=False, sharex=True)[:, 0]
-        words = [trained.task.decode(maps.ids[i : i + 1]) for i in range(n)] if n <= 80 else []
-        for i, axes in enumerate(panels):
-            for h in range(n_heads):
-                axes.step(range(n), maps.rows[i, h], where="mid", lw=1, label=f"head {h}")
-            axes.set_ylabel(f"layer {i}")
-            axes.set_ylim(bottom=min(0.0, float(maps.rows[i].min())))
-        if words:
-            panels[-1].set_xticks(range(n), words, fontsize=7, rotation=90, family="monospace")
-        panels[-1].set_xlabel("position" if not words else "")
-        panels[0].legend(fontsize=7)
-        figure.suptitle(f"{title}; {maps.query}", fontsize=9)
+def _pixels(figure: Any, maps: Maps, picture: np.ndarray, title: str) -> None:
+    """The picture, and beside it every layer and head on one scale."""
+    n_layers, n_heads, n = maps.rows.shape
+    panels = figure.subplots(n_layers, n_heads + 1, squeeze=False)
+    for i, row in enumerate(panels):
+        row[0].axis("off")
+        for h, axes in enumerate(row[1:]):
+            image = axes.imshow(maps.rows[i, h].reshape(picture.shape) * n, **_scale(maps))
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.set_title(f"head {h}" if i == 0 else "", fontsize=9)
+        row[1].set_ylabel(f"layer {i}")
+    panels[0][0].imshow(picture, cmap="gray")
+    panels[0][0].set_title("input", fontsize=9)
+    _finish(figure, image, panels, title)
 
-    if grid is not None:
-        return save_figure(stem, pixels, size=(2.1 * (n_heads + 1), 2.2 * n_layers + 0.5))
-    return save_figure(stem, sequence, size=(9, 1.8 * n_layers + 0.7))
+
+def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
+    """A long sequence in lines of WRAP tokens, each on its share of the attention."""
+    n_layers, n_heads, n = maps.rows.shape
+    lines = -(-n // WRAP)
+    panels = figure.subplots(n_layers, n_heads, squeeze=False)
+    for i, row in enumerate(panels):
+        for h, axes in enumerate(row):
+            whole = np.full(lines * WRAP, np.nan)
+            whole[:n] = maps.rows[i, h] * n
+            scale = _scale(maps)
+            image = axes.imshow(whole.reshape(lines, WRAP), aspect="auto", **scale)
+            if n <= SPELT and sum(len(word) == 1 for word in words) > n / 2:
+                for at, word in enumerate(words):  # bytes of no character: a dot
+                    dark = image.norm(whole[at]) < 0.55
+                    axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
+                              va="center", fontsize=6.5, family="monospace",
+                              color="w" if dark else "k")  # fmt: skip
+            starts = range(0, lines, max(1, lines // 8))
+            axes.set_yticks(list(starts), [f"{line * WRAP:,}" for line in starts], fontsize=7)
+            axes.set_xticks([])
+            axes.spines[:].set_visible(False)
+            axes.set_title(f"head {h}" if i == 0 else "", fontsize=9)
+        row[0].set_ylabel(f"layer {i}")
+    _finish(figure, image, panels, title)
+
+
+def _scale(maps: Maps) -> dict[str, Any]:
+    """One for all panels, so that flat attention looks flat: from 0 to near the largest share."""
+    shares = maps.rows * maps.rows.shape[-1]
+    top = max(2.0, float(np.quantile(shares, 0.999)))
+    return {"cmap": "magma", "vmin": min(0.0, float(shares.min())), "vmax": top}
+
+
+def _finish(figure: Any, image: Any, panels: np.ndarray, title: str) -> None:
+    figure.colorbar(image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8)
+    figure.suptitle(title, fontsize=9, color="0.3")
+
+
+def _bars(figure: Any, maps: Maps, words: list[str], title: str) -> None:
+    """A short sequence: every head's share of every token, and what is uniform."""
+    n_layers, n_heads, n = maps.rows.shape
+    panels = figure.subplots(n_layers, 1, squeeze=False, sharex=True)[:, 0]
+    width = 0.8 / n_heads
+    for i, axes in enumerate(panels):
+        for h in range(n_heads):
+            at = np.arange(n) + (h - (n_heads - 1) / 2) * width
+            axes.bar(at, maps.rows[i, h], width, color=PALETTE[h % len(PALETTE)], label=f"head {h}")
+        axes.axhline(1 / n, color="0.4", lw=0.8, ls=":", label="uniform")
+        axes.set_ylabel(f"layer {i}, attention")
+        axes.margins(x=0.01)
+    panels[-1].set_xticks(range(n), words, fontsize=8, rotation=90, family="monospace")
+    panels[0].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.005, 1), frameon=False)
+    figure.suptitle(title, fontsize=9, color="0.3")

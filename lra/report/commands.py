@@ -79,16 +79,21 @@ def tables_of(results: Path) -> list[Table]:
 
 def content(results: Path) -> dict[Path, str]:
     """Every file that the records of a results folder give."""
+    from lra.report import conversion, conversion_render, render
     from lra.report.page import page
-    from lra.report.render import WRITERS
 
-    tables = tables_of(results)
+    tables, converted = tables_of(results), conversion.build_all(results / "records")
     files = {
-        results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
+        f"{table.spec.name}.{suffix}": writer(table, results)
         for table in tables
-        for suffix, writer in WRITERS.items()
+        for suffix, writer in render.WRITERS.items()
+    } | {
+        f"{table.name}.{suffix}": writer(table, results)
+        for table in converted
+        for suffix, writer in conversion_render.WRITERS.items()
     }
-    return files | {results / "index.html": page(tables)}
+    placed = {results / "tables" / name: text for name, text in files.items()}
+    return placed | {results / "index.html": page(tables, converted)}
 
 
 def write(results: Path) -> list[Path]:
@@ -127,9 +132,13 @@ def _on_disk(results: Path) -> set[Path]:
 
 
 def _copy(sources: Sequence[str], target: str) -> None:
+    from lra.report import converted
     from lra.report.records import export
 
-    sorted_out = export(sources, Path(target))
+    new, known = converted.export(sources, Path(target))
+    if new or known:
+        print(f"{new} new conversions in {target}, {known} known before")
+    sorted_out = export(sources, Path(target), some=not (new or known))
     counts = {k: len(v) for k, v in sorted_out.items()}
     print(f"{counts['new']} new records in {target}, {counts['known']} known before")
     for record in sorted_out["other"]:

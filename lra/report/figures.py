@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
-from lra.report.leaderboard import Row, Table
+from lra.report.leaderboard import Cell, Row, Table
+from lra.report.looks import LUNA, looks
 
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "luna",
     "svg.fonttype": "none",
     "font.size": 9,
     "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
 }
-LINES = ("-", "--", ":")
+AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
 
 
 def write(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -57,15 +60,19 @@ def sweep(axes: Any, rows: Sequence[Row], task: str) -> None:
     xs = [row.options[option] for row in rows]
     cells = [row.cells[task] for row in rows]
     spread = [c.deviation or 0 for c in cells]
-    axes.errorbar(xs, [c.mean for c in cells], yerr=spread, marker="o", capsize=3, label="measured")
+    axes.errorbar(
+        xs, [c.mean for c in cells], yerr=spread, marker="o", color=LUNA, capsize=3,
+        label="measured",
+    )  # fmt: skip
     known = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
     if known:
-        axes.plot(*zip(*known, strict=True), "s--", color="0.55", mfc="none",
+        axes.plot(*zip(*known, strict=True), "s--", color="0.45", mfc="none",
                   label="published (another protocol)")  # fmt: skip
-        axes.legend()
+    axes.margins(y=0.2)
+    axes.legend(frameon=False)
     axes.set_xscale("log", base=2)
     axes.set_xticks(xs, [str(x) for x in xs], minor=False)
-    axes.set(xlabel=option, ylabel="test accuracy (%)")
+    axes.set(xlabel=AXES.get(option, option), ylabel="test accuracy (%)")
 
 
 def grid(axes: Any, rows: Sequence[Row], task: str) -> None:
@@ -74,43 +81,106 @@ def grid(axes: Any, rows: Sequence[Row], task: str) -> None:
     ys, xs = (sorted({row.options[key] for row in rows}) for key in (down, across))
     means = [[float("nan")] * len(xs) for _ in ys]
     for row in rows:
-        y, x = ys.index(row.options[down]), xs.index(row.options[across])
-        means[y][x] = row.cells[task].mean
-        axes.text(x, y, f"{means[y][x]:.1f}", ha="center", va="center", color="w")
-    axes.imshow(means, cmap="viridis", aspect="auto", origin="lower")
+        means[ys.index(row.options[down])][xs.index(row.options[across])] = row.cells[task].mean
+    image = axes.imshow(means, cmap="viridis", aspect="auto", origin="lower")
+    for y, line in enumerate(means):
+        for x, value in enumerate(line):
+            if value == value:  # a number
+                dark = image.norm(value) < 0.6
+                axes.text(
+                    x, y, f"{value:.1f}", ha="center", va="center", color="w" if dark else "k"
+                )
     axes.set_xticks(range(len(xs)), xs)
     axes.set_yticks(range(len(ys)), ys)
-    axes.set(xlabel=across, ylabel=down)
+    axes.set(xlabel=AXES.get(across, across), ylabel=AXES.get(down, down))
+    axes.figure.colorbar(image, ax=axes, label="test accuracy (%)")
 
 
 def compute(axes: Any, rows: Sequence[Row], task: str) -> None:
     """Accuracy against forward FLOPs per example."""
-    for i, row in enumerate(rows):
+    points = []
+    for row, look in zip(rows, looks(rows), strict=True):
         cell = row.cells[task]
         x = cell.cost("compute.flops") / 1e9
         axes.errorbar(
-            x, cell.mean, yerr=cell.deviation or 0, fmt="o", capsize=2, color=f"C{i % 10}"
-        )
-        axes.annotate(row.label, (x, cell.mean), (5, 3), textcoords="offset points", fontsize=8)
+            x, cell.mean, yerr=cell.deviation or 0, fmt=look["marker"], capsize=2, ms=5,
+            color=look["color"], elinewidth=1,
+        )  # fmt: skip
+        points.append((row.label, x, cell, look["color"]))
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(_ticker().LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(_ticker().NullFormatter())
+    axes.margins(x=0.14, y=0.1)
     axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
+    _names(axes, points)
+
+
+def _ticker() -> Any:
+    from matplotlib import ticker
+
+    return ticker
+
+
+# Where a name may stand around its point: offset in points, and the side that touches it.
+AROUND = ((6, 0, "left"), (-6, 0, "right"), (5, 8, "left"), (5, -8, "left"), (-5, 8, "right"),
+          (-5, -8, "right"), (0, 14, "center"), (0, -14, "center"))  # fmt: skip
+
+
+def _names(axes: Any, points: Sequence[tuple[str, float, Cell, Any]]) -> None:
+    """A name beside every point, where it covers the fewest points and names."""
+    to_pixels = axes.transData.transform
+    scale = axes.figure.dpi / 72
+    centres = [to_pixels((x, cell.mean)) for _, x, cell, _ in points]
+    taken = [(cx - 4, cy - 4, cx + 4, cy + 4) for cx, cy in centres]
+    edge = axes.transAxes.transform((0, 0))[0]
+    taken.append((0, 0, edge, 1e4))  # what is left of the axes
+    for _, x, cell, _ in points:  # error bars
+        spread = cell.deviation or 0
+        (left, low), (_, high) = (to_pixels((x, cell.mean + s * spread)) for s in (-1, 1))
+        taken.append((left - 2, low, left + 2, high))
+    for (label, x, cell, colour), (cx, cy) in zip(points, centres, strict=True):
+        width, height = 5 * len(label) * scale, 8 * scale
+
+        def box(
+            place: tuple[int, int, str], cx: float = cx, cy: float = cy, width: float = width,
+            height: float = height,
+        ) -> tuple[float, float, float, float]:  # fmt: skip
+            dx, dy, side = place
+            left = cx + dx * scale - {"left": 0, "center": width / 2, "right": width}[side]
+            bottom = cy + dy * scale - height / 2
+            return left, bottom, left + width, bottom + height
+
+        best = min(AROUND, key=lambda place: sum(_overlap(box(place), other) for other in taken))
+        taken.append(box(best))
+        axes.annotate(
+            label, (x, cell.mean), best[:2], textcoords="offset points", ha=best[2], va="center",
+            fontsize=8, color=colour, fontweight="bold" if label == "luna" else "normal",
+        )  # fmt: skip
+
+
+def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    return width * height if width > 0 and height > 0 else 0.0
 
 
 def curves(axes: Any, rows: Sequence[Row], task: str) -> None:
     """Dev accuracy while training: mean over seeds, and the range of the seeds."""
-    for i, row in enumerate(rows):
+    for row, look in zip(rows, looks(rows), strict=True):
         seeds: dict[float, list[float]] = defaultdict(list)
         for record in row.cells[task].records:
             for step, accuracy in record["curve"]:
                 seeds[step].append(100 * accuracy)
         steps = sorted(seeds)
-        style = {"color": f"C{i % 10}", "linestyle": LINES[i // 10 % len(LINES)]}
         means = [sum(seeds[s]) / len(seeds[s]) for s in steps]
-        axes.plot(steps, means, label=row.label, marker="" if len(steps) > 1 else "o", **style)
+        front = row.label in ("luna", "softmax")
+        style = look | {"marker": "" if len(steps) > 1 else look["marker"]}
+        width, z = (2.4, 4) if front else (1.2, 2)
+        axes.plot(steps, means, label=row.label, lw=width, zorder=z, **style)
         low, high = ([f(seeds[s]) for s in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
     axes.set(xlabel="training step", ylabel="dev accuracy (%)")
-    axes.legend(fontsize=7, ncols=1 + len(rows) // 10, loc="best")
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
 
 
 def save(
@@ -120,10 +190,10 @@ def save(
         axes = figure.subplots()
         draw(axes, rows, task)
         if draw is not grid:
-            axes.grid(alpha=0.3)
-        axes.set_title(f"{task}; {conditions}", fontsize=8)
+            axes.grid(alpha=0.3, linewidth=0.5)
+        axes.set_title(f"{task}: {conditions}", fontsize=8, loc="left", color="0.3")
 
-    return save_figure(stem, panel, size=(6.4, 4.2))
+    return save_figure(stem, panel, size=(7.6, 4.4))
 
 
 def save_figure(

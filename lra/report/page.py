@@ -7,20 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.report import published, render
+from lra.report import conversion, conversion_render, published, render
 from lra.report.leaderboard import Cell, Row, Table
+from lra.report.looks import places
 from lra.report.records import Record
 
 TEMPLATE = Path(__file__).with_name("page.html")
 PLACE = "/*DATA*/"
 
 
-def page(tables: Sequence[Table]) -> str:
+def page(tables: Sequence[Table], converted: Sequence[conversion.Table] = ()) -> str:
     """Works from file:// and loads nothing. No text of a record can end the script element or
     become markup: `<`, `>` and `&` are escaped here, and the page only sets text content."""
     runs = {run_key(r): _run(r) for table in tables for r in table.records}
+    for table in converted:
+        runs |= conversion_render.page_runs(table)
     content = {
-        "tables": [_table(t) for t in tables],
+        "tables": [
+            *(_table(t) for t in tables),
+            *(conversion_render.page_table(t) for t in converted),
+        ],
         "runs": dict(sorted(runs.items())),
         "sources": published.sources(),
     }
@@ -42,13 +48,18 @@ def _table(table: Table) -> dict[str, Any]:
         "tasks": table.tasks,
         "notes": render.notes(table),
         "published": published.title(spec.published) if spec.published else None,
-        "rows": [_row(row, table) for row in table.rows],
+        "extra": None,
+        "rows": [
+            _row(row, table, place)
+            for row, place in zip(table.rows, places(table.rows), strict=True)
+        ],
     }
 
 
-def _row(row: Row, table: Table) -> dict[str, Any]:
+def _row(row: Row, table: Table, colour: int) -> dict[str, Any]:
     return {
         "label": row.label,
+        "colour": colour,
         "average": row.average,
         "complete": row.complete,
         "cells": {t: _cell(c, timed=table.timed[t]) for t, c in row.cells.items()},

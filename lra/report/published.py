@@ -55,12 +55,22 @@ def ablation(table: str, task: str, options: Mapping[str, Any]) -> Published | N
     return None
 
 
+def conversion(table: str, method: str, task: str) -> Published | None:
+    """The score of a converted (`luna`) or given (`teacher`) model in a published table; `task` may
+    be `recovery`."""
+    found = facts()["conversions"][table]
+    row = found["rows"].get(method)
+    if row is None or task not in found["tasks"]:
+        return None
+    return Published(row["values"][found["tasks"].index(task)], row["source"])
+
+
 def is_ablation(table: str) -> bool:
     return table in facts()["ablations"]
 
 
 def _table(name: str) -> dict[str, Any]:
-    known = facts()["tables"] | facts()["ablations"]
+    known = facts()["tables"] | facts()["ablations"] | facts()["conversions"]
     if name not in known:
         raise UserError(f"no published table '{name}'{nearest(name, known)}")
     return known[name]

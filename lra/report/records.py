@@ -26,6 +26,7 @@ from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 from lra.runs import SCHEMA_VERSION, identity_of
 
+CONVERSIONS = "convert"  # the folder of conversions, below one of runs or of records
 Key = tuple[str, int]  # identity and seed: two records of one key are the same run
 
 FACTS: dict[str, type | tuple[type, ...]] = {
@@ -117,9 +118,18 @@ def first_of(a: Record | None, b: Record) -> Record:
 
 
 def paths(folder: Path) -> Iterator[Path]:
-    """Results of runs and exported records below a folder."""
+    """Results of runs and exported records below a folder; conversions are not among them."""
+    yield from (path for path in everything(folder) if not is_conversion(path, folder))
+
+
+def everything(folder: Path) -> list[Path]:
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
-    yield from sorted([*folder.rglob("result.json"), *exported])
+    return sorted([*folder.rglob("result.json"), *exported])
+
+
+def is_conversion(path: Path, folder: Path) -> bool:
+    """Whether a file below a folder of runs or records is one of `convert.py` (converted.py)."""
+    return CONVERSIONS in (folder.name, *path.relative_to(folder).parts[:-1])
 
 
 def read(path: Path) -> Record:
@@ -134,14 +144,17 @@ def read(path: Path) -> Record:
     return record
 
 
-def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record]]:
-    """Copy the records of run folders (or of other exports) to `target`, all or none of them.
+def export(
+    sources: Iterable[str | Path], target: Path, *, some: bool = True
+) -> dict[str, list[Record]]:
+    """Copy the records of run folders (or of other exports) to `target`, all or none of them; that
+    there are none is an error if there must be `some`.
 
     Returns them as new, known (already there) and other (there, but with another outcome: the
     first to finish stands).
     """
     incoming = load(sources)
-    if not incoming:
+    if some and not incoming:
         raise UserError(f"no finished run below {', '.join(map(str, sources))}")
     there = {r.key: r for r in (load([target]) if target.is_dir() else [])}
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}

@@ -89,13 +89,13 @@ def markdown(table: Table, results: Path) -> str:
     body = []
     for row in table.rows:
         tail = costs(row.cells[single], timed=table.timed[single]) if single else [average(row)]
-        body.append([_md(row.label), *(_linked(row, t) for t in table.tasks), *tail])
-    parts = [f"# {_md(table.spec.title)}", GENERATED, _grid(head, body)]
-    parts.append("\n".join(f"* {_md(note)}" for note in notes(table)))
+        body.append([escape_md(row.label), *(_linked(row, t) for t in table.tasks), *tail])
+    parts = [f"# {escape_md(table.spec.title)}", GENERATED, grid(head, body)]
+    parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
     if not single:
         parts += _cost_tables(table)
     parts += _beside_published(table)
-    parts += ["## Runs", _grid(RUN_COLUMNS, _runs(table, results))]
+    parts += ["## Runs", grid(RUN_COLUMNS, _runs(table, results))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -110,9 +110,9 @@ def _linked(row: Row, task: str) -> str:
 def _cost_tables(table: Table) -> Iterable[str]:
     for task in table.tasks:
         rows = [r for r in table.rows if task in r.cells]
-        body = [[_md(r.label), *costs(r.cells[task], timed=table.timed[task])] for r in rows]
+        body = [[escape_md(r.label), *costs(r.cells[task], timed=table.timed[task])] for r in rows]
         yield f"## Cost on {task}"
-        yield _grid(["attention", *COSTS], body)
+        yield grid(["attention", *COSTS], body)
 
 
 def _beside_published(table: Table) -> list[str]:
@@ -128,14 +128,14 @@ def _beside_published(table: Table) -> list[str]:
         compared = [_compared(row.cells.get(t)) for t in table.tasks]
         from_ = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
         used += from_
-        body.append([_md(row.label), *compared, ", ".join(from_)])
+        body.append([escape_md(row.label), *compared, ", ".join(from_)])
     sources = [f"* {s}: {published.sources()[s]}." for s in dict.fromkeys(used)]
     return [
         "## Beside the published numbers",
-        f"Measured, published ({_md(published.title(table.spec.published))}) and the difference, "
-        "by name. The published numbers come from other protocols, budgets and data than these "
-        "runs: they are not ranked together.",
-        _grid(["attention", *table.tasks, "published by"], body),
+        f"Measured, published ({escape_md(published.title(table.spec.published))}) and the "
+        "difference, by name. The published numbers come from other protocols, budgets and data "
+        "than these runs: they are not ranked together.",
+        grid(["attention", *table.tasks, "published by"], body),
         "\n".join(sources),
     ]
 
@@ -158,7 +158,7 @@ def _runs(table: Table, results: Path) -> Iterable[list[str]]:
             target = f'<a id="{anchor(row, task)}"></a>'
             for identity, records in by_run.items():
                 yield [
-                    target + _md(row.label),
+                    target + escape_md(row.label),
                     task,
                     identity,
                     " ".join(_cited(r, results) for r in records),
@@ -188,12 +188,12 @@ def anchor(row: Row, task: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{row.label}-{task}".lower()).strip("-")
 
 
-def _grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _md(text: str) -> str:
+def escape_md(text: str) -> str:
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", text).replace("<", "&lt;")
 
 
@@ -243,13 +243,13 @@ def latex(table: Table, results: Path) -> str:
         *(f"% {note}" for note in notes(table)),
         rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
         r"\toprule",
-        " & ".join(map(_tex, head)) + r" \\",
+        " & ".join(map(escape_tex, head)) + r" \\",
         r"\midrule",
     ]
     for row in table.rows:
         cells = [_tex_cell(row.cells.get(t)) for t in table.tasks]
         tail = costs(row.cells[single], timed=table.timed[single]) if single else [average(row)]
-        lines.append(" & ".join([_tex(row.label), *cells, *map(_tex, tail)]) + r" \\")
+        lines.append(" & ".join([escape_tex(row.label), *cells, *map(escape_tex, tail)]) + r" \\")
         for task, cell in row.cells.items():
             runs = " ".join(f"{r['identity']}/seed-{r['seed']}" for r in cell.records)
             lines.append(f"% {row.label}, {task}: {runs}")
@@ -265,7 +265,7 @@ def _tex_cell(cell: Cell | None) -> str:
     return f"${mean}{spread}{tie}$ ({len(cell.records)})"
 
 
-def _tex(text: str) -> str:
+def escape_tex(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
                "×": r"$\times$", "–": "--"}  # fmt: skip
     return re.sub(r"[\\&%$#_{}~^×–]", lambda m: special.get(m[0], "\\" + m[0]), text)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from lra.config import UserError
 from lra.disk import read_json
+from lra.report.records import paths as results_below
 
 COLUMNS = (
     "attention", "accuracy", "steps/s", "parameters", "GFLOPs", "compute", "MiB", "seed",
@@ -22,7 +23,7 @@ def load(folder: str | Path) -> list[dict[str, Any]]:
     """Every finished run below a folder."""
     if not Path(folder).is_dir():
         raise UserError(f"{folder} is no folder of runs; train one: python train.py")
-    paths = sorted(Path(folder).rglob("result.json"))
+    paths = [p for p in results_below(Path(folder)) if p.name == "result.json"]
     if not paths:
         raise UserError(f"{folder} holds no finished run; train one: python train.py")
     return [record for path in paths if (record := read_json(path))]
@@ -91,14 +92,16 @@ def _table(records: list[dict[str, Any]]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        title_style="bold",
+        caption_style="dim",
         padding=0,
         show_edge=False,
-        title=f"{first['task']} ({data['source']}, {data['fingerprint'][:8]}), "
+        title=f"{first['task']}, data {data['source']} {data['fingerprint'][:8]}\n"
         f"protocol {protocol['name']} v{protocol['version']}, model {first['model']}, "
         f"{first['steps']} steps of {first['batch']} (budget {first['budget']:g})",
-        caption=f"accuracy on {first['test']['examples']} test examples; "
-        f"{first['test']['select']} checkpoint by dev accuracy; compute budget "
-        f"{_budget_name(first['compute'].get('budget'))}",
+        caption=f"accuracy on {first['test']['examples']} test examples, "
+        f"{first['test']['select']} checkpoint by dev accuracy\n"
+        f"compute budget {_budget_name(first['compute'].get('budget'))}",
         title_justify="left",
         caption_justify="left",
     )

@@ -63,6 +63,7 @@ def test_two_steps_of_every_task(task: str, attention: str, tmp_path: Path) -> N
     (record,) = map(read_json, (tmp_path / "runs").rglob("result.json"))
     assert record["task"] == task
     assert record["data"]["source"] == "tiny"
+    assert record["evaluation"] == ("fused" if attention == "luna" else None)
     assert 0 <= accuracy <= 1
     assert math.isfinite(record["test"]["loss"])
     assert record["test"]["examples"] == record["data"]["examples"]["test"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lra.cli import main
-from lra.report import figures, records
+from lra.report import figures, looks, records
 from lra.report.leaderboard import build
 from lra.report.specs import Spec
 
@@ -91,3 +91,25 @@ def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, 
             "leaderboard-listops-curves.svg"} <= set(before)  # fmt: skip
     assert main(command) == 0
     assert {p.name: p.read_bytes() for p in (results / "figures").iterdir()} == before
+
+
+def test_a_method_looks_the_same_in_every_table(make: Make, runs: Path):
+    make("luna", 0.4)
+    make("linear", 0.5)
+    make("softmax", 0.3)
+    every = rows(runs)
+    look = dict(zip([r.attention for r in every], looks.looks(every), strict=True))
+    assert len({str(v) for v in look.values()}) == 3
+    fewer = [r for r in every if r.attention != "linear"]
+    assert looks.looks(fewer) == [look[r.attention] for r in fewer]
+    assert looks.places([r for r in every if r.attention == "luna"]) == [0]
+
+
+def test_names_avoid_each_other(make: Make, runs: Path):
+    make("luna", 0.40)
+    make("linear", 0.41)
+    axes = Figure().subplots()
+    figures.compute(axes, rows(runs), "listops")
+    axes.figure.canvas.draw()
+    one, other = (t.get_window_extent() for t in axes.texts)
+    assert not one.overlaps(other)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lra.cli import main
-from lra.config import UserError
+from lra.config import CONFIGS, UserError
 from lra.report import published, records
 from lra.report.leaderboard import FIVE, Table, _cell, build
 from lra.report.render import WRITERS, latex, markdown, to_csv
@@ -305,3 +305,10 @@ def test_reports_import_no_model_code():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_committed_tables_are_what_the_records_give(capsys):
+    results = CONFIGS.parent / "results"
+    if not (results / "records").is_dir():
+        pytest.skip("no records are committed")
+    assert main(["table", "--check", "--results", str(results)]) == 0, capsys.readouterr().out

@@ -1,5 +1,4 @@
-"""What a finished run leaves behind: the facts of result.json besides the numbers the run
-measured."""
+"""Where a run happened: versions, machine, git revision, peak memory; part of its record."""
 
 from __future__ import annotations
 

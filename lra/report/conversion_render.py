@@ -1,0 +1,253 @@
+"""A table of conversions as Markdown, CSV, LaTeX, and as the page's data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lra.report import published
+from lra.report.conversion import CONTROL, TEACHER, Cell, Row, Table
+from lra.report.converted import Converted
+from lra.report.render import GENERATED, escape_md, escape_tex, grid
+
+MEASURES = ("mean of ratios", "ratio of means", "headroom")
+CSV_COLUMNS = ("table", "row", "task", "score", "deviation", "seeds", "best", "tie_p", "teacher",
+               "floor", "published", "published_source", "runs")  # fmt: skip
+
+
+def score(cell: Cell) -> str:
+    """`86.7 ± 0.2 (3)`; a teacher is one model."""
+    if not cell.records:
+        return f"{cell.mean:.1f}"
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
+    return f"{cell.mean:.1f}{spread} ({len(cell.records)})"
+
+
+def measures(table: Table, row: Row) -> dict[str, float | None]:
+    """Recovery in percent of the teacher; None for a row that lacks a task of the table."""
+    if set(row.cells) != set(table.tasks):
+        return dict.fromkeys(MEASURES)
+    return {
+        "mean of ratios": row.mean_of_ratios(table.teacher),
+        "ratio of means": row.ratio_of_means(table.teacher),
+        "headroom": row.headroom(table.teacher, table.floor),
+    }
+
+
+def _told(table: Table, row: Row) -> list[str]:
+    numbers = ("–" if v is None else f"{v:.1f}" for v in measures(table, row).values())
+    return [*numbers, f"{len(row.cells)}/{len(table.tasks)}"]
+
+
+def notes(table: Table) -> list[str]:
+    floors = ", ".join(f"{task} {value:.1f}" for task, value in table.floor.items())
+    return [
+        "Dev scores in %, of the best epoch on the same dev set: mean ± sample deviation (seeds).",
+        f"{CONTROL}: the teacher with the same second stage and its own attention.",
+        "Recovery in % of the teacher, of rows that have every task. Mean of ratios: "
+        "mean over tasks of score / teacher. Ratio of means: mean score / mean teacher.",
+        "Headroom: the share of what the teacher has above always giving one answer "
+        f"({floors}), mean over tasks.",
+        "Bold: best conversion of its column. ≈: the seeds can't tell it from that one (Welch's "
+        "test, Holm-corrected, p ≥ 0.05); a single seed is not tested.",
+        f"Stage 2: {table.budget}.",
+        *(["Images: top-1 accuracy."] if table.published == "vit" else []),
+    ]
+
+
+def markdown(table: Table, results: Path) -> str:
+    head = ["attention", *table.tasks, *MEASURES, "tasks"]
+    body = [
+        [escape_md(row.label), *(_md_cell(row.cells.get(t)) for t in table.tasks),
+         *_told(table, row)]
+        for row in table.rows
+    ]  # fmt: skip
+    parts = [f"# {escape_md(table.title)}", GENERATED, grid(head, body)]
+    parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
+    parts += _beside_published(table)
+    runs = [
+        [escape_md(row.label), task, *_cited(record, results)]
+        for row, task, cell in _cells(table)
+        for record in cell.records
+    ]
+    columns = ("attention", "task", "run", "seed", "score", "stages")
+    return "\n\n".join([*parts, "## Runs", grid(columns, runs)]) + "\n"
+
+
+def _md_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    text = f"**{score(cell)}**" if cell.best else score(cell)
+    return text + (" ≈" if cell.tie is not None else "")
+
+
+def _beside_published(table: Table) -> list[str]:
+    body, sources = [], {}
+    for row in table.rows:
+        cells = []
+        for task in table.tasks:
+            cell, known = row.cells.get(task), _published(table, row, task)
+            if known is not None:
+                sources[known.source] = published.sources()[known.source]
+            if cell is None or known is None:
+                cells.append("")
+            else:
+                difference = cell.mean - known.value
+                cells.append(f"{cell.mean:.1f} / {known.value:.1f} ({difference:+.1f})")
+        recovery = _published(table, row, "recovery")
+        if any(cells):
+            mine = measures(table, row)["mean of ratios"]
+            both = "" if mine is None or recovery is None else f"{mine:.1f} / {recovery.value:.1f}"
+            body.append([escape_md(row.label), *cells, both])
+    if not body:
+        return []
+    return [
+        "## Beside the published numbers",
+        f"Measured, published ({escape_md(published.title(table.published))}) and the difference. "
+        "The model, the budget and the teacher may be others: they are not ranked together. The "
+        "published recovery is over all its tasks.",
+        grid(["attention", *table.tasks, "recovery"], body),
+        "\n".join(f"* {name}: {what}." for name, what in sources.items()),
+    ]
+
+
+def _published(table: Table, row: Row, task: str) -> published.Published | None:
+    return published.conversion(table.published, row.method, task)
+
+
+def _cited(record: Converted, results: Path) -> list[str]:
+    seed = str(record["seed"])
+    if record.path.resolve().is_relative_to(results.resolve()):
+        place = record.path.resolve().relative_to(results.resolve()).as_posix()
+        seed = f"[{seed}](../{place})"
+    stages = " → ".join(f"{k} {100 * v['score']:.1f}" for k, v in record["scores"].items())
+    return [record["key"], seed, f"{record.score:.2f}", stages]
+
+
+def _cells(table: Table) -> Iterator[tuple[Row, str, Cell]]:
+    for row in table.rows:
+        for task, cell in row.cells.items():
+            yield row, task, cell
+
+
+def to_csv(table: Table, results: Path) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row, task, cell in _cells(table):
+        known = _published(table, row, task)
+        runs = " ".join(f"{r['key']}/seed-{r['seed']}" for r in cell.records)
+        writer.writerow([
+            table.name, row.label, task, _number(cell.mean), _number(cell.deviation),
+            len(cell.records) or "", "yes" if cell.best else "", _number(cell.tie),
+            _number(table.teacher[task]), _number(table.floor[task]),
+            known.value if known else "", known.source if known else "", runs,
+        ])  # fmt: skip
+    return text.getvalue()
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def latex(table: Table, results: Path) -> str:
+    head = ["attention", *table.tasks, *MEASURES]
+    lines = [
+        f"% {table.title}. {GENERATED.replace('`', '')}",
+        *(f"% {note}" for note in notes(table)),
+        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+        r"\toprule",
+        " & ".join(map(escape_tex, head)) + r" \\",
+        r"\midrule",
+    ]
+    for row in table.rows:
+        cells = [_tex_cell(row.cells.get(task)) for task in table.tasks]
+        told = _told(table, row)[: len(MEASURES)]
+        lines.append(" & ".join([escape_tex(row.label), *cells, *map(escape_tex, told)]) + r" \\")
+        if row.label == TEACHER:
+            lines.append(r"\midrule")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _tex_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    text = escape_tex(score(cell)).replace("±", r"$\pm$")
+    return rf"\textbf{{{text}}}" if cell.best else text
+
+
+WRITERS: dict[str, Callable[[Table, Path], str]] = {"md": markdown, "csv": to_csv, "tex": latex}
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def page_table(table: Table) -> dict[str, Any]:
+    """In the form of page.py's tables, with the recoveries in place of the costs."""
+    known = published.title(table.published)
+    rows = [
+        {
+            "label": row.label,
+            "colour": i,
+            "extra": measures(table, row),
+            "cells": {t: _page_cell(table, row, t) for t in row.cells},
+        }
+        for i, row in enumerate(table.rows)
+    ]
+    return {
+        "name": table.name,
+        "title": table.title,
+        "tasks": table.tasks,
+        "notes": notes(table),
+        "published": known,
+        "extra": MEASURES,
+        "rows": rows,
+    }
+
+
+def _page_cell(table: Table, row: Row, task: str) -> dict[str, Any]:
+    cell, known = row.cells[task], _published(table, row, task)
+    return {
+        "mean": cell.mean,
+        "deviation": cell.deviation,
+        "best": cell.best,
+        "tie": cell.tie,
+        "published": {"value": known.value, "source": known.source} if known else None,
+        "difference": cell.mean - known.value if known else None,
+        "runs": [run_key(r) for r in cell.records],
+    }
+
+
+def page_runs(table: Table) -> dict[str, dict[str, Any]]:
+    return {run_key(r): _page_run(r) for _, _, cell in _cells(table) for r in cell.records}
+
+
+def run_key(record: Converted) -> str:
+    return f"{record['task']}-{record['attention']}-{record['key']}-{record['seed']}"
+
+
+def _page_run(record: Converted) -> dict[str, Any]:
+    f = record.facts
+    facts = {
+        "scores": " → ".join(f"{k} {100 * v['score']:.2f}" for k, v in f["scores"].items()),
+        "options": _pairs(f["options"]),
+        "recipe": _pairs(f["recipe"]),
+        "trained parameters of φ": f"{f['phi_parameters']:,}",
+        "training examples": str(f.get("train_examples", "")),
+        "teacher": f["teacher"],
+        "time": f"{f.get('seconds', 0):.0f} s",
+        "record": record.name,
+    }
+    return {
+        "identity": f["key"],
+        "seed": f["seed"],
+        "curve": [],
+        "facts": [[name, value] for name, value in facts.items() if value],
+    }
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in values.items())

@@ -1,0 +1,57 @@
+"""How a row is drawn: one colour, line and marker per method, the same in every figure and on the
+page. Colours are told apart with the common colour deficiencies (Okabe and Ito, and darker)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from lra.config import CONFIGS
+from lra.report.leaderboard import Row
+
+LUNA, SOFTMAX = "#c2185b", "#1d2126"
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#8a6d00", "#56b4e9", "#9467bd", "#7f7f7f")
+LINES, MARKERS = ("-", "--", ":"), ("o", "s", "^")
+FIRST = ("luna", "softmax")  # the two methods with a colour of their own
+
+
+@cache
+def _methods() -> tuple[str, ...]:
+    known = sorted(p.stem for p in (CONFIGS / "attention").glob("*.yaml"))
+    return (*FIRST, *(name for name in known if name not in FIRST))
+
+
+def places(rows: Sequence[Row]) -> list[int]:
+    """A number for the look of each row: its method's, or its own where a method has several."""
+    names = [row.attention for row in rows]
+    methods = list(dict.fromkeys((*_methods(), *sorted(names))))
+    if len(set(names)) < len(names):
+        return [len(FIRST) + i for i in range(len(rows))]
+    return [methods.index(name) for name in names]
+
+
+def looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Colour, line style and marker of each row, as matplotlib has them. Rows of one method and
+    one numeric option go from dark to light."""
+    if len(rows) > 1 and len({row.attention for row in rows}) == 1:
+        from matplotlib import colormaps
+
+        shades = colormaps["viridis"]
+        return [
+            {"color": shades(0.9 * i / (len(rows) - 1)), "linestyle": "-", "marker": "o"}
+            for i in range(len(rows))
+        ]
+    return [_look(place) for place in places(rows)]
+
+
+def _look(place: int) -> dict[str, Any]:
+    if place < len(FIRST):
+        colour = (LUNA, SOFTMAX)[place]
+        return {"color": colour, "linestyle": "-", "marker": "D" if place == 0 else "o"}
+    turn, colour_at = divmod(place - len(FIRST), len(PALETTE))
+    return {
+        "color": PALETTE[colour_at],
+        "linestyle": LINES[turn % len(LINES)],
+        "marker": MARKERS[turn % len(MARKERS)],
+    }

@@ -1,0 +1,153 @@
+"""Conversions: records, the control, both recoveries, published numbers beside, and the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra.cli import main
+from lra.config import UserError
+from lra.report import conversion, conversion_render, converted, tables
+
+RECIPE = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 250, "batch": 8, "lr": 1e-5,
+          "phi_lr": None, "epochs": 10, "patience": 3}  # fmt: skip
+TEACHERS = {"sst2": 0.9, "mrpc": 0.8}
+
+Convert = Callable[..., Path]
+
+
+@pytest.fixture
+def convert(runs: Path) -> Convert:
+    """convert("luna", 0.87, task="sst2", ...): the folder that convert.py leaves."""
+
+    def write(attention: str | None, score: float, *, task: str = "sst2", seed: int = 1,
+              key: str = "k", **more: Any) -> Path:  # fmt: skip
+        facts: dict[str, Any] = {
+            "schema": 1,
+            "status": "finished",
+            "task": task,
+            "attention": attention,
+            "options": {"layers": "all"} | more.pop("options", {}),
+            "recipe": RECIPE | more.pop("recipe", {}),
+            "seed": seed,
+            "teacher": f"hash-{task}",
+            "scores": {"teacher": {"score": TEACHERS[task]}, "best": {"score": score}},
+            "score": score,
+            "floor": 0.5,
+            "stage1": None if attention == "softmax" else {"loss": 1},
+            "stage2": {"epochs": []},
+            "phi_parameters": 1000,
+        } | more
+        place = runs / "convert" / task / "minilm" / (attention or "teacher") / key
+        folder = place / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(facts))
+        return folder / "result.json"
+
+    return write
+
+
+@pytest.fixture
+def table(convert: Convert, runs: Path) -> conversion.Table:
+    """luna on two tasks, t2r with and without stage 1, the control, and the teacher's record."""
+    convert(None, 0.9)
+    for seed in (1, 2):
+        convert("softmax", 0.91, seed=seed)
+        convert("luna", 0.83 + seed / 50, seed=seed)
+        convert("luna", 0.60, task="mrpc", seed=seed)
+    convert("t2r", 0.86)
+    convert("t2r", 0.81, key="other", stage1=None, recipe={"stage1": None})
+    (found,) = conversion.build_all(runs)
+    return found
+
+
+def test_rows_are_methods_with_their_stages_and_the_control_comes_first(table: conversion.Table):
+    assert [row.label for row in table.rows] == [
+        "softmax, the teacher", "softmax, trained on (control)", "t2r", "t2r, stage 2 only", "luna",
+    ]  # fmt: skip
+    assert table.tasks == ["sst2", "mrpc"]
+    luna = table.rows[-1].cells["sst2"]
+    assert luna.mean == pytest.approx(86)
+    assert luna.deviation == pytest.approx(2**0.5)
+
+
+def test_both_recoveries_and_the_headroom(table: conversion.Table):
+    told = conversion_render.measures(table, table.rows[-1])  # 86 of 90, 60 of 80
+    assert told["mean of ratios"] == pytest.approx(50 * (86 / 90 + 60 / 80))
+    assert told["ratio of means"] == pytest.approx(100 * (86 + 60) / (90 + 80))
+    assert told["headroom"] == pytest.approx(50 * (36 / 40 + 10 / 30))
+    incomplete = conversion_render.measures(table, table.rows[2])  # t2r lacks mrpc
+    assert list(incomplete.values()) == [None] * 3
+    teacher = conversion_render.measures(table, table.rows[0])
+    assert list(teacher.values()) == pytest.approx([100, 100, 100])
+
+
+def test_softmax_is_never_the_best_conversion(table: conversion.Table):
+    best = {row.label for row in table.rows for cell in row.cells.values() if cell.best}
+    assert "softmax, trained on (control)" not in best
+    assert best == {"t2r", "luna"} or best == {"luna"}
+
+
+def test_published_scores_stand_beside(table: conversion.Table, tmp_path: Path):
+    lines = list(csv.DictReader(io.StringIO(conversion_render.to_csv(table, tmp_path))))
+    known = {(r["row"], r["task"]): r["published"] for r in lines}
+    assert known["t2r, stage 2 only", "sst2"] == "87.7"  # T2R
+    assert known["t2r", "sst2"] == "90.9"  # T2R-HH
+    assert known["luna", "mrpc"] == "90.1"
+    assert known["softmax, the teacher", "sst2"] == "93.2"
+    assert known["softmax, trained on (control)", "sst2"] == ""
+    text = conversion_render.markdown(table, tmp_path)
+    assert "86.0 / 93.4 (-7.4)" in text
+    assert "they are not ranked together" in text
+
+
+def test_other_budgets_and_teachers_are_refused_by_name(convert: Convert, runs: Path):
+    convert("luna", 0.8)
+    convert("hedgehog", 0.8, recipe={"epochs": 2}, teacher="another")
+    with pytest.raises(UserError) as refusal:
+        conversion.build_all(runs)
+    assert "epochs is 10 (luna) or 2 (hedgehog)" in str(refusal.value)
+    assert "teacher is another (hedgehog) or hash-sst2 (luna)" in str(refusal.value)
+
+
+def test_options_that_differ_name_the_rows(convert: Convert, runs: Path):
+    convert("luna", 0.8, options={"M": 8})
+    convert("luna", 0.9, options={"M": 16}, key="l")
+    (found,) = conversion.build_all(runs)
+    assert [row.label for row in found.rows[1:]] == ["luna M=16", "luna M=8"]
+
+
+def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Path, capsys):
+    convert("luna", 0.8, options={"M": "<script>"})
+    results = tmp_path / "results"
+    assert main(["records", "export", str(results / "records"), "--runs", str(runs)]) == 0
+    assert "1 new conversions" in capsys.readouterr().out
+    assert main(["table", "--write", "--results", str(results)]) == 0
+    assert {p.name for p in (results / "tables").iterdir()} == {
+        "glue_minilm.md", "glue_minilm.csv", "glue_minilm.tex"}  # fmt: skip
+    assert (results / "index.html").read_text().count("<script>") == 1  # the page's own
+    assert main(["table", "--check", "--results", str(results)]) == 0
+    (exported,) = (results / "records").rglob("*.json")
+    exported.write_text(exported.read_text().replace('"score": 0.8', '"score": 0.9'))
+    capsys.readouterr()
+    assert main(["table", "--check", "--results", str(results)]) == 2
+    assert f"{exported} is damaged or was edited" in capsys.readouterr().err
+
+
+def test_a_record_without_its_score_is_refused_by_name(convert: Convert, runs: Path):
+    convert("luna", float("nan"))
+    with pytest.raises(UserError, match="is damaged: score is nan"):
+        converted.load(runs)
+
+
+def test_runs_of_the_arena_are_kept_apart(convert: Convert, make, runs: Path):
+    convert("luna", 0.8)
+    make("luna", 0.4)
+    assert [r["attention"]["name"] for r in tables.load(runs)] == ["luna"]
+    assert [r["task"] for r in converted.load(runs)] == ["sst2"]
