@@ -37,7 +37,7 @@ def luna_attention(
     eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
     """Every query sees every real key. q, k, v in one dtype, float32 or float64."""
-    from luna.kernels.luna_attention.compiled import attention  # imports numba
+    from luna.kernels.luna_attention.operator import attention  # imports numba
 
     keys, table = tables(e, f, a, g, SLOPES[activation], q.dtype)
     W, bias = W.to(q.dtype), bias.to(q.dtype)
