@@ -18,8 +18,11 @@ image=(task=image task.source=files "task.path=$cifar" task.checksum=any)
 
 for seed in 1 2 3; do
     "${train[@]}" experiment=leaderboard compute=report "${listops[@]}" seed=$seed
-    for sweep in ablation_m ablation_l ablation_kernel ablation_gate recipe_control; do
+    for sweep in ablation_m ablation_l ablation_kernel; do
         "${train[@]}" experiment=$sweep "${image[@]}" seed=$seed
     done
     "${train[@]}" experiment=leaderboard compute=report "${pathfinder[@]}" seed=$seed
+    for sweep in recipe_control ablation_gate; do
+        "${train[@]}" experiment=$sweep "${image[@]}" seed=$seed
+    done
 done
