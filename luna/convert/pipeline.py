@@ -124,6 +124,7 @@ def run(
         "stage1": report,
         "stage2": None if tuned is None else tuned.to_dict(),
         "predictions": work.predictions(student),
+        "labels": work.labels(),
         "phi_parameters": _count(student),
         "train_examples": len(work.examples),
         "seconds": time.monotonic() - started,
@@ -177,6 +178,10 @@ class _Task:
         """For paired tests between runs: one answer for each dev example."""
         with evaluating(model):
             return {s: tasks.predict(model, b).tolist() for s, b in self.dev_batches.items()}
+
+    def labels(self) -> dict[str, list[float]]:
+        """What the predictions should have been: records alone then make paired tests."""
+        return {split: each.labels.tolist() for split, each in self.dev.items()}
 
 
 def _stage1(
