@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lra.report import published
+from lra.report import paired, published
 from lra.report.conversion import CONTROL, TEACHER, Cell, Row, Table
 from lra.report.converted import Converted
 from lra.report.render import GENERATED, escape_md, escape_tex, grid
+from lra.report.stats import LEVEL
 
 MEASURES = ("mean of ratios", "ratio of means", "headroom")
 CSV_COLUMNS = ("table", "row", "task", "score", "deviation", "seeds", "best", "tie_p", "teacher",
@@ -67,7 +69,7 @@ def markdown(table: Table, results: Path) -> str:
     ]  # fmt: skip
     parts = [f"# {escape_md(table.title)}", GENERATED, grid(head, body)]
     parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
-    parts += _beside_published(table)
+    parts += [*_beside_published(table), *_pairs_of_rows(table)]
     runs = [
         [escape_md(row.label), task, *_cited(record, results)]
         for row, task, cell in _cells(table)
@@ -112,6 +114,35 @@ def _beside_published(table: Table) -> list[str]:
         grid(["attention", *table.tasks, "recovery"], body),
         "\n".join(f"* {name}: {what}." for name, what in sources.items()),
     ]
+
+
+def _pairs_of_rows(table: Table) -> list[str]:
+    """Every two rows, example by example: columns are tasks."""
+    found: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
+    for task in table.tasks:
+        cells = {r.label: r.cells[task].records for r in table.rows if task in r.cells}
+        for pair in paired.compare(cells):
+            found[pair.a, pair.b][task] = pair
+    if not found:
+        return []
+    body = [
+        [*map(escape_md, names), *(_difference(by_task.get(task)) for task in table.tasks)]
+        for names, by_task in found.items()
+    ]
+    return [
+        "## Example by example",
+        "How far the first is above the second, in points of accuracy (STS-B: of squared error, "
+        "times -100), with p of a paired test by random signs over the dev examples, each averaged "
+        "over its seeds, Holm-corrected in its column; bold: p < 0.05.",
+        grid(["first", "second", *table.tasks], body),
+    ]
+
+
+def _difference(pair: paired.Pair | None) -> str:
+    if pair is None:
+        return ""
+    text = f"{pair.difference:+.1f} (p {pair.p:.2g})"
+    return f"**{text}**" if pair.p < LEVEL else text
 
 
 def _published(table: Table, row: Row, task: str) -> published.Published | None:

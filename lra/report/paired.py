@@ -1,0 +1,69 @@
+"""Paired comparisons of conversions, example by example, from the predictions in their records.
+
+Two runs answer the same dev examples, so what differs between them is seen far better example by
+example than between two scores (one example is 0.36 points on RTE). An example's value is 1 for a
+right answer (minus the squared error of a regression), averaged over a row's seeds; under the
+hypothesis that two rows are alike, the sign of each example's difference is a coin toss. With one
+seed this is McNemar's test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lra.report.converted import Converted
+from lra.report.stats import holm
+
+FLIPS = 10_000
+REGRESSION = "stsb"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """How far row `a` is above row `b` on a task: points of accuracy, and Holm's p."""
+
+    a: str
+    b: str
+    difference: float
+    p: float
+
+
+def compare(rows: Mapping[str, Sequence[Converted]]) -> list[Pair]:
+    """Every pair of rows on one task; those whose records lack predictions or labels left out."""
+    values = {label: _values(records) for label, records in rows.items()}
+    known = {label: value for label, value in values.items() if value is not None}
+    pairs = {
+        (a, b): known[a] - known[b]
+        for a, b in itertools.combinations(known, 2)
+        if len(known[a]) == len(known[b])
+    }
+    adjusted = holm({pair: sign_flips(d) for pair, d in pairs.items()})
+    return [Pair(a, b, 100 * float(d.mean()), adjusted[a, b]) for (a, b), d in pairs.items()]
+
+
+def sign_flips(differences: np.ndarray) -> float:
+    """Two-sided p-value of a mean of 0, by random signs; the same differences give the same one."""
+    moved = differences[differences != 0]  # the others stay where they are under every sign
+    if not len(moved):
+        return 1.0
+    signs = np.random.default_rng(0).integers(0, 2, (FLIPS, len(moved)), dtype=np.int8) * 2.0 - 1
+    extreme = np.abs(signs @ moved) >= abs(moved.sum()) - 1e-9
+    return float((1 + extreme.sum()) / (1 + FLIPS))
+
+
+def _values(records: Sequence[Converted]) -> np.ndarray | None:
+    """(examples,) of the first dev set, mean over seeds."""
+    found = []
+    for record in records:
+        answers, labels = record.facts.get("predictions"), record.facts.get("labels")
+        if not answers or not labels:
+            return None
+        split = next(iter(labels))
+        given, right = np.array(answers[split]), np.array(labels[split])
+        wrong = (given - right) ** 2 if record["task"] == REGRESSION else given != right
+        found.append(1.0 - wrong)
+    return np.mean(found, axis=0) if found else None
