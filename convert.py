@@ -1,7 +1,10 @@
-"""Give a trained softmax model linear attention, on one GLUE task.
+"""Give a trained softmax model linear attention, on a GLUE task or on images.
 
-python convert.py stage=teacher task=sst2 model=minilm model.path=<folder> data.path=<GLUE folder>
-python convert.py task=sst2 attention=luna model=minilm model.path=<folder> data.path=<GLUE folder>
+python convert.py stage=teacher task=sst2 model=bert-base
+python convert.py task=sst2 attention=luna model=bert-base
+python convert.py task=imagenet1k model=vit-b16 recipe=paper-vit data.path=<folder>
+
+Without a network: model.path=<folder> data.path=<folder>.
 """
 
 from __future__ import annotations

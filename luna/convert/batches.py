@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from luna.base import LunaError
 from luna.convert.layers import position_limit
 
 Batch = Mapping[str, Tensor] | Tensor
+
+
+class Batches(Protocol):
+    """A list or a loader: an epoch's batches, as often as they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Batch]: ...
 
 
 def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:

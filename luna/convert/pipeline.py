@@ -1,4 +1,4 @@
-"""One conversion of one model on one GLUE task, from teacher to record.
+"""One conversion of one model on one task, from teacher to record.
 
     teacher -> swap -> stage 1 -> stage 2
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,176 +20,127 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import metrics, tasks
-from luna.convert.layerwise import Loss
+from luna.convert import card, metrics, stage1, stage2, tasks
+from luna.convert.recipe import Recipe
 from luna.convert.recovery import headroom
 from luna.convert.saving import load_adapter, save_adapter
 from luna.convert.stage1 import distill
-from luna.convert.stage2 import Schedule, finetune
+from luna.convert.stage2 import Finetuned, finetune
 from luna.convert.swap import convert, describe, evaluating, feature_parameters, weights_hash
 
 RESULT, ADAPTER, STAGE1 = "result.json", "stage1.safetensors", "stage1.json"
 SCHEMA = 1
 
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Both stages' numbers; the defaults of stage 2 are the paper's."""
-
-    stage1: Loss | None = "ce"
-    stage1_lr: float = 1e-2
-    stage1_steps: int = 250
-    batch: int = 8
-    lr: float = 1e-5
-    phi_lr: float | None = None
-    epochs: int = 10  # 0: no stage 2
-    patience: int = 3
-    schedule: Schedule = "linear"
-    max_length: int = 128
-    train_examples: int | None = None  # the first ones; all unless given
+Log = Callable[[str], None]
 
 
 def run(
     teacher: nn.Module,
-    tokenizer: Any,
+    processor: tasks.Processor,
     *,
     task: str,
-    data: str | Path,
+    data: str | Path | None,
     folder: str | Path,
     attention: str | None,
     options: Mapping[str, Any] | None = None,
     recipe: Recipe | None = None,
     seed: int = 0,
-    log: Callable[[str], None] | None = None,
+    log: Log | None = None,
 ) -> dict[str, Any]:
     """The record of one run, also in `folder`/result.json; the model is saved in `folder`/model.
 
+    processor  the teacher's tokenizer, or its image size and normalisation
+    data       a local folder; None: the Hugging Face hub, for GLUE
     attention  a method of the registry; None finetunes `teacher` itself, as it is
     """
-    recipe, folder = recipe or Recipe(), Path(folder)
-    say = log or (lambda message: None)
-    identity: dict[str, Any] = {
-        "task": task,
-        "attention": attention,
-        "options": dict(options or {}),
-        "recipe": asdict(recipe),
-        "seed": seed,
-        "teacher": weights_hash(teacher),
-    }
+    spec, recipe, folder = tasks.task(task), recipe or Recipe(), Path(folder)
+    identity = _identity(teacher, spec, data, attention, options, recipe, seed)
     done = _finished(folder, identity)
     if done is not None:
         return done
+    _check_head(teacher, spec, data)
+    opened = spec.open(data, processor, recipe, seed=seed)
+    opened.check(teacher)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(identity, indent=1), encoding="utf-8")
-    work = _Task(task, data, tokenizer, recipe, seed)
-    _fits(teacher, task)
 
-    started = time.monotonic()
-    scores = {"teacher": work.score(teacher)}
+    started, say = time.monotonic(), log or (lambda message: None)
+    judge = _Judge(opened, spec.metric)
+    scores = {"teacher": judge.score(teacher)}
     say(f"{task}: teacher {scores['teacher']['score']:.4f}")
     student, report = teacher, None
     if attention is not None:
         student = convert(teacher, attention, seed=seed, **identity["options"])
-        scores["swap"] = work.score(student)
+        scores["swap"] = judge.score(student)
         say(f"{task}: {attention} swapped in {scores['swap']['score']:.4f}")
         if recipe.stage1 is not None and feature_parameters(student):
-            student, report = _stage1(student, teacher, work, recipe, folder, log)
-            scores["stage1"] = work.score(student)
-    tuned = None
-    if recipe.epochs:
-        torch.manual_seed(seed)  # dropout
-        tuned = finetune(
-            student,
-            work.train,
-            work.score,
-            metric="score",
-            lr=recipe.lr,
-            phi_lr=recipe.phi_lr,
-            epochs=recipe.epochs,
-            patience=recipe.patience,
-            schedule=recipe.schedule,
-            folder=folder,
-            log=log,
-        )
+            student, report = _stage1(student, teacher, opened, recipe, folder, log)
+            scores["stage1"] = judge.score(student)
+    tuned = _stage2(student, opened, judge, recipe, seed, folder, log) if recipe.epochs else None
+    if tuned is not None:
         scores["best"] = tuned.epochs[tuned.best_epoch - 1]["scores"]
         scores["last"] = tuned.epochs[-1]["scores"]
     student.save_pretrained(folder / "model")  # type: ignore[operator]
-    tokenizer.save_pretrained(folder / "model")
+    processor.save_pretrained(folder / "model")
     result = identity | {
         "schema": SCHEMA,
         "status": "finished",
+        "options": identity["options"] | (describe(student) or {}).get("options", {}),
         "scores": scores,
-        **_recovery(scores, work.floor),
+        **_recovery(scores, judge.floor),
         "stage1": report,
         "stage2": None if tuned is None else tuned.to_dict(),
-        "predictions": work.predictions(student),
-        "labels": work.labels(),
+        "predictions": judge.predictions(student),
+        "labels": {split: opened.labels[split].tolist() for split in judge.splits},
         "phi_parameters": _count(student),
-        "train_examples": len(work.examples),
+        "train_examples": opened.n_train,
         "seconds": time.monotonic() - started,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
+        "device": _device(student),
     }
+    card.write(folder / "model", result)
     _write(folder / RESULT, result)
+    for state in (stage1.STATE, stage2.STATE):  # four times the model's size, and needed no more
+        (folder / state).unlink(missing_ok=True)
     return result
 
 
-class _Task:
-    """A task's batches and scores, as one run sees them."""
+class _Judge:
+    """A model's scores on every split. Those of the first one have the metric's own names, those of
+    another carry the split's."""
 
-    def __init__(self, name: str, data: str | Path, tokenizer: Any, recipe: Recipe, seed: int):
-        self.spec, self.tokenizer, self.recipe, self.seed = (
-            tasks.task(name),
-            tokenizer,
-            recipe,
-            seed,
-        )
-        examples = tasks.read(name, "train", data)
-        self.examples = examples.first(recipe.train_examples or len(examples))
-        self.dev = {split: tasks.read(name, split, data) for split in self.spec.evaluate}
-        self.dev_batches = {
-            split: tasks.batches(each, tokenizer, size=32, max_length=recipe.max_length)
-            for split, each in self.dev.items()
-        }
-        first = self.dev[self.spec.evaluate[0]]
-        self.floor = metrics.constant(first.labels, self.spec.metric)["score"]
-
-    def train(self, epoch: int) -> list[Mapping[str, Tensor]]:
-        return tasks.batches(
-            self.examples,
-            self.tokenizer,
-            size=self.recipe.batch,
-            max_length=self.recipe.max_length,
-            seed=10_000 * self.seed + epoch,
-        )
+    def __init__(self, data: tasks.Data, metric: metrics.Metric):
+        self.data, self.metric = data, metric
+        self.splits = [split for split in data.labels if split != tasks.HELD_OUT]
+        self.floor = metrics.constant(data.labels[self.splits[0]], metric)["score"]
+        held_out = tasks.HELD_OUT in data.labels
+        self.selects = f"{tasks.HELD_OUT}_score" if held_out else "score"
 
     def score(self, model: nn.Module) -> dict[str, float]:
-        """Every component; those of a second dev set carry its name."""
         found: dict[str, float] = {}
-        with evaluating(model):
-            for i, (split, each) in enumerate(self.dev.items()):
-                answers = tasks.predict(model, self.dev_batches[split])
-                scores = self.spec.metric(answers, each.labels)
-                found |= scores if i == 0 else {f"{split}_{k}": s for k, s in scores.items()}
+        for split, labels in self.data.labels.items():
+            scores = self.metric(self.answers(model, split), labels)
+            first = split == self.splits[0]
+            found |= scores if first else {f"{split}_{k}": s for k, s in scores.items()}
         return found
 
     def predictions(self, model: nn.Module) -> dict[str, list[float]]:
-        """For paired tests between runs: one answer for each dev example."""
-        with evaluating(model):
-            return {s: tasks.predict(model, b).tolist() for s, b in self.dev_batches.items()}
+        """For paired tests between runs: one answer for each example."""
+        return {split: self.answers(model, split).tolist() for split in self.splits}
 
-    def labels(self) -> dict[str, list[float]]:
-        """What the predictions should have been: records alone then make paired tests."""
-        return {split: each.labels.tolist() for split, each in self.dev.items()}
+    def answers(self, model: nn.Module, split: str) -> Tensor:
+        with evaluating(model):
+            return tasks.predict(model, self.data.evaluation(split))
 
 
 def _stage1(
     student: nn.Module,
     teacher: nn.Module,
-    work: _Task,
+    data: tasks.Data,
     recipe: Recipe,
     folder: Path,
-    log: Callable[[str], None] | None,
+    log: Log | None,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The fitted student and its report, from the run's folder if they are there."""
     if (folder / STAGE1).is_file():
@@ -199,7 +149,7 @@ def _stage1(
     assert recipe.stage1 is not None
     report = distill(
         student,
-        work.train(0),
+        data.train(0),
         steps=recipe.stage1_steps,
         lr=recipe.stage1_lr,
         loss=recipe.stage1,
@@ -209,6 +159,56 @@ def _stage1(
     save_adapter(student, folder / ADAPTER)
     _write(folder / STAGE1, report)
     return student, report
+
+
+def _stage2(
+    student: nn.Module,
+    data: tasks.Data,
+    judge: _Judge,
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    log: Log | None,
+) -> Finetuned:
+    torch.manual_seed(seed)  # dropout
+    return finetune(
+        student,
+        data.train,
+        judge.score,
+        metric=judge.selects,
+        lr=recipe.lr,
+        phi_lr=recipe.phi_lr,
+        weight_decay=recipe.weight_decay,
+        epochs=recipe.epochs,
+        patience=recipe.patience,
+        schedule=recipe.schedule,
+        warmup=recipe.warmup,
+        loss=data.loss,
+        folder=folder,
+        log=log,
+    )
+
+
+def _identity(
+    teacher: nn.Module,
+    spec: tasks.Task,
+    data: str | Path | None,
+    attention: str | None,
+    options: Mapping[str, Any] | None,
+    recipe: Recipe,
+    seed: int,
+) -> dict[str, Any]:
+    """What two runs must share to be the same."""
+    fingerprint = spec.fingerprint(data)
+    return {
+        "task": spec.name,
+        "attention": attention,
+        "options": dict(options or {}),
+        "recipe": recipe.facts(),
+        "seed": seed,
+        "teacher": weights_hash(teacher),
+        **({} if fingerprint is None else {"data": fingerprint}),
+    }
 
 
 def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[str, Any]:
@@ -222,19 +222,26 @@ def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[s
     }
 
 
-def _fits(model: Any, name: str) -> None:
-    classes, needed = model.config.num_labels, tasks.task(name).n_labels
+def _check_head(model: Any, spec: tasks.Task, data: str | Path | None) -> None:
+    own = spec.classes(data)
+    classes, needed = model.config.num_labels, 1 if own is None else len(own)
     if classes != needed:
         raise LunaError(
-            f"the checkpoint's head has {classes} outputs, task '{name}' needs {needed}: give a "
-            f"model finetuned on it, or load this one with num_labels={needed}"
+            f"the checkpoint's head has {classes} outputs, task '{spec.name}' needs {needed}: give "
+            f"a model finetuned on it, or load this one with num_labels={needed}"
         )
+    spec.check_head([model.config.id2label[i] for i in range(classes)], data)
 
 
 def _count(model: nn.Module) -> int:
     if describe(model) is None:
         return 0
     return sum(p.numel() for p in feature_parameters(model).values())
+
+
+def _device(model: nn.Module) -> str:
+    device = next(model.parameters()).device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:

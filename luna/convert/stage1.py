@@ -31,7 +31,7 @@ def distill(
     batches: Iterable[Batch],
     *,
     steps: int = 250,
-    lr: float = 1e-2,
+    lr: float = 3e-2,
     loss: Loss = "ce",
     inputs: Inputs = "teacher",
     held_out: Iterable[Batch] | None = None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch, forward, memory_advice
+from luna.convert.batches import Batch, Batches, forward, memory_advice
 from luna.convert.states import read_state, write_state
 from luna.convert.swap import describe, feature_parameters
 
@@ -61,7 +61,7 @@ class Finetuned:
 
 def finetune(
     model: nn.Module,
-    train: Callable[[int], Sequence[Batch]],
+    train: Callable[[int], Batches],
     evaluate: Callable[[nn.Module], Mapping[str, float]],
     *,
     metric: str,
@@ -71,6 +71,7 @@ def finetune(
     epochs: int = 10,
     patience: int = 3,
     schedule: Schedule = "linear",
+    warmup: float = 0.0,
     clip: float = 1.0,
     loss: Callable[[nn.Module, Batch], Tensor] | None = None,
     folder: str | Path | None = None,
@@ -82,6 +83,7 @@ def finetune(
     evaluate  of the model in eval mode: numbers by name, larger is better
     metric    the one of them that selects and stops
     phi_lr    of the feature maps, `lr` unless given
+    warmup    part of all steps in which the rate rises from 0, before the schedule
     loss      of a batch; the model's own (`labels` among its keywords) unless given
     folder    keeps the state after every epoch; the same call resumes there, exactly
     """
@@ -93,13 +95,14 @@ def finetune(
         "patience": patience,
         "schedule": schedule,
         "clip": clip,
+        **({"warmup": warmup} if warmup else {}),  # states made before it existed still resume
     }
     _check(settings)
     report = Finetuned(metric, settings)
     optimizer = _optimizer(model, lr, phi_lr, weight_decay)
     steps = len(train(1))
-    factor = SCHEDULES[schedule]
-    plan = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: factor(i / (steps * epochs)))
+    rate = _rate(schedule, warmup)
+    plan = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: rate(i / (steps * epochs)))
     state = None if folder is None else Path(folder) / STATE
     best: dict[str, Tensor] = {}
     if state is not None and state.is_file():
@@ -130,9 +133,15 @@ def finetune(
     return report
 
 
+def _rate(schedule: Schedule, warmup: float) -> Callable[[float], float]:
+    """The rate's factor at progress t in [0, 1)."""
+    decay = SCHEDULES[schedule]
+    return lambda t: t / warmup if t < warmup else decay((t - warmup) / (1 - warmup))
+
+
 def _epoch(
     model: nn.Module,
-    batches: Sequence[Batch],
+    batches: Batches,
     optimizer: torch.optim.Optimizer,
     plan: torch.optim.lr_scheduler.LambdaLR,
     clip: float,
@@ -232,6 +241,10 @@ def _check(settings: dict[str, Any]) -> None:
     for name in ("lr", "clip"):
         if settings[name] <= 0:
             raise LunaError(f"finetune's {name} must be above 0, got {settings[name]}")
+    if not 0 <= settings.get("warmup", 0) < 1:
+        raise LunaError(
+            f"finetune's warmup must be at least 0 and below 1, got {settings['warmup']}"
+        )
     if settings["schedule"] not in SCHEDULES:
         raise LunaError(
             f"finetune's schedule must be one of {', '.join(SCHEDULES)}, "

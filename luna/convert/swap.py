@@ -24,8 +24,14 @@ from luna.convert.losses import softmax_rows
 from luna.convert.states import keep_generators_as_tensors
 from luna.convert.timm import TimmLinearAttention
 
-# Where conversion differs from the method's own default: the paper has one map per layer and head.
-DEFAULTS: dict[str, dict[str, Any]] = {"luna": {"share": "head"}}
+
+def defaults(attention: str, head_dim: int) -> dict[str, Any]:
+    """Where conversion differs from the method's own defaults. One map per layer and head is the
+    paper's. The rest is what fits softmax maps: at one feature width many projections and one
+    positive function come far closer than the listing's 8 x 8 (docs/conversion.md)."""
+    if attention != "luna":
+        return {}
+    return {"share": "head", "M": 2 * head_dim, "L": 1, "nonneg": "exp"}  # Hedgehog's width
 
 
 def convert(
@@ -46,7 +52,7 @@ def convert(
     max_len          for methods tied to positions; the host's own limit unless given
     seed             of the new parameters and of random features
     context_dropout  on the attention's output in training: there are no probabilities to drop
-    options          of the method, as in `luna.build`
+    options          of the method, as in `luna.build`; None: its default here
     """
     block = describe(model)
     if block is not None:
@@ -61,7 +67,8 @@ def convert(
     model = model if inplace else copy.deepcopy(model)
     sites = find_sites(model)
     chosen = _choose(layers, len(sites))
-    options = DEFAULTS.get(attention, {}) | options
+    given = {name: value for name, value in options.items() if value is not None}
+    options = defaults(attention, sites[0].head_dim) | given
     max_len = position_limit(model) if max_len is None else max_len
 
     attentions = [

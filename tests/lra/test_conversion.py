@@ -14,8 +14,22 @@ from hydra.errors import HydraException
 import luna
 from lra import conversion
 from lra.config import CONFIGS, UserError
+from tests.luna.convert import kit
 
 ROOT = CONFIGS / "convert"
+EARLIER = {
+    "stage1": "ce",
+    "stage1_lr": 1e-2,
+    "stage1_steps": 250,
+    "batch": 16,
+    "lr": 5e-5,
+    "phi_lr": "null",
+    "epochs": 2,
+    "patience": 2,
+    "schedule": "linear",
+    "max_length": 64,
+    "train_examples": 4000,
+}
 
 
 def compose(*overrides: str) -> conversion.Conversion:
@@ -30,7 +44,7 @@ def compose(*overrides: str) -> conversion.Conversion:
 def test_every_file_composes(group, name):
     run = compose(f"{group}={name}")
     if group == "attention":
-        options = {k: v for k, v in run.attention.items() if k != "name"}
+        options = {k: v for k, v in run.attention.items() if k != "name" and v is not None}
         luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
     if group == "model":
         assert run.model.name == name
@@ -62,6 +76,9 @@ def test_each_setting_has_its_folder():
         (["recipe.epoch=3"], "epoch"),
         (["recipe.epochs=many"], "epochs"),
         (["stage=both"], "stage"),
+        (["device=tpu"], "device"),
+        (["seed=-1"], "seed=-1 is out of range"),
+        (["recipe.images.crop=1"], "crop"),
     ],
 )
 def test_mistakes_are_told(overrides, reason):
@@ -109,10 +126,13 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
         "recipe.stage1_steps=4",
         "recipe.max_length=8",
     ]
-    teacher = command("stage=teacher", *common)
-    assert teacher.returncode == 0, teacher.stderr
+    teacher = conversion.convert(compose("stage=teacher", *common))
+    told = capsys.readouterr()
+    assert "classifier.weight" in told.out.splitlines()[0]  # a new head is said, in a line
+    assert told.err == ""
     done = command("attention=t2r", *common)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     path = Path(done.stdout.strip().splitlines()[-1].rpartition("record ")[2])
     record = json.loads(path.read_text())
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
@@ -120,9 +140,9 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
 
     # The same again finds the finished run: the new head was seeded.
     again = conversion.convert(compose("stage=teacher", *common))
-    assert teacher.stdout.strip().splitlines()[-1] == capsys.readouterr().out.strip()
-    assert again["status"] == "finished"
-    with pytest.raises(UserError, match=r"there is no model to load at '.*/SST-2'"):
+    assert told.out.splitlines()[-1] == capsys.readouterr().out.splitlines()[-1]
+    assert again == json.loads(json.dumps(teacher))
+    with pytest.raises(UserError, match=r"no model can be loaded from '.*/SST-2'"):
         conversion.convert(compose("stage=teacher", *common, f"model.path={tmp_path}/SST-2"))
     with pytest.raises(UserError, match=r"not finetuned on a task, .*classifier\.weight"):
         conversion.convert(compose(*common, f"teacher={tmp_path}"))
@@ -130,3 +150,69 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
         conversion.convert(compose("stage=teacher", "task=rte", *common))
     with pytest.raises(luna.LunaError, match="did you mean sst2"):
         conversion.convert(compose("task=sst", *common))
+
+
+def test_images_from_local_folders(tmp_path, capsys):
+    """The same command with a tiny ViT: a new head for the folder's classes, then a conversion."""
+    root, checkpoint = tmp_path / "images", tmp_path / "vit"
+    kit.paint(root, train=4, val=2)
+    kit.vit(num_labels=7).save_pretrained(checkpoint)
+    (checkpoint / "preprocessor_config.json").write_text(json.dumps(kit.PREPROCESSOR))
+    capsys.readouterr()
+    common = [
+        "task=image_folder",
+        "model=tiny-vit",
+        "recipe=paper-vit",
+        f"model.path={checkpoint}",
+        f"data.path={root}",
+        f"runs_dir={tmp_path}/runs",
+        "recipe.batch=4",
+        "recipe.epochs=1",
+        "recipe.stage1_steps=3",
+    ]
+    teacher = conversion.convert(compose("stage=teacher", *common))
+    told = capsys.readouterr()
+    assert "classifier.bias, classifier.weight" in told.out.splitlines()[0]
+    assert (len(told.out.splitlines()), told.err) == (4, "")
+    record = conversion.convert(compose("attention=t2r", *common))
+    assert capsys.readouterr().err == ""
+    assert record["scores"]["teacher"]["score"] == teacher["score"]
+    assert record["recipe"]["images"]["eval_crop"] == 0.875
+    model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
+    assert json.loads((model / "config.json").read_text())["label2id"]["green"] == 1
+
+    # A checkpoint whose classes are others, and one that was cut off.
+    (root / "train/red").rename(root / "train/rose")
+    (root / "val/red").rename(root / "val/rose")
+    with pytest.raises(luna.LunaError, match="class 2 is 'red', the folder's is 'rose'"):
+        conversion.convert(compose("attention=hedgehog", *common))
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"no model can be loaded from .*incomplete metadata"):
+        conversion.convert(compose("attention=hedgehog", *common))
+    (model / "preprocessor_config.json").unlink()
+    with pytest.raises(UserError, match=r"a local folder with config\.json, preprocessor_config"):
+        conversion.convert(compose("attention=hedgehog", *common))
+
+
+def test_a_published_imagenet_model_is_its_own_teacher():
+    run = compose("model=vit-b16", "task=imagenet1k")
+    assert conversion._teacher(run) == "google/vit-base-patch16-224"
+    with pytest.raises(UserError, match=r"stage=teacher task=image_folder model=vit-b16"):
+        conversion._teacher(compose("model=vit-b16", "task=image_folder"))
+
+
+def test_folders_of_earlier_runs_are_found():
+    """Numbers that a recipe got later leave the key of those it had before alone."""
+    given = ["teacher=some", "attention=hedgehog", "stage=convert"]
+    numbers = [f"recipe.{k}={v}" for k, v in EARLIER.items()]
+    assert conversion.folder(compose(*given, *numbers)).parts[-2] == "c60131cf3e9d"
+    assert conversion.folder(compose(*given, *numbers, "recipe.select=train_split")).parts[-2] != (
+        "c60131cf3e9d"
+    )
+
+
+def test_places_that_are_not_there(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="there is no GPU that torch can use"):
+        conversion.convert(compose("device=cuda"))

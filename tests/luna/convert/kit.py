@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 transformers = pytest.importorskip("transformers")
@@ -56,9 +59,9 @@ def distilbert() -> Any:
     return _make(t.DistilBertForSequenceClassification, t.DistilBertConfig(**DISTIL))
 
 
-def vit() -> Any:
+def vit(**changes: Any) -> Any:
     t = transformers
-    return _make(t.ViTForImageClassification, t.ViTConfig(**IMAGE))
+    return _make(t.ViTForImageClassification, t.ViTConfig(**IMAGE | changes))
 
 
 def deit() -> Any:
@@ -115,6 +118,33 @@ def comes_again(b: int, *, n: int = 8, seed: int = 0) -> dict[str, Tensor]:
     where = torch.randint(1, n, (b, 1), generator=g)
     again = ids.scatter(1, where, ids[:, :1])
     return {"input_ids": torch.where(labels[:, None] == 1, again, ids), "labels": labels}
+
+
+def paint(root: Path, *, train: int = 12, val: int = 6) -> None:
+    """An image folder to learn from: three colours, lighter and darker, of every shape and kind."""
+    rng = np.random.default_rng(0)
+    for split, n in (("train", train), ("val", val)):
+        for label, name in enumerate(("blue", "green", "red")):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(n):
+                height, width = rng.integers(12, 30, 2)
+                values = rng.integers(0, 90, (height, width, 3))
+                values[..., 2 - label] += 110
+                kind = ".jpg" if i % 4 == 0 else ".PNG"
+                Image.fromarray(values.astype(np.uint8)).save(folder / f"{i}{kind}")
+
+
+# What a checkpoint of images of 16 x 16 says of them.
+PREPROCESSOR = {
+    "do_normalize": True,
+    "do_resize": True,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.5, 0.25, 0.2],
+    "resample": 2,
+    "size": {"height": 16, "width": 16},
+    "image_processor_type": "ViTImageProcessor",
+}
 
 
 def accuracy(model: nn.Module) -> dict[str, float]:

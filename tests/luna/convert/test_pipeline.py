@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 from tokenizers import Tokenizer
@@ -10,8 +11,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from luna.base import LunaError
-from luna.convert import describe, load, pipeline
-from luna.convert.pipeline import Recipe, run
+from luna.convert import describe, load, pipeline, tasks
+from luna.convert import glue as glue_files
+from luna.convert.pipeline import run
+from luna.convert.recipe import Augment, Recipe
 
 from .kit import VOCAB, bert, comes_again, transformers
 
@@ -77,6 +80,12 @@ def test_a_run_from_teacher_to_record(glue, trained, tmp_path):
     assert sum(right) / len(right) == pytest.approx(record["score"])
     assert describe(load(tmp_path / "model"))["stage"] == "finetuned"
 
+    # The card tells the same; states to go on from are gone.
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"best epoch | accuracy {100 * record['score']:.2f}" in card
+    assert record["teacher"] in card
+    assert not list(tmp_path.glob("*.pt"))
+
     # The same again does nothing; another run in the same folder is refused.
     assert run(trained, tokenizer, folder=tmp_path, **options) == json.loads(json.dumps(record))
     with pytest.raises(LunaError, match=r"another run \(different seed\)"):
@@ -122,7 +131,85 @@ def test_an_interrupted_run_goes_on_exactly(glue, trained, tmp_path, monkeypatch
     assert resumed["predictions"] == expected["predictions"]
 
 
+def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
+    """Then the dev set is reported and chooses nothing."""
+    root, tokenizer = glue
+    recipe = Recipe(stage1=None, batch=16, lr=1e-3, epochs=2, max_length=16, select="train_split")
+    options = {"task": "sst2", "data": root, "attention": "t2r", "recipe": recipe}
+    record = run(trained, tokenizer, folder=tmp_path, **options)
+    epochs = [epoch["scores"] for epoch in record["stage2"]["epochs"]]
+    best = max(epochs, key=lambda scores: scores["held_out_score"])
+    assert record["stage2"]["metric"] == "held_out_score"
+    assert record["scores"]["best"] == best
+    assert record["score"] == best["score"] == best["accuracy"]
+    assert record["train_examples"] == 320 - 32
+    assert list(record["predictions"]) == list(record["labels"]) == ["dev"]
+    # The held-out examples are no training examples, and the same for every seed.
+    texts = [
+        tasks.task("sst2").open(root, tokenizer, recipe, seed=seed).examples.texts
+        for seed in (0, 1)
+    ]
+    whole = glue_files.read(glue_files.TASKS["sst2"], "train", root).texts
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 288
+    assert set(texts[0]) < set(whole)
+    with pytest.raises(LunaError, match="at least 2 training examples"):
+        tasks.hold_out(1)
+
+
+def test_records_made_before_an_option_existed_keep_their_identity():
+    known = {f.name for f in fields(Recipe)}
+    later = {"weight_decay", "warmup", "select", "images"}
+    assert set(Recipe().facts()) == known - later
+    changed = Recipe(select="train_split", images=Augment(flip=0.0)).facts()
+    assert set(changed) == known - {"weight_decay", "warmup"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"epochs": -1}, {"train_examples": 0}, {"select": "test"}]
+)
+def test_a_recipe_says_what_it_takes(wrong):
+    with pytest.raises(LunaError, match=f"{next(iter(wrong))} must be"):
+        Recipe(**wrong)
+
+
+# ---------------------------------------------------------------------- bad input
+
+
 def test_a_head_of_another_task_is_refused(glue, tmp_path):
     root, tokenizer = glue
     with pytest.raises(LunaError, match="head has 3 outputs, task 'sst2' needs 2"):
         run(bert(), tokenizer, task="sst2", data=root, folder=tmp_path, attention="t2r")
+
+
+def test_a_head_in_another_order_is_refused():
+    """Published MNLI models count in every order."""
+    own = ["entailment", "neutral", "contradiction"]
+    for names in (own, ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], ["LABEL_0", "LABEL_1"]):
+        tasks.task("mnli").check_head(names, None)
+    with pytest.raises(LunaError, match="are contradiction, neutral, entailment, those of 'mnli'"):
+        tasks.task("mnli").check_head(own[::-1], None)
+    tasks.task("sst2").check_head(["negative", "positive"], None)
+
+
+def test_texts_longer_than_the_position_table(glue, tmp_path):
+    root, tokenizer = glue
+    options = {"task": "sst2", "data": root, "folder": tmp_path, "attention": "t2r"}
+    with pytest.raises(LunaError, match=r"longer than the model's 40 .*recipe\.max_length=40"):
+        run(bert(num_labels=2), tokenizer, recipe=Recipe(max_length=41), **options)
+    assert not (tmp_path / "run.json").exists()  # the folder is free for the right one
+
+
+def test_a_head_width_that_a_method_cannot_split(glue, tmp_path):
+    root, tokenizer = glue
+    odd = bert(num_labels=2, hidden_size=28)  # 4 heads of 7
+    with pytest.raises(LunaError, match="polaformer halves the values: their width must be even"):
+        run(
+            odd,
+            tokenizer,
+            task="sst2",
+            data=root,
+            folder=tmp_path,
+            attention="polaformer",
+            recipe=RECIPE,
+        )

@@ -12,7 +12,7 @@ from torch import nn
 from luna.base import LunaError
 from luna.convert import convert, describe, distill, feature_parameters, finetune, load
 from luna.convert.batches import memory_advice
-from luna.convert.stage2 import STATE, _optimizer
+from luna.convert.stage2 import STATE, _optimizer, _rate
 
 from .kit import accuracy, bert, comes_again, images, logits, vit
 
@@ -102,6 +102,16 @@ def test_schedules(schedule, monkeypatch):
     assert rates[5] == pytest.approx(half)
     last = {"linear": 1e-4, "cosine": 2.4472e-5, "constant": 1e-3}[schedule]
     assert rates[9] == pytest.approx(last, rel=1e-4)
+
+
+def test_a_warm_up_comes_before_the_schedule():
+    """Over a fifth of all steps from 0 to the rate, then the whole of the schedule."""
+    rate = _rate("linear", 0.2)
+    assert [rate(t) for t in (0.0, 0.1, 0.2, 0.6, 1.0)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+    model = convert(bert(**QUIET), "t2r")
+    assert run(model, epochs=1, warmup=0.5).settings["warmup"] == 0.5
+    with pytest.raises(LunaError, match="warmup must be at least 0 and below 1"):
+        run(model, warmup=1.0)
 
 
 @pytest.mark.parametrize("name", ["hedgehog", "reformer"])

@@ -1,0 +1,70 @@
+"""The README.md beside a converted model: what it is, how it was made, what it scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+STAGES = {
+    "teacher": "before, with softmax",
+    "swap": "attention replaced, nothing trained",
+    "stage1": "after stage 1, attention distillation",
+    "best": "after stage 2, best epoch",
+    "last": "after stage 2, last epoch",
+}
+
+LOADING = """\
+```python
+from luna.convert import load
+
+model = load({folder!r})  # feature maps and all; transformers alone refuses this folder
+```"""
+
+
+def write(folder: Path, record: Mapping[str, Any]) -> None:
+    """`folder`/README.md from the record of luna.convert.pipeline.run."""
+    (folder / "README.md").write_text(card(folder.name, record), encoding="utf-8")
+
+
+def card(name: str, record: Mapping[str, Any]) -> str:
+    method = record["attention"] or "softmax"
+    linear = method != "softmax"
+    title = f"{record['task']} with {method} attention" if linear else f"{record['task']}, softmax"
+    scores = [
+        f"| {STAGES.get(stage, stage)} | {', '.join(_score(k, v) for k, v in found.items())} |"
+        for stage, found in record["scores"].items()
+    ]
+    maps = f"* feature maps: {record['phi_parameters']:,} trained parameters"
+    parts = [
+        "---\nlibrary_name: luna-lra\ntags: [linear-attention]\n---",
+        f"# {title}",
+        "| | dev score |\n|---|---|\n" + "\n".join(scores),
+        f"Always giving one answer scores {100 * record['floor']:.2f}. {_recovery(record)}".strip(),
+        "## How it was made",
+        f"* started from weights with SHA-256 `{record['teacher']}`",
+        f"* attention: {method} {_pairs(record['options'])}".rstrip(),
+        f"* recipe: {_pairs(record['recipe'])}",
+        f"* seed {record['seed']}, {record['train_examples']:,} training examples, "
+        f"torch {record['torch']}",
+        *([maps, "## Loading", LOADING.format(folder=name)] if linear else []),
+    ]
+    return "\n\n".join(parts).replace("\n\n* ", "\n* ") + "\n"
+
+
+def _score(name: str, value: float) -> str:
+    return f"{name} {100 * value:.2f}"
+
+
+def _recovery(record: Mapping[str, Any]) -> str:
+    if record["attention"] is None:
+        return ""  # a teacher in the making
+    kept, headroom = record["recovery"], record["headroom_recovery"]
+    told = [] if kept is None else [f"{kept:.1f} % of the teacher's score"]
+    if headroom is not None:
+        told.append(f"{headroom:.1f} % of what the teacher has above that")
+    return f"Recovery: {', '.join(told)}." if told else ""
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

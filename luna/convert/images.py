@@ -1,0 +1,214 @@
+"""Image classification on a folder tree in ImageNet's layout, `<folder>/{train,val}/<class>/*.jpg`.
+
+Classes are the folders of train in sorted order; for ImageNet-1K that is the order of synsets, in
+which published checkpoints count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import LunaError
+from luna.convert import augment, metrics, pixels
+from luna.convert.batches import Batch, forward
+from luna.convert.pixels import Loader, Pixels
+from luna.convert.recipe import Recipe
+from luna.convert.tasks import HELD_OUT, hold_out, unnamed
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+SPLITS = ("train", "val")
+LAYOUT = "one folder for each class in train and in val, images (jpg or png) in each"
+SYNSETS = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"  # of the sorted names
+# Checkpoints on the hub name classes by words; the first and the last of sorted synsets tell.
+FIRST, LAST = "tench", "toilet tissue"
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    name: str = "image_folder"
+
+    metric = staticmethod(metrics.classified)
+    auto_model = "AutoModelForImageClassification"
+    files = f"config.json, {pixels.CONFIG} and safetensors"
+
+    def processor(self, source: str) -> Pixels:
+        return Pixels.read(source)
+
+    def classes(self, data: str | Path | None) -> tuple[str, ...]:
+        """The folders of train, which val may not add to."""
+        root = self.root(data)
+        train, val = (_folders(root / split) for split in SPLITS)
+        unknown = sorted(set(val) - set(train))
+        if unknown:
+            raise LunaError(f"{root}/val has classes that are not in train: {_some(unknown)}")
+        if len(train) < 2:
+            raise LunaError(f"{root}/train has a single class: {LAYOUT}")
+        return train
+
+    def root(self, data: str | Path | None) -> Path:
+        if data is None:
+            raise LunaError(f"task '{self.name}' needs data.path=<folder> with {LAYOUT}")
+        return Path(data)
+
+    def fingerprint(self, data: str | Path | None) -> str:
+        """Of the names of all files: another folder is another task."""
+        root, classes, digest = self.root(data), self.classes(data), hashlib.sha256()
+        for path, _ in _files(root, "train", classes) + _files(root, "val", classes):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\n")
+        return digest.hexdigest()
+
+    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
+        classes = self.classes(data)
+        if unnamed(names) or tuple(names) == classes:
+            return
+        i = next(i for i, (a, b) in enumerate(zip(names, classes, strict=True)) if a != b)
+        raise LunaError(
+            f"the checkpoint's class {i} is '{names[i]}', the folder's is '{classes[i]}': give a "
+            "model finetuned on these folders (stage=teacher makes one)"
+        )
+
+    def open(self, data: str | Path | None, processor: Any, recipe: Recipe, *, seed: int) -> Images:
+        return Images(self.classes(data), self.root(data), processor, recipe, seed)
+
+
+@dataclass(frozen=True)
+class ImageNet(ImageFolder):
+    name: str = "imagenet1k"
+
+    def classes(self, data: str | Path | None) -> tuple[str, ...]:
+        found = super().classes(data)
+        if hashlib.sha256("\n".join(found).encode()).hexdigest() != SYNSETS:
+            odd = [f for f in found if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
+            told = f"{_some(odd)} is no synset" if odd else f"{found[0]} ... {found[-1]}"
+            raise LunaError(
+                f"{data}/train has {len(found)} folders ({told}) instead of ImageNet-1K's 1000 "
+                "synsets n01440764 ... n15075141: a part of it, or other images, are "
+                "task=image_folder"
+            )
+        return found
+
+    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
+        if FIRST in names[0].lower() and LAST in names[-1].lower():
+            return
+        super().check_head(names, data)
+
+
+TASKS: dict[str, ImageFolder] = {task.name: task for task in (ImageFolder(), ImageNet())}
+
+
+class Images:
+    """One run's images of a task: paths and labels; pixels are decoded batch by batch."""
+
+    def __init__(
+        self, classes: tuple[str, ...], data: Path, pixels: Pixels, recipe: Recipe, seed: int
+    ):
+        self.n_classes, self.pixels, self.recipe, self.seed = len(classes), pixels, recipe, seed
+        train, val = (_files(data, split, classes) for split in SPLITS)
+        # Sorted by class: a part of them has to be drawn. The same one in every run.
+        drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
+        self.examples = [train[i] for i in drawn[: recipe.train_examples]]
+        self.scored = {"val": val}
+        if recipe.select == "train_split":
+            ours, held_out = hold_out(len(self.examples))
+            self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
+            self.examples = [self.examples[i] for i in ours]
+        self.labels: Mapping[str, Tensor] = {s: _labels(each) for s, each in self.scored.items()}
+        self.n_train = len(self.examples)
+
+    def train(self, epoch: int) -> Loader:
+        how, size = self.recipe.images, (self.pixels.width, self.pixels.height)
+        key = (self.seed, epoch)
+
+        def image(i: int) -> np.ndarray:
+            rng, whole = np.random.default_rng((*key, 0, i)), pixels.decode(self.examples[i][0])
+            return np.asarray(augment.augmented(whole, size, self.pixels.resample, how, rng))
+
+        def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
+            rng = np.random.default_rng((*key, 1, number))
+            labels = _labels([self.examples[i] for i in part])
+            mixed = augment.mix(self.pixels.tensor(images), labels, self.n_classes, how, rng)
+            return dict(zip(("pixel_values", "labels"), mixed, strict=True))
+
+        order = np.random.default_rng((*key, 2)).permutation(self.n_train).tolist()
+        return Loader(_parts(order, self.recipe.batch), image, batch)
+
+    def evaluation(self, split: str) -> Loader:
+        examples, crop = self.scored[split], self.recipe.images.eval_crop
+
+        def image(i: int) -> np.ndarray:
+            return np.asarray(self.pixels.fitted(pixels.decode(examples[i][0]), crop))
+
+        def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
+            return {"pixel_values": self.pixels.tensor(images)}
+
+        return Loader(_parts(list(range(len(examples))), self.recipe.batch), image, batch)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy, also to labels that were mixed."""
+        assert not isinstance(batch, Tensor)
+        logits = forward(model, batch).logits.float()
+        labels = batch["labels"].to(logits.device)
+        return F.cross_entropy(logits, labels, label_smoothing=self.recipe.images.label_smoothing)
+
+    def check(self, model: nn.Module) -> None:
+        size: Any = model.config.image_size  # type: ignore[union-attr]
+        height, width = (size, size) if isinstance(size, int) else size
+        if (height, width) != (self.pixels.height, self.pixels.width):
+            raise LunaError(
+                f"the checkpoint's {pixels.CONFIG} gives images of {self.pixels.height} x "
+                f"{self.pixels.width}, its model takes {height} x {width}"
+            )
+
+
+Example = tuple[Path, int]
+
+
+def _folders(split: Path) -> tuple[str, ...]:
+    if not split.is_dir():
+        raise LunaError(f"there is no folder {split}: {LAYOUT}")
+    with os.scandir(split) as entries:
+        found = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    if not found:
+        raise LunaError(
+            f"{split} holds no folders: {LAYOUT} (ImageNet's val comes flat, sort it by its "
+            "ground truth)"
+        )
+    return tuple(found)
+
+
+def _files(data: Path, split: str, classes: Sequence[str]) -> list[Example]:
+    """Every image with its class's number, sorted."""
+    found: list[Example] = []
+    there = set(_folders(data / split))
+    for label, name in enumerate(classes):
+        if name not in there:
+            continue
+        with os.scandir(data / split / name) as entries:
+            files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
+        own = [(data / split / name / f, label) for f in files if not f.startswith(".")]
+        if not own:
+            raise LunaError(f"{data / split / name} holds no images: {LAYOUT}")
+        found += own
+    return found
+
+
+def _labels(examples: Sequence[Example]) -> Tensor:
+    return torch.tensor([label for _, label in examples])
+
+
+def _parts(order: list[int], size: int) -> list[list[int]]:
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,134 @@
+"""Images as a checkpoint wants them: decoded, brought to its size, normalised, in batches.
+
+Decoding is lazy: a few batches are in work on threads (PIL releases the interpreter lock) while one
+is used, and memory does not grow with the number of images. What an image looks like depends on
+(seed, epoch, its number), not on threads or on the images before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from luna.base import LunaError
+from luna.convert.host import transformers
+
+CONFIG = "preprocessor_config.json"
+AHEAD = 2  # batches in work while one is used
+THREADS = min(16, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A checkpoint's image size and normalisation, from its preprocessor_config.json."""
+
+    given: Mapping[str, Any]
+    width: int
+    height: int
+    resize: tuple[int, int] | int | None  # (width, height), or the shorter side, before the crop
+    resample: int
+    scale: Tensor  # (3, 1, 1): pixel values from 0 to 255 times scale, plus shift
+    shift: Tensor
+
+    @classmethod
+    def read(cls, source: str) -> Pixels:
+        """From a local folder or the hub."""
+        given, _ = transformers().BaseImageProcessor.get_image_processor_dict(source)
+        resize = _size(given.get("size", 224)) if given.get("do_resize", True) else None
+        crop = _size(given.get("crop_size", 224)) if given.get("do_center_crop") else resize
+        if not isinstance(crop, tuple):
+            raise LunaError(
+                f"{CONFIG} of '{source}' leaves the image size open (size {given.get('size')}, "
+                f"crop_size {given.get('crop_size')}): ViT needs a height and a width"
+            )
+        factor = given.get("rescale_factor", 1 / 255) if given.get("do_rescale", True) else 1.0
+        normal = given.get("do_normalize", True)
+        mean, std = (
+            torch.tensor(given.get(key, [0.5] * 3) if normal else [plain] * 3).view(3, 1, 1)
+            for key, plain in (("image_mean", 0.0), ("image_std", 1.0))
+        )
+        resample = int(given.get("resample", Image.Resampling.BILINEAR))
+        return cls(given, *crop, resize, resample, factor / std, -mean / std)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        text = json.dumps(dict(self.given), indent=2) + "\n"
+        (Path(folder) / CONFIG).write_text(text, encoding="utf-8")
+
+    def fitted(self, image: Image.Image, crop: float | None = None) -> Image.Image:
+        """The image for an evaluation: resized and cropped in the middle as the checkpoint's config
+        says, or to `crop` of the shorter side."""
+        side = self.resize if crop is None else round(min(self.width, self.height) / crop)
+        if isinstance(side, int):
+            long = side * max(image.size) // min(image.size)
+            side = (side, long) if image.width <= image.height else (long, side)
+        if side is not None:
+            image = image.resize(side, self.resample)  # type: ignore[arg-type]
+        left, top = (image.width - self.width) // 2, (image.height - self.height) // 2
+        return image.crop((left, top, left + self.width, top + self.height))
+
+    def tensor(self, images: Sequence[np.ndarray]) -> Tensor:
+        """uint8 (h, w, 3) each -> (B, 3, h, w), normalised."""
+        stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
+        return torch.addcmul(self.shift, stacked.float(), self.scale)
+
+
+def _size(given: Any) -> tuple[int, int] | int:
+    """(width, height), or the shorter side."""
+    if isinstance(given, Mapping) and "height" in given:
+        return int(given["width"]), int(given["height"])
+    if isinstance(given, Mapping) and "shortest_edge" in given:
+        return int(given["shortest_edge"])
+    if isinstance(given, int):  # of files of the first versions: a square
+        return given, given
+    raise LunaError(f"{CONFIG} gives a size this cannot read: {given}")
+
+
+def decode(path: Path) -> Image.Image:
+    """In RGB; a file that is no image is named."""
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).strip().rstrip(".") or type(error).__name__
+        raise LunaError(
+            f"{path} cannot be decoded ({reason}): replace it, or take it out of the folder"
+        ) from error
+
+
+class Loader:
+    """Batches of images, made as they are asked for; the same ones each time it is gone through."""
+
+    def __init__(
+        self,
+        parts: Sequence[Sequence[int]],
+        image: Callable[[int], np.ndarray],
+        batch: Callable[[int, Sequence[int], list[np.ndarray]], Mapping[str, Tensor]],
+    ):
+        self.parts, self.image, self.batch = parts, image, batch
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[Mapping[str, Tensor]]:
+        working: deque[list[Future[np.ndarray]]] = deque()
+        with ThreadPoolExecutor(THREADS) as pool:
+            try:
+                for number in range(len(self.parts)):
+                    for part in self.parts[number + len(working) : number + 1 + AHEAD]:
+                        working.append([pool.submit(self.image, i) for i in part])
+                    images = [each.result() for each in working.popleft()]
+                    yield self.batch(number, self.parts[number], images)
+            finally:
+                for each in [future for futures in working for future in futures]:
+                    each.cancel()

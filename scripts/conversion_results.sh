@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Make the conversion runs of results/: MiniLM on three GLUE tasks, four methods and the control, three seeds.
+#
+#     scripts/conversion_results.sh MODEL GLUE [JOBS]
+#         MODEL  folder of all-MiniLM-L6-v2 (config, tokenizer, safetensors)
+#         GLUE   folder with SST-2, MRPC and RTE in GLUE's own layout
+#         JOBS   runs side by side, one core each (2)
+#
+# Finished runs are skipped and interrupted ones go on, so the same command continues after a stop.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
+jobs=${3:-2}
+convert=(.venv/bin/python convert.py model=minilm "model.path=${1:?folder of the model}"
+         "data.path=${2:?folder of GLUE}" recipe=small)
+student=(recipe.epochs=1 recipe.train_examples=2500)
+
+run() { printf '%q ' "${convert[@]}" "$@"; printf '\n'; }
+
+teachers() {
+    run stage=teacher task=sst2 recipe.epochs=2
+    run stage=teacher task=mrpc recipe.epochs=4
+    run stage=teacher task=rte recipe.epochs=5 recipe.lr=1e-4
+}
+
+students() {
+    for seed in 1 2 3; do
+        for task in mrpc rte sst2; do
+            run task=$task seed=$seed "${student[@]}" attention=luna
+            run task=$task seed=$seed "${student[@]}" attention=softmax
+            run task=$task seed=$seed "${student[@]}" attention=hedgehog
+            run task=$task seed=$seed "${student[@]}" attention=t2r                          # T2R-HH
+            run task=$task seed=$seed "${student[@]}" attention=t2r recipe.stage1=null        # T2R
+        done
+    done
+    for task in mrpc rte sst2; do  # what does the listing's feature map do, and what does stage 1 buy?
+        for seed in 1 2 3; do
+            run task=$task seed=$seed "${student[@]}" attention=luna \
+                attention.M=8 attention.L=8 attention.nonneg=true recipe.stage1_lr=1e-2
+        done
+        run task=$task seed=1 "${student[@]}" attention=luna recipe.stage1=null
+        run task=$task seed=1 "${student[@]}" attention=hedgehog recipe.stage1=null
+        run task=$task seed=1 "${student[@]}" attention=uniform
+    done
+}
+
+teachers | xargs -P "$jobs" -I{} bash -c '{}'
+students | xargs -P "$jobs" -I{} bash -c '{}'

@@ -1,0 +1,90 @@
+"""GLUE by the package `datasets`: a stand-in for it, and what is said where it is not there."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from luna.base import LunaError
+from luna.convert.glue import TASKS, read
+
+PAIR = ("sentence1", "sentence2")
+COLUMNS = {  # as the hub's nyu-mll/glue has them
+    "cola": ("sentence",),
+    "sst2": ("sentence",),
+    "mrpc": PAIR,
+    "stsb": PAIR,
+    "qqp": ("question1", "question2"),
+    "mnli": ("premise", "hypothesis"),
+    "qnli": ("question", "sentence"),
+    "rte": PAIR,
+}
+
+
+class Rows(dict):
+    column_names = property(list)
+
+    def __init__(self, columns, names):
+        super().__init__(columns)
+        self.features = {"label": SimpleNamespace(names=names) if names else SimpleNamespace()}
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """What was asked for, and what `load_dataset` answers."""
+    asked: list = []
+    answer: dict = {}
+
+    def load_dataset(repository, name, *, split):
+        asked.append((repository, name, split))
+        if "error" in answer:
+            raise answer["error"]
+        return answer["rows"]
+
+    module = ModuleType("datasets")
+    module.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return asked, answer
+
+
+def rows(columns, labels, names=None) -> Rows:
+    texts = {c: [f"{c} {i}" for i in range(len(labels))] for c in columns}
+    return Rows(texts | {"label": labels, "idx": list(range(len(labels)))}, names)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_comes_from_the_hub(name, hub):
+    asked, answer = hub
+    labels = [0.5, 4.75] if name == "stsb" else [1, 0]
+    answer["rows"] = rows(COLUMNS[name], labels)
+    split = TASKS[name].evaluate[-1]
+    got = read(TASKS[name], split, None)
+    assert asked == [("nyu-mll/glue", name, split.replace("dev", "validation"))]
+    assert got.texts == [tuple(f"{c} {i}" for c in COLUMNS[name]) for i in (0, 1)]
+    assert got.labels.tolist() == labels
+    assert got.labels.is_floating_point() == (name == "stsb")
+
+
+def test_labels_follow_their_names(hub):
+    """Another order on the hub would be another task."""
+    hub[1]["rows"] = rows(PAIR, [0, 1, 1], names=["not_entailment", "entailment"])
+    assert read(TASKS["rte"], "train", None).labels.tolist() == [1, 0, 0]
+    hub[1]["rows"] = rows(("sentence",), [0, 1, 1], names=["negative", "positive"])
+    assert read(TASKS["sst2"], "train", None).labels.tolist() == [0, 1, 1]
+
+
+def test_what_is_missing_names_the_local_files(hub, monkeypatch):
+    _, answer = hub
+    files = r"MNLI/\{train,dev_matched,dev_mismatched\}\.tsv .*data\.path=<folder>"
+    answer["error"] = ConnectionError("Couldn't reach the Hub\nat all")
+    with pytest.raises(LunaError, match=r"\(Couldn't reach the Hub\): try again, .*" + files):
+        read(TASKS["mnli"], "train", None)
+    del answer["error"]
+    answer["rows"] = rows(PAIR, [0])
+    with pytest.raises(LunaError, match="no column 'premise', 'hypothesis' for 'mnli'"):
+        read(TASKS["mnli"], "train", None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(LunaError, match="pip install datasets, or give a folder with " + files):
+        read(TASKS["mnli"], "train", None)
