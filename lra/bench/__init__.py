@@ -5,15 +5,17 @@ reading and preparing data cost (data)."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path("results/bench")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+CONVERTED_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
     bench = commands.add_parser("bench", help="measure: training overhead, every attention alone")
-    what = "train|attention|luna|compute|data"
+    what = "train|attention|convert|luna|compute|data"
     kinds = bench.add_subparsers(dest="what", required=True, metavar=what)
 
     train = kinds.add_parser("train", help="training overhead, data loading, start-up")
@@ -34,26 +36,30 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="attentions at their default options; every one, and softmax@published (the matrix "
         "written out) beside the fused one, if not given",
     )
-    alone.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, metavar="N")
-    alone.add_argument(
-        "--repeats", type=int, default=3, help="rounds over all methods, interleaved"
-    )
-    alone.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
-    alone.add_argument("--batch", type=int, default=1)
     alone.add_argument("--heads", type=int, default=2)
     alone.add_argument("--head-dim", type=int, default=32)
-    alone.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    alone.add_argument(
-        "--seconds",
-        type=float,
-        default=10.0,
-        help="a method stops where one pass would take longer",
-    )
-    alone.add_argument("--mib", type=float, default=4096.0, help="or would need more memory")
-    alone.add_argument(
-        "--out", type=Path, default=RESULTS, help="folder of the tables and pictures"
-    )
+    _add_rounds(alone, LENGTHS, seconds=10.0, mib=4096.0)
     alone.set_defaults(run=_attention)
+
+    converted = kinds.add_parser(
+        "convert",
+        help="inference and training step of converted models against softmax, by length",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    converted.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME[@PROFILE]",
+        help="beside the original; luna, hedgehog and t2r if not given",
+    )
+    converted.add_argument(
+        "--geometry", choices=["minilm", "bert-base", "vit-b16-like"], default="minilm"
+    )
+    converted.add_argument(
+        "--passes", nargs="+", choices=["inference", "step"], default=("inference", "step")
+    )
+    _add_rounds(converted, CONVERTED_LENGTHS, seconds=60.0, mib=8192.0)
+    converted.set_defaults(run=_convert)
 
     fast = kinds.add_parser(
         "luna",
@@ -102,6 +108,29 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     reading.set_defaults(run=_data)
 
 
+def _add_rounds(
+    parser: argparse.ArgumentParser, lengths: Sequence[int], *, seconds: float, mib: float
+) -> None:
+    """What lra.bench.rounds.Settings has."""
+    parser.add_argument("--lengths", nargs="+", type=int, default=lengths, metavar="N")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="rounds over all methods, interleaved"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=seconds,
+        help="a method stops where one pass would take longer",
+    )
+    parser.add_argument("--mib", type=float, default=mib, help="or would need more memory")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the tables and pictures"
+    )
+
+
 def _train(arguments: argparse.Namespace) -> None:
     from lra.bench.train import train
 
@@ -113,6 +142,13 @@ def _attention(arguments: argparse.Namespace) -> None:
 
     chosen = {key: getattr(arguments, key) for key in Settings.__dataclass_fields__}
     attention(arguments.methods, Settings(**chosen), out=arguments.out)
+
+
+def _convert(arguments: argparse.Namespace) -> None:
+    from lra.bench.convert import Settings, bench
+
+    chosen = {key: getattr(arguments, key) for key in Settings.__dataclass_fields__}
+    bench(arguments.methods, Settings(**chosen), arguments.out)
 
 
 def _luna(arguments: argparse.Namespace) -> None:

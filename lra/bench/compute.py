@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ import torch
 
 import luna
 from lra import environment
+from lra.bench import files
 from lra.compose import compose
 from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
@@ -127,20 +126,9 @@ def write(
     rows: list[dict[str, Any]], overrides: Sequence[str], settings: Settings, out: Path
 ) -> list[Path]:
     """The measurements as JSON, CSV and Markdown, and their picture where matplotlib is there."""
-    machine = environment.machine(torch.device(settings.device))
-    if settings.device == "cpu":
-        machine["threads"] = settings.threads
-    facts = {
-        "benchmark": f"lra bench compute {' '.join(overrides)}".strip(),
-        "settings": asdict(settings),
-        "machine": machine,
-        "versions": environment.versions(),
-        "git": environment.git(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
-    stem = out / f"bench-{rows[0]['task']}-{device}-torch{torch.__version__.partition('+')[0]}"
-    out.mkdir(parents=True, exist_ok=True)
+    benchmark = f"lra bench compute {' '.join(overrides)}".strip()
+    facts = files.facts(benchmark, settings, device=settings.device)
+    stem = files.stem(out, f"bench-{rows[0]['task']}", facts, threads=False)
     paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("json", "csv", "md")]
     write_json(paths[0], facts | {"rows": rows})
     with paths[1].open("w", newline="") as file:
@@ -148,14 +136,7 @@ def write(
         writer.writeheader()
         writer.writerows(rows)
     paths[2].write_text(markdown(rows, facts))
-    try:
-        from lra.bench import scatter
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        print("no picture: matplotlib is not installed (pip install 'luna-lra[plots]')")
-        return paths
-    return paths + scatter.draw(rows, facts, stem)
+    return paths + files.picture("scatter", rows, facts, stem)
 
 
 def markdown(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:

@@ -1,18 +1,20 @@
-"""The picture of `lra bench attention`: time and memory against length, log-log."""
+"""The picture of `lra bench attention`, and what it shares with others: cost against length,
+log-log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 import luna
-from lra.bench.sheet import MEASURES, Row, by_method
+from lra.bench.sheet import MEASURES, Row, by_method, label
 from luna.linear import KernelAttention
 
 PANELS = ("train_ms", "peak_mib")
@@ -23,7 +25,9 @@ COLOURS = {
     "feature maps": "#d98e04",
     "luna": "#c2185b",
 }
-GAP = 0.021  # between two labels, as a share of the axis
+RING: dict[str, Any] = {"marker": "o", "fillstyle": "none", "ls": "", "color": "#333", "ms": 9}
+HEIGHT = 7.5  # inches
+GAP = 0.021  # between two labels, as a share of the height
 
 
 def kind(name: str) -> str:
@@ -39,22 +43,50 @@ def kind(name: str) -> str:
     )
 
 
+class Panel(NamedTuple):
+    title: str
+    rows: list[Row]
+    read: Callable[[Row], float | None]
+    ticks: tuple[float, ...] | None = None  # their first digits; powers of ten alone if not given
+    rings: Sequence[tuple[float, float]] = ()  # (n, value)
+
+
 def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
+    settings = facts["settings"]
+    subject = (
+        f"One attention, batch {settings['batch']}, {settings['heads']} heads of "
+        f"{settings['head_dim']}, float32"
+    )
+    panels = [Panel(MEASURES[key][0], rows, MEASURES[key][1]) for key in PANELS]
+    return draw_panels(panels, facts, stem, subject=subject)
+
+
+def draw_panels(
+    panels: Sequence[Panel], facts: dict[str, Any], stem: Path, *, subject: str, rings: str = ""
+) -> list[Path]:
+    """Two panels a line; `rings` says what rings are."""
     paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("png", "svg")]
+    lines = math.ceil(len(panels) / 2)
     # No date and fixed ids: the same numbers give the same file.
     with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(13, 7.5), layout="constrained")
-        for axes, key in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-            _panel(axes, rows, *MEASURES[key])
-        _legend(figure, rows, facts)
+        figure = Figure(figsize=(13, HEIGHT), layout="constrained")
+        for axes, panel in zip(figure.subplots(lines, 2).flat, panels, strict=True):
+            _panel(axes, panel, gap=GAP * lines)
+        rings = rings if any(panel.rings for panel in panels) else ""
+        _legend(figure, [row for panel in panels for row in panel.rows], facts, rings)
+        _title(figure, facts, subject)
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else None
             figure.savefig(path, dpi=130, metadata=metadata)
     return paths
 
 
-def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float | None]) -> None:
+def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
+    title, rows, read, ticks, rings = panel
     axes.set(xscale="log", yscale="log", xlabel="length n", title=title)
+    if ticks:
+        axes.yaxis.set_major_locator(LogLocator(subs=ticks))
+        axes.yaxis.set_major_formatter("{x:g}")
     lengths = sorted({row["n"] for row in rows})
     ends: list[tuple[str, float, float, str]] = []
     for name, group in by_method(rows).items():
@@ -72,18 +104,20 @@ def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float 
         if len(points) < len(group):
             axes.plot(*points[-1], color=colour, marker="x", markersize=8, zorder=3)
         ends.append((name, *points[-1], colour))
+    for ring in rings:
+        axes.plot(*ring, **RING)
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    _label(axes, ends)
+    _label(axes, ends, gap)
 
 
-def _label(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
+def _label(axes: Axes, ends: list[tuple[str, float, float, str]], gap: float) -> None:
     """A name to the right of the axes for every line, pushed apart where lines end together."""
     low, high = (math.log(y) for y in axes.get_ylim())
     ends = sorted(ends, key=lambda end: end[2])
-    places = spread([(math.log(end[2]) - low) / (high - low) for end in ends], GAP)
+    places = spread([(math.log(end[2]) - low) / (high - low) for end in ends], gap)
     for (name, x, y, colour), place in zip(ends, places, strict=True):
         axes.annotate(
             name, xy=(x, y), xycoords="data", xytext=(1.04, place), textcoords="axes fraction",
@@ -109,10 +143,10 @@ def spread(places: list[float], gap: float) -> list[float]:
     return [offset + i * gap for i, offset in enumerate(offsets)]
 
 
-def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any]) -> None:
+def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any], rings: str) -> None:
     from matplotlib.lines import Line2D
 
-    families = {kind(row["method"]) for row in rows}
+    families = {kind(row["method"]) for row in rows if label(row) != "softmax"}
     lines = [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in families]
     if any(row["method"] == "softmax" for row in rows):
         lines.append(Line2D([], [], color="black", linewidth=2.4, label="softmax, fused"))
@@ -122,12 +156,16 @@ def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any]) -> None:
         lines.append(
             Line2D([], [], color="#555", marker="x", ls="", label=f"the next length: over {limits}")
         )
+    if rings:
+        lines.append(Line2D([], [], label=rings, **RING))
     figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
+
+
+def _title(figure: Figure, facts: dict[str, Any], subject: str) -> None:
     machine = facts["machine"]
     threads = f", {machine['threads']} thread(s)" if machine["kind"] == "cpu" else ""
     figure.suptitle(
-        f"One attention, batch {settings['batch']}, {settings['heads']} heads of "
-        f"{settings['head_dim']}, float32 · {machine['device']}{threads} · "
+        f"{subject} · {machine['device']}{threads} · "
         f"torch {facts['versions']['torch']} · {facts['date']}",
         fontsize=10,
     )

@@ -8,11 +8,10 @@ else the machine does meets all alike. A ratio is the median over the rounds of 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 import luna
-from lra import environment
+from lra.bench import files
 from lra.bench.step import Step
 from lra.bench.worker import peak_bytes
 from lra.compose import compose
@@ -242,30 +241,13 @@ def targets(rows: list[Row], s: Settings) -> Iterator[tuple[str, str, str]]:
 def write(rows: list[Row], settings: Settings, out: Path) -> list[Path]:
     import numba
 
-    machine = environment.machine(torch.device("cpu")) | {"threads": settings.threads}
-    facts = {
-        "benchmark": "lra bench luna",
-        "settings": asdict(settings),
-        "machine": machine,
-        "versions": environment.versions() | {"numba": numba.__version__},
-        "git": environment.git(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
-    version = torch.__version__.partition("+")[0]
-    stem = out / f"luna-{device}-{settings.threads}thread-torch{version}"
-    out.mkdir(parents=True, exist_ok=True)
+    facts = files.facts("lra bench luna", settings, device="cpu")
+    facts["versions"]["numba"] = numba.__version__
+    stem = files.stem(out, "luna", facts)
     found = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "md")]
     found[0].write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
     found[1].write_text(_page(rows, facts, settings))
-    try:
-        from lra.bench import luna_figure
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        print("no picture: matplotlib is not installed (pip install 'luna-lra[plots]')")
-        return found
-    return [*found, *luna_figure.draw(rows, stem)]
+    return [*found, *files.picture("luna_figure", rows, stem)]
 
 
 def _page(rows: list[Row], facts: dict[str, Any], settings: Settings) -> str:

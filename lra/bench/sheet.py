@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lra.bench.files import provenance
 from lra.disk import write_json
 
 Row = dict[str, Any]
@@ -85,17 +86,11 @@ def markdown(rows: list[Row], facts: dict[str, Any]) -> str:
 
 
 def _header(facts: dict[str, Any]) -> list[str]:
-    settings, machine, versions, git = (
-        facts[key] for key in ("settings", "machine", "versions", "git")
-    )
-    threads = f", {machine['threads']} torch thread(s)" if machine["kind"] == "cpu" else ""
-    revision = (git["revision"] or "no checkout")[:10] + (" + changes" if git["dirty"] else "")
+    settings = facts["settings"]
     return [
         "# Every attention alone, by length",
         "",
-        f"- machine: {machine['device']}{threads}, {machine['system']}",
-        f"- versions: torch {versions['torch']}, python {versions['python']}, "
-        f"luna-lra {versions['luna-lra']} ({revision}), {facts['date']}",
+        *provenance(facts),
         f"- slot: batch {settings['batch']}, {settings['heads']} heads of {settings['head_dim']}, "
         "float32, no mask, default options; `softmax` is torch's fused kernel, "
         "`softmax (published)` writes the matrix out",
@@ -114,16 +109,16 @@ def _header(facts: dict[str, Any]) -> list[str]:
 def _table(rows: list[Row], key: str) -> list[str]:
     title, read = MEASURES[key]
     lengths = sorted({row["n"] for row in rows})
-    lines = ["", f"## {title}", "", _line(["attention", *(f"{n:,}" for n in lengths), "slope"]),
+    lines = ["", f"## {title}", "", line(["attention", *(f"{n:,}" for n in lengths), "slope"]),
              "|---|" + "---:|" * (len(lengths) + 1)]  # fmt: skip
     for name, group in sorted(by_method(rows).items(), key=lambda g: _order(g[1], read)):
         values = [read(row) for row in group]
         cells = [
-            row["stopped"] if value is None else _number(value)
+            row["stopped"] if value is None else number(value)
             for row, value in zip(group, values, strict=True)
         ]
         fitted = slope([row["n"] for row in group], values)
-        lines.append(_line([f"`{name}`", *cells, "–" if fitted is None else f"{fitted:.2f}"]))
+        lines.append(line([f"`{name}`", *cells, "–" if fitted is None else f"{fitted:.2f}"]))
     return lines
 
 
@@ -142,8 +137,8 @@ def _ratios(rows: list[Row]) -> list[str]:
         "", "## Time of forward + backward, relative to plain PyTorch", "",
         "Beside the same method straight from its formula (`lra/bench/plain.py`), calls in turn; "
         f"below 1 is faster than plain. Nothing to compare with: {others or 'none'}.", "",
-        _line(["attention", *(f"{n:,}" for n in lengths)]), "|---|" + "---:|" * len(lengths),
-        *(_line([f"`{name}`", *("–" if r is None else f"{r:.2f}" for r in ratios)])
+        line(["attention", *(f"{n:,}" for n in lengths)]), "|---|" + "---:|" * len(lengths),
+        *(line([f"`{name}`", *("–" if r is None else f"{r:.2f}" for r in ratios)])
           for name, ratios in sorted(compared.items(), key=lambda item: item[1][-1] or 0)),
     ]  # fmt: skip
 
@@ -154,9 +149,9 @@ def _order(group: list[Row], read: Callable[[Row], float | None]) -> tuple[int, 
     return -len(values), values[-1] if values else 0.0
 
 
-def _line(cells: list[str]) -> str:
+def line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -25,30 +25,50 @@ LEAST = 0.1  # seconds that calls are repeated for; the fastest one counts
 
 
 def measure(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    device = open_device(request)
+    return by_length(
+        request,
+        flops=lambda n: request["batch"] * _build(request, n, "meta").flops(n),
+        costs=lambda n: _costs(request, n, device),
+        timed="train_seconds",
+    )
+
+
+def open_device(request: dict[str, Any]) -> torch.device:
     device = torch.device(request["device"])
     if device.type == "cpu":
         torch.set_num_threads(request["threads"])
+    return device
+
+
+def by_length(
+    request: dict[str, Any],
+    *,
+    flops: Callable[[int], int],
+    costs: Callable[[int], dict[str, float]],
+    timed: str,
+) -> Iterator[dict[str, Any]]:
+    """A row a length; `timed` is the time among its costs that `seconds` limits."""
     last: dict[str, Any] = {}
     for n in request["lengths"]:
-        row: dict[str, Any] = {
-            "n": n,
-            "flops": request["batch"] * _build(request, n, "meta").flops(n),
-        }
-        excess = _excess(row, last, request)
+        row: dict[str, Any] = {"n": n, "flops": flops(n)}
+        excess = _excess(row, last, request, timed)
         if not excess:
             if not last:
-                _costs(request, n, device)  # whatever is loaded or compiled once
-            row |= _costs(request, n, device)
+                costs(n)  # whatever is loaded or compiled once
+            row |= costs(n)
             last = row
         yield row | {"stopped": excess}
 
 
-def _excess(row: dict[str, Any], last: dict[str, Any], limits: dict[str, Any]) -> str | None:
+def _excess(
+    row: dict[str, Any], last: dict[str, Any], limits: dict[str, Any], timed: str
+) -> str | None:
     """Which limit this length would break. A length after one that did breaks it too."""
     if not last:
         return None
     growth = row["flops"] / last["flops"]
-    if growth * last["train_seconds"] > limits["seconds"]:
+    if growth * last[timed] > limits["seconds"]:
         return f"> {limits['seconds']:g} s"
     if growth * last.get("peak_bytes", 0) > limits["mib"] * 2**20:
         return f"> {limits['mib']:g} MiB"
@@ -80,13 +100,13 @@ def _costs(request: dict[str, Any], n: int, device: torch.device) -> dict[str, f
     if plain and n % WHOLE == 0:
         rivals["plain_seconds"] = partial(step, lambda: plain(attention, q, k, v, x))
     attention.train()
-    costs = _seconds(rivals, device)
+    costs = fastest(rivals, device)
     for leaf in leaves:
         leaf.grad = None
     if request["memory"]:
         costs["peak_bytes"] = peak_bytes(train, device)
     attention.eval()
-    return costs | _seconds({"forward_seconds": forward}, device)
+    return costs | fastest({"forward_seconds": forward}, device)
 
 
 def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.Attention:
@@ -101,7 +121,7 @@ def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.
         )
 
 
-def _seconds(calls: dict[str, Callable[[], None]], device: torch.device) -> dict[str, float]:
+def fastest(calls: dict[str, Callable[[], None]], device: torch.device) -> dict[str, float]:
     """The fastest of each, in turn: whatever else the machine does can only make a call slower. The
     first round warms up, and counts only where a second one would be dear."""
     first = {key: _once(call, device) for key, call in calls.items()}

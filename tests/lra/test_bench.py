@@ -16,7 +16,7 @@ from torch import Tensor
 
 import luna
 from lra.bench import attention as bench
-from lra.bench import worker
+from lra.bench import rounds, worker
 from lra.bench.figure import spread
 from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.sheet import _ratios, markdown, slope
@@ -109,12 +109,13 @@ def test_a_method_stops_at_a_limit_and_says_which(limit: dict[str, float], said:
 
 
 def test_a_process_that_dies_leaves_a_reason_in_every_cell(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(bench.sys, "executable", "/bin/false")
+    monkeypatch.setattr("sys.executable", "/bin/false")
     settings = bench.Settings(
         lengths=[8, 16], repeats=1, threads=1, batch=1, heads=1, head_dim=8, device="cpu",
         seconds=1, mib=1,
     )  # fmt: skip
-    rows = bench._run("softmax", "strict", [8, 16], settings, memory=True)
+    todo = {("softmax", "strict"): [8, 16]}
+    rows = [row for _, row in bench._run(settings, todo, memory=True)]
     assert [(row["n"], row["stopped"]) for row in rows] == [(8, "failed"), (16, "failed")]
     assert "softmax: failed at n=8" in capsys.readouterr().err
 
@@ -123,10 +124,10 @@ def test_later_rounds_keep_the_fastest_and_the_slowest() -> None:
     first = {"train_seconds": 2.0, "forward_seconds": 1.0, "slowest_seconds": 2.0, "peak_bytes": 7,
              "stopped": None}  # fmt: skip
     second = first | {"train_seconds": 3.0, "forward_seconds": 0.5, "slowest_seconds": 3.0}
-    merged = bench._faster(first, second)
+    merged = rounds.faster(first, second)
     assert (merged["train_seconds"], merged["forward_seconds"]) == (2.0, 0.5)
     assert merged["slowest_seconds"] == 3.0
-    assert bench._faster(first, {"stopped": "killed"}) == first
+    assert rounds.faster(first, {"stopped": "killed"}) == first
 
 
 @pytest.mark.parametrize("power", [0.5, 1, 2])
@@ -143,7 +144,7 @@ def test_every_fast_and_slow_call_is_timed_at_its_fastest(monkeypatch) -> None:
         given = iter(durations)
         monkeypatch.setattr(worker, "_once", lambda call, device, given=given: next(given))
         calls = {"a": lambda: None}
-        assert worker._seconds(calls, torch.device("cpu")) == {"a": expected}
+        assert worker.fastest(calls, torch.device("cpu")) == {"a": expected}
 
 
 def test_labels_are_apart_and_in_order() -> None:
