@@ -245,6 +245,15 @@ def test_the_best_feature_maps_are_kept(trained):
     assert any(report.curve[-1]["kl"][layer] > 2 * kl for layer, kl in lowest.items())
 
 
+def test_maps_fitted_on_short_texts_are_measured_on_long_ones(trained):
+    """Normalisers see other sums there: a KL of the training lengths says little."""
+    short, long = comes_again(16, n=6), comes_again(16, n=24)
+    student = convert(trained, "hedgehog")
+    report = distill(student, [short], steps=30, held_out=[long])
+    assert report.after.mean() == pytest.approx(measure(student, [long]).mean())
+    assert report.after.mean() > 1.2 * measure(student, [short]).mean()
+
+
 def test_report_is_plain_data(trained):
     import json
 
