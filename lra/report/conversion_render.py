@@ -15,6 +15,7 @@ from lra.report.converted import Converted
 from lra.report.render import GENERATED, escape_md, escape_tex, grid
 from lra.report.stats import LEVEL
 
+STAGES = ("teacher", "swap", "stage1", "best", "last")
 MEASURES = ("mean of ratios", "ratio of means", "headroom")
 CSV_COLUMNS = ("table", "row", "task", "score", "deviation", "seeds", "best", "tie_p", "teacher",
                "floor", "published", "published_source", "runs")  # fmt: skip
@@ -55,9 +56,16 @@ def notes(table: Table) -> list[str]:
         f"({floors}), mean over tasks.",
         "Bold: best conversion of its column. ≈: the seeds can't tell it from that one (Welch's "
         "test, Holm-corrected, p ≥ 0.05); a single seed is not tested.",
-        f"Stage 2: {table.budget}.",
+        f"Stage 2: {table.budget}. {_made_on(table)}",
         *(["Images: top-1 accuracy."] if table.published == "vit" else []),
     ]
+
+
+def _made_on(table: Table) -> str:
+    records = [r.facts for _, _, cell in _cells(table) for r in cell.records]
+    machines = {(f.get("device", "unknown device"), f.get("torch", "?")) for f in records}
+    told = ", ".join(f"{device} (torch {torch})" for device, torch in sorted(machines))
+    return f"Run on {told}."
 
 
 def markdown(table: Table, results: Path) -> str:
@@ -154,8 +162,14 @@ def _cited(record: Converted, results: Path) -> list[str]:
     if record.path.resolve().is_relative_to(results.resolve()):
         place = record.path.resolve().relative_to(results.resolve()).as_posix()
         seed = f"[{seed}](../{place})"
-    stages = " → ".join(f"{k} {100 * v['score']:.1f}" for k, v in record["scores"].items())
-    return [record["key"], seed, f"{record.score:.2f}", stages]
+    return [record["key"], seed, f"{record.score:.2f}", _stages(record, 1)]
+
+
+def _stages(record: Converted, digits: int) -> str:
+    """Scores in the order in which they were reached."""
+    scores = record["scores"]
+    known = [stage for stage in STAGES if stage in scores]
+    return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in known)
 
 
 def _cells(table: Table) -> Iterator[tuple[Row, str, Cell]]:
@@ -263,7 +277,7 @@ def run_key(record: Converted) -> str:
 def _page_run(record: Converted) -> dict[str, Any]:
     f = record.facts
     facts = {
-        "scores": " → ".join(f"{k} {100 * v['score']:.2f}" for k, v in f["scores"].items()),
+        "scores": _stages(record, 2),
         "options": _pairs(f["options"]),
         "recipe": _pairs(f["recipe"]),
         "trained parameters of φ": f"{f['phi_parameters']:,}",

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from lra.config import CONFIGS
-from lra.report.leaderboard import Row
 
 LUNA, SOFTMAX = "#c2185b", "#1d2126"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#8a6d00", "#56b4e9", "#9467bd", "#7f7f7f")
 LINES, MARKERS = ("-", "--", ":"), ("o", "s", "^")
 FIRST = ("luna", "softmax")  # the two methods with a colour of their own
+
+
+class Drawn(Protocol):
+    @property
+    def attention(self) -> str: ...
 
 
 @cache
@@ -22,7 +26,7 @@ def _methods() -> tuple[str, ...]:
     return (*FIRST, *(name for name in known if name not in FIRST))
 
 
-def places(rows: Sequence[Row]) -> list[int]:
+def places(rows: Sequence[Drawn]) -> list[int]:
     """A number for the look of each row: its method's, or its own where a method has several."""
     names = [row.attention for row in rows]
     methods = list(dict.fromkeys((*_methods(), *sorted(names))))
@@ -31,7 +35,7 @@ def places(rows: Sequence[Row]) -> list[int]:
     return [methods.index(name) for name in names]
 
 
-def looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def looks(rows: Sequence[Drawn]) -> list[dict[str, Any]]:
     """Colour, line style and marker of each row, as matplotlib has them. Rows of one method and
     one numeric option go from dark to light."""
     if len(rows) > 1 and len({row.attention for row in rows}) == 1:
