@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -104,11 +102,12 @@ def check(cfg: DictConfig) -> Conversion:
 
 def convert(run: Conversion) -> dict[str, Any]:
     from luna.convert import pipeline, tasks
+    from luna.convert.host import quiet
 
     recipe, task, device = _recipe(run), tasks.task(run.task), _device(run.device)
     options = dict(run.attention)
     name = None if run.stage is Stage.teacher else options.pop("name")
-    with _quiet():
+    with quiet():
         processor, model = _load(run, task)
         record = pipeline.run(
             model.eval().to(device),
@@ -188,23 +187,6 @@ def _device(device: Device) -> str:
     if device is Device.cuda and not there:
         raise UserError("device=cuda, and there is no GPU that torch can use: device=cpu")
     return "cuda" if there and device is not Device.cpu else "cpu"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Our own lines alone: transformers reports a new head as a table, and loading as a bar."""
-    from luna.convert.host import transformers
-
-    logging = transformers().utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def folder(run: Conversion) -> Path:

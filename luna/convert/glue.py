@@ -149,8 +149,9 @@ class Texts:
             self.examples = self.examples.pick(ours)
         self.labels = {split: each.labels for split, each in scored.items()}
         self.n_train = len(self.examples)
+        size = min(32, 4 * recipe.batch)  # so that a smaller batch helps where memory runs out
         self.scored = {
-            split: batches(each, tokenizer, size=32, max_length=recipe.max_length)
+            split: batches(each, tokenizer, size=size, max_length=recipe.max_length)
             for split, each in scored.items()
         }
 

@@ -133,6 +133,22 @@ def transformers() -> Any:
     return transformers
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the lines of transformers, which reports a new head as a table and loading as a
+    bar."""
+    log = transformers().utils.logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()
+
+
 def attention_function(
     module: nn.Module,
     query: Tensor,

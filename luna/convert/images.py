@@ -64,7 +64,7 @@ class ImageFolder:
         """Of the names of all files: another folder is another task."""
         root, classes, digest = self.root(data), self.classes(data), hashlib.sha256()
         for path, _ in _files(root, "train", classes) + _files(root, "val", classes):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\n")
+            digest.update(path.encode() + b"\n")
         return digest.hexdigest()
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
@@ -110,10 +110,11 @@ class Images:
     """One run's images of a task: paths and labels; pixels are decoded batch by batch."""
 
     def __init__(
-        self, classes: tuple[str, ...], data: Path, pixels: Pixels, recipe: Recipe, seed: int
+        self, classes: tuple[str, ...], root: Path, processor: Pixels, recipe: Recipe, seed: int
     ):
-        self.n_classes, self.pixels, self.recipe, self.seed = len(classes), pixels, recipe, seed
-        train, val = (_files(data, split, classes) for split in SPLITS)
+        self.n_classes, self.root = len(classes), root
+        self.pixels, self.recipe, self.seed = processor, recipe, seed
+        train, val = (_files(root, split, classes) for split in SPLITS)
         # Sorted by class: a part of them has to be drawn. The same one in every run.
         drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
         self.examples = [train[i] for i in drawn[: recipe.train_examples]]
@@ -130,7 +131,8 @@ class Images:
         key = (self.seed, epoch)
 
         def image(i: int) -> np.ndarray:
-            rng, whole = np.random.default_rng((*key, 0, i)), pixels.decode(self.examples[i][0])
+            whole = pixels.decode(self.root / self.examples[i][0])
+            rng = np.random.default_rng((*key, 0, i))
             return np.asarray(augment.augmented(whole, size, self.pixels.resample, how, rng))
 
         def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
@@ -146,7 +148,8 @@ class Images:
         examples, crop = self.scored[split], self.recipe.images.eval_crop
 
         def image(i: int) -> np.ndarray:
-            return np.asarray(self.pixels.fitted(pixels.decode(examples[i][0]), crop))
+            whole = pixels.decode(self.root / examples[i][0])
+            return np.asarray(self.pixels.fitted(whole, crop))
 
         def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
             return {"pixel_values": self.pixels.tensor(images)}
@@ -170,7 +173,7 @@ class Images:
             )
 
 
-Example = tuple[Path, int]
+Example = tuple[str, int]  # path below the root, number of the class
 
 
 def _folders(split: Path) -> tuple[str, ...]:
@@ -186,18 +189,18 @@ def _folders(split: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _files(data: Path, split: str, classes: Sequence[str]) -> list[Example]:
+def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
     """Every image with its class's number, sorted."""
     found: list[Example] = []
-    there = set(_folders(data / split))
+    there = set(_folders(root / split))
     for label, name in enumerate(classes):
         if name not in there:
             continue
-        with os.scandir(data / split / name) as entries:
+        with os.scandir(root / split / name) as entries:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
-        own = [(data / split / name / f, label) for f in files if not f.startswith(".")]
+        own = [(f"{split}/{name}/{f}", label) for f in files if not f.startswith(".")]
         if not own:
-            raise LunaError(f"{data / split / name} holds no images: {LAYOUT}")
+            raise LunaError(f"{root / split / name} holds no images: {LAYOUT}")
         found += own
     return found
 

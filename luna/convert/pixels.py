@@ -68,7 +68,7 @@ class Pixels:
     def fitted(self, image: Image.Image, crop: float | None = None) -> Image.Image:
         """The image for an evaluation: resized and cropped in the middle as the checkpoint's config
         says, or to `crop` of the shorter side."""
-        side = self.resize if crop is None else round(min(self.width, self.height) / crop)
+        side = self.resize if crop is None else round(max(self.width, self.height) / crop)
         if isinstance(side, int):
             long = side * max(image.size) // min(image.size)
             side = (side, long) if image.width <= image.height else (long, side)

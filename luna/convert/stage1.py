@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch
+from luna.convert.batches import Batch, memory_advice
 from luna.convert.fit import DEAD_HEAD, Fit, Inputs, Report, measure
 from luna.convert.layerwise import Layerwise, Loss
 from luna.convert.redraw import redraw_dead
@@ -74,11 +74,12 @@ def distill(
 
     for batch in itertools.islice(stream, run.step, steps):
         optimizer.zero_grad()
-        run.losses.append(work.backward(batch))
-        step, last = run.step, run.losses[-1]
-        if not math.isfinite(last):
-            raise LunaError(f"stage 1 diverged at step {step} (loss {last}): lower lr={lr:g}")
-        optimizer.step()
+        with memory_advice(batch):
+            run.losses.append(work.backward(batch))
+            step, last = run.step, run.losses[-1]
+            if not math.isfinite(last):
+                raise LunaError(f"stage 1 diverged at step {step} (loss {last}): lower lr={lr:g}")
+            optimizer.step()
         plan.step()
         if step % evaluate_every and step < steps:
             continue

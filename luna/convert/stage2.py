@@ -155,11 +155,11 @@ def _epoch(
             loss = loss_of(model, batch)
             optimizer.zero_grad()
             loss.backward()
-        if not math.isfinite(loss.item()):
-            rate = optimizer.param_groups[0]["lr"]
-            raise LunaError(f"stage 2 diverged (loss {loss.item()} at lr {rate:.1e}): lower lr")
-        nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
+            if not math.isfinite(loss.item()):
+                rate = optimizer.param_groups[0]["lr"]
+                raise LunaError(f"stage 2 diverged (loss {loss.item()} at lr {rate:.1e}): lower lr")
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
         plan.step()
         total, n = total + loss.item(), n + 1
     return total / n

@@ -113,5 +113,5 @@ def hold_out(n: int) -> tuple[list[int], list[int]]:
 
 
 def unnamed(names: Sequence[str]) -> bool:
-    """Whether a checkpoint's classes have only the numbers that transformers gives them."""
-    return all(re.fullmatch(r"LABEL_\d+", name) for name in names)
+    """Whether a checkpoint's classes are numbers, as transformers calls them unless told."""
+    return all(re.fullmatch(r"(LABEL_)?\d+", name) for name in names)

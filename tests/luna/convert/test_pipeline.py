@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 
 import pytest
+import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -198,6 +199,22 @@ def test_texts_longer_than_the_position_table(glue, tmp_path):
     with pytest.raises(LunaError, match=r"longer than the model's 40 .*recipe\.max_length=40"):
         run(bert(num_labels=2), tokenizer, recipe=Recipe(max_length=41), **options)
     assert not (tmp_path / "run.json").exists()  # the folder is free for the right one
+
+
+@pytest.mark.parametrize(
+    ("where", "size"), [("torch.nn.Linear.forward", 32), ("torch.optim.AdamW.step", 16)]
+)
+def test_no_gpu_memory(where, size, glue, tmp_path, monkeypatch):
+    """In a forward, or when the optimizer makes room for its moments."""
+
+    def full(*args, **kwargs):
+        raise torch.cuda.OutOfMemoryError
+
+    root, tokenizer = glue
+    monkeypatch.setattr(where, full)
+    options = {"task": "sst2", "data": root, "folder": tmp_path, "attention": "t2r"}
+    with pytest.raises(LunaError, match=f"a batch of {size}: try batches of {size // 2}"):
+        run(bert(num_labels=2), tokenizer, recipe=RECIPE, **options)
 
 
 def test_a_head_width_that_a_method_cannot_split(glue, tmp_path):
