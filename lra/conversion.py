@@ -70,6 +70,7 @@ class Numbers:
     train_examples: int | None
     weight_decay: float = 0.0
     warmup: float = 0.0
+    joint: float = 0.0
     select: str = "dev"
     images: Images = field(default_factory=Images)
 

@@ -19,7 +19,7 @@ from lra.report.converted import Converted
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
-STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr")
+STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
 STAGES = {
     (False, False): "swap only",
     (True, False): "stage 1 only",

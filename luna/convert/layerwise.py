@@ -1,4 +1,4 @@
-"""One batch of stage 1: the losses inside the layers and their gradients.
+"""The losses on maps inside the layers: stage 1's gradients, and a term for stage 2's loss.
 
 In stage 1 the backbone is the teacher, so one forward of one model serves both. Inside each layer:
 T = softmax(q k^T / sqrt(d)) is computed and T v handed on, so that the next layer sees the
@@ -10,7 +10,7 @@ then. Layers are independent problems and one layer's graph is alive at a time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -27,13 +27,19 @@ from luna.convert.swap import evaluating, feature_maps, feature_parameters
 MSE_SCALE = 1000.0  # of HazyResearch/lolcats
 
 Loss = Literal["ce", "mse", "both"]
+LossOf = Callable[[nn.Module, Batch], Tensor]
 
 
 class Layerwise:
     """One batch forward, and the gradients of the feature maps with it."""
 
     def __init__(
-        self, student: nn.Module, loss: Loss, inputs: Inputs, chunk: int | None, recompute: bool
+        self,
+        student: nn.Module,
+        loss: Loss,
+        inputs: Inputs,
+        chunk: int | None = None,
+        recompute: bool = False,
     ):
         self.student, self.loss, self.inputs = student, loss, inputs
         self.chunk, self.recompute = chunk, recompute
@@ -58,6 +64,23 @@ class Layerwise:
             torch.stack(self.pending).sum().backward()
         return float(self.total)
 
+    def beside(self, loss: LossOf, weight: float) -> LossOf:
+        """`loss` of a batch plus `weight` times that of the maps: phi follows softmax of q and k
+        while the task moves these. They are detached: where the loss could move them too, it made
+        both maps sharper and the KL grew."""
+
+        def follow(module: nn.Module, q, k, v, mask, x):
+            self._meet(module, *(None if t is None else t.detach() for t in (q, k, v, mask, x)))
+            return host.attend(module, q, k, v, mask, x)
+
+        def joint(model: nn.Module, batch: Batch) -> Tensor:
+            self.total, self.pending = 0.0, []
+            with host.probing(model, follow):
+                own = loss(model, batch)
+            return own + weight * torch.stack(self.pending).sum()
+
+        return joint
+
     def teacher_forced(self, module: nn.Module, q, k, v, mask, x):
         attention = self.maps.get(self.layers[id(module)])
         count = real_queries(q, mask).sum() * q.shape[1] * len(self.maps)
@@ -78,16 +101,21 @@ class Layerwise:
         return torch.cat(outputs), None
 
     def student_run(self, module: nn.Module, q, k, v, mask, x):
-        attention = self.maps.get(self.layers[id(module)])
-        if attention is not None:
-            with torch.no_grad():
-                T = softmax_rows(q, k, mask)
-                target = T.to(v.dtype) @ v
-            count = real_queries(q, mask).sum() * q.shape[1] * len(self.maps)
-            loss = self._sum(attention, q, k, v, mask, x, T, target) / count
-            self.pending.append(loss)
-            self.total += loss.detach()
+        self._meet(module, q, k, v, mask, x)
         return host.attend(module, q, k, v, mask, x)
+
+    def _meet(self, module: nn.Module, q, k, v, mask, x) -> None:
+        """Keeps the layer's loss for later."""
+        attention = self.maps.get(self.layers[id(module)])
+        if attention is None:  # a layer left as softmax
+            return
+        with torch.no_grad():
+            T = softmax_rows(q, k, mask)
+            target = T.to(v.dtype) @ v
+        count = real_queries(q, mask).sum() * q.shape[1] * len(self.maps)
+        loss = self._sum(attention, q, k, v, mask, x, T, target) / count
+        self.pending.append(loss)
+        self.total += loss.detach()
 
     def _sum(self, attention: Attention, q, k, v, mask, x, T: Tensor, target: Tensor) -> Tensor:
         """The loss, summed over examples, heads and real queries."""

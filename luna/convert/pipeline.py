@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import card, metrics, stage1, stage2, tasks
+from luna.convert.layerwise import Layerwise
 from luna.convert.recipe import Recipe
 from luna.convert.recovery import headroom
 from luna.convert.saving import load_adapter, save_adapter
 from luna.convert.stage1 import distill
-from luna.convert.stage2 import Finetuned, finetune
+from luna.convert.stage2 import Finetuned, finetune, own_loss
 from luna.convert.swap import convert, describe, evaluating, feature_parameters, weights_hash
 
 RESULT, ADAPTER, STAGE1 = "result.json", "stage1.safetensors", "stage1.json"
@@ -171,6 +172,9 @@ def _stage2(
     log: Log | None,
 ) -> Finetuned:
     torch.manual_seed(seed)  # dropout
+    loss = data.loss or own_loss
+    if recipe.joint and recipe.stage1 is not None and feature_parameters(student):
+        loss = Layerwise(student, recipe.stage1, "student").beside(loss, recipe.joint)
     return finetune(
         student,
         data.train,
@@ -183,7 +187,7 @@ def _stage2(
         patience=recipe.patience,
         schedule=recipe.schedule,
         warmup=recipe.warmup,
-        loss=data.loss,
+        loss=loss,
         folder=folder,
         log=log,
     )

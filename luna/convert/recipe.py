@@ -54,6 +54,7 @@ class Recipe:
     train_examples: int | None = None  # some of them; all unless given
     weight_decay: float = 0.0
     warmup: float = 0.0  # part of stage 2 in which the rate rises from 0
+    joint: float = 0.0  # weight in stage 2 of stage 1's loss, beside the task's
     select: Select = "dev"  # what chooses the best epoch; train_split: a tenth of train held out
     images: Augment = field(default_factory=Augment)
 
@@ -61,6 +62,9 @@ class Recipe:
         for name in ("stage1_steps", "batch", "patience", "max_length"):
             _within(name, getattr(self, name), 1)
         _within("epochs", self.epochs, 0)
+        _within("joint", self.joint, 0)
+        if self.joint and self.stage1 is None:
+            raise LunaError("recipe.joint weighs stage 1's loss: it needs recipe.stage1")
         if self.train_examples is not None:
             _within("train_examples", self.train_examples, 1)
         if self.select not in ("dev", "train_split"):
@@ -70,7 +74,7 @@ class Recipe:
         """What identifies a run. What was added later is left out at its default, so that records
         made before keep their identity."""
         given, default = asdict(self), asdict(Recipe())
-        later = ("weight_decay", "warmup", "select", "images")
+        later = ("weight_decay", "warmup", "joint", "select", "images")
         return {k: v for k, v in given.items() if k not in later or v != default[k]}
 
 

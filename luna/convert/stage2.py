@@ -110,7 +110,7 @@ def finetune(
 
     while not report.done:
         epoch, started = len(report.epochs) + 1, time.monotonic()
-        mean = _epoch(model, train(epoch), optimizer, plan, clip, loss or _own_loss)
+        mean = _epoch(model, train(epoch), optimizer, plan, clip, loss or own_loss)
         model.eval()
         with torch.no_grad():
             scores = dict(evaluate(model))
@@ -165,7 +165,7 @@ def _epoch(
     return total / n
 
 
-def _own_loss(model: nn.Module, batch: Batch) -> Tensor:
+def own_loss(model: nn.Module, batch: Batch) -> Tensor:
     loss = getattr(forward(model, batch, labels=True), "loss", None)
     if loss is None:
         raise LunaError("the model returned no loss: give batches with 'labels', or loss=")

@@ -209,7 +209,8 @@ def test_folders_of_earlier_runs_are_found():
     numbers = [f"recipe.{k}={v}" for k, v in EARLIER.items()]
     folder = conversion.folder(compose(*given, *numbers))
     assert folder.parts[-2] == "c60131cf3e9d"
-    assert conversion.folder(compose(*given, *numbers, "recipe.select=train_split")) != folder
+    for number in ("recipe.select=train_split", "recipe.joint=0.5"):
+        assert conversion.folder(compose(*given, *numbers, number)) != folder
 
 
 def test_places_that_are_not_there(monkeypatch):

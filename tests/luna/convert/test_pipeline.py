@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from luna.base import LunaError
 from luna.convert import describe, load, pipeline, tasks
 from luna.convert import glue as glue_files
+from luna.convert.fit import measure
 from luna.convert.pipeline import run
 from luna.convert.recipe import Augment, Recipe
 
@@ -191,6 +192,21 @@ def test_a_head_in_another_order_is_refused():
     with pytest.raises(LunaError, match="are contradiction, neutral, entailment, those of 'mnli'"):
         tasks.task("mnli").check_head(own[::-1], None)
     tasks.task("sst2").check_head(["negative", "positive"], None)
+
+
+def test_maps_stay_close_to_softmax_if_stage_2_is_told_to(glue, tmp_path):
+    root, tokenizer = glue
+    teacher, batch = bert(num_labels=2), comes_again(16, seed=1)
+    kl = {}
+    for joint in (0.0, 10.0):
+        recipe = Recipe(stage1_steps=2, batch=16, lr=3e-3, epochs=1, max_length=16, joint=joint)
+        options = {"task": "sst2", "data": root, "attention": "t2r", "recipe": recipe}
+        run(teacher, tokenizer, folder=tmp_path / str(joint), **options)
+        student = load(tmp_path / str(joint) / "model")
+        kl[joint] = measure(student, [batch]).mean()
+    assert kl[10.0] < 0.7 * kl[0.0]
+    with pytest.raises(LunaError, match="joint weighs stage 1's loss"):
+        Recipe(stage1=None, joint=1.0)
 
 
 def test_texts_longer_than_the_position_table(glue, tmp_path):

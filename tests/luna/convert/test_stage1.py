@@ -128,6 +128,34 @@ def test_V8_student_run_inputs_reach_earlier_layers():
     assert not torch.allclose(forced[first], run[first], rtol=1e-2)
 
 
+def test_a_loss_with_that_of_the_maps_beside_it():
+    """The feature maps' gradients are the task's plus the weighted ones of stage 1 on the student's
+    own queries and keys; all others are the task's alone."""
+    student = convert(bert(), "hedgehog").eval()
+    batch = inputs_of(student)
+
+    def task(model, batch):
+        return forward(model, batch).logits.square().mean()
+
+    def gradients(loss):
+        student.zero_grad()
+        loss(student, batch).backward()
+        return {n: p.grad.clone() for n, p in student.named_parameters() if p.grad is not None}
+
+    alone = gradients(task)
+    joint = gradients(Layerwise(student, "ce", "student").beside(task, 0.5))
+    maps = feature_parameters(student)
+    for name in alone.keys() - maps.keys():
+        torch.testing.assert_close(joint[name], alone[name], rtol=1e-5, atol=1e-7)
+
+    first = next(n for n in maps if "layer.0." in n)  # its queries are the teacher's
+    by_stage_1, _ = grads(student, batch=batch)
+    torch.testing.assert_close(
+        joint[first], alone[first] + 0.5 * by_stage_1[first], rtol=1e-4, atol=1e-7
+    )
+    assert all(not torch.allclose(joint[n], alone[n], rtol=1e-2) for n in maps)
+
+
 @pytest.mark.parametrize("name", ["luna", "hedgehog"])
 @pytest.mark.parametrize("loss", ["ce", "both"])
 def test_V14_chunks_and_recomputation_change_no_result(name, loss):
