@@ -39,6 +39,7 @@ SETTINGS: list[tuple[dict[str, Any], float, int]] = [
     *((luna(*shape, True), 1e-2, STEPS) for shape in ((32, 2), (64, 1))),
     (luna(64, 1, "softplus"), 1e-2, STEPS),
     *((luna(*s, tie_qk=False), 1e-2, STEPS) for s in ((8, 8), (16, 4), (32, 2), (64, 1))),
+    *((luna(16, 4, tie_qk=False), lr, STEPS) for lr in (3e-3, 3e-2)),
     *(({"name": "hedgehog"}, lr, STEPS) for lr in (1e-2, 3e-2, 1e-1)),
     *(({"name": "t2r"}, lr, STEPS) for lr in (1e-2, 3e-2)),
     (luna(64, 1), 3e-2, 4 * STEPS),
@@ -69,11 +70,10 @@ def main(source: str, data: str, out: str) -> None:
             "setting": setting,
             "kl_before": report.before.mean(),
             "kl": report.after.mean(),
-            "kl_layers": list(report.after.layers().values()),
+            "kl_layers": [round(kl, 3) for kl in report.after.layers().values()],
             "dead_rows": max(max(heads) for heads in report.after.dead.values()),
             "phi_parameters": sum(p.numel() for p in feature_parameters(student).values()),
             "seconds": time.monotonic() - started,
-            "model": Path(source).name,
         }
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -57,8 +57,13 @@ def notes(table: Table) -> list[str]:
         "Bold: best conversion of its column. ≈: the seeds can't tell it from that one (Welch's "
         "test, Holm-corrected, p ≥ 0.05); a single seed is not tested.",
         f"Stage 2: {table.budget}. {_made_on(table)}",
+        *(["t2r with both stages is T2R-HH, with stage 2 only T2R."] if _has(table, "t2r") else []),
         *(["Images: top-1 accuracy."] if table.published == "vit" else []),
     ]
+
+
+def _has(table: Table, attention: str) -> bool:
+    return any(r["attention"] == attention for _, _, cell in _cells(table) for r in cell.records)
 
 
 def _made_on(table: Table) -> str:
