@@ -4,7 +4,7 @@ figure and its teaser)."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -14,14 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from lra.config import UserError
+from lra.figures.students import Student
 from lra.figures.trained import Trained
 from lra.report.figures import save_figure
-from lra.report.looks import LUNA, PALETTE
+from lra.report.looks import LUNA, PALETTE, SOFTMAX
 from luna.attention.luna import Luna
-from luna.feature_maps.learned import LearnedFeatures
+from luna.base import Attention
+from luna.feature_maps.learned import POSITIVE, LearnedFeatures
 
-COLOURS = (LUNA, *PALETTE)
+DEAD = "0.6"
+COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
 TAILS = 0.001  # share of u that lies outside a panel, at each end
+LEAST = 1e-6  # of an exponential feature: less adds nothing to a sum
 Layout = Literal["grid", "overlay"]
 
 
@@ -29,94 +33,161 @@ Layout = Literal["grid", "overlay"]
 class LayerChannels:
     """What a layer's channels saw and are: the u of real tokens, and psi_l on a grid of u."""
 
+    name: str
     u: np.ndarray  # (samples,)
     grid: np.ndarray  # (points,)
     psi: np.ndarray  # (groups, points, L)
+    exponential: bool = False  # nonneg=exp: seen on a logarithmic axis only
 
 
 def channels(trained: Trained, *, examples: int = 64, points: int = 400) -> list[LayerChannels]:
-    """psi_l of every layer, over the u that queries and keys of dev examples give."""
-    maps = [m for m in trained.network.modules() if isinstance(m, LearnedFeatures)]
-    if not maps:
-        raise UserError(f"{trained.title} has no learned channels; they are luna's kernel=learned")
-    seen: list[list[Tensor]] = [[] for _ in maps]
+    """psi_l of every layer of a run, over the u that queries and keys of dev examples give."""
 
-    def watch(index: int) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> None:
-            x, mask = inputs
-            u = maps[index].projections(x).transpose(1, 2)  # (B, n, H, M)
-            seen[index].append((u if mask is None else u[mask]).flatten())
-
-        return hook
-
-    with ExitStack() as stack, torch.no_grad():
-        for module in trained.network.modules():
-            if isinstance(module, Luna):
-                module.fusible = False  # the fused kernel passes the features by
-        for i, found in enumerate(maps):
-            stack.callback(found.register_forward_pre_hook(watch(i)).remove)
+    def run() -> None:
         left = examples
         for batch in trained.batches("val", min(16, examples)):
             trained.network(batch.ids, batch.mask)
             left -= len(batch.ids)
             if left <= 0:
                 break
-    return [_on_grid(m, torch.cat(u).numpy(), points) for m, u in zip(maps, seen, strict=True)]
+
+    return observe(trained.network, run, trained.name, points)
 
 
-def _on_grid(features: LearnedFeatures, u: np.ndarray, points: int) -> LayerChannels:
+def of_student(
+    student: Student, batches: Iterable[Mapping[str, Tensor]], *, points: int = 400
+) -> list[LayerChannels]:
+    """The same of a converted model, over the u of texts or images as it sees them itself."""
+    from luna.convert.batches import forward
+
+    def run() -> None:
+        for batch in batches:
+            forward(student.model, batch)
+
+    return observe(student.model, run, str(student.folder), points)
+
+
+def observe(
+    network: nn.Module, run: Callable[[], None], name: str, points: int
+) -> list[LayerChannels]:
+    """psi_l of every learned feature map in `network`, and what it is given during `run`."""
+    layers = [m for m in network.modules() if isinstance(m, Attention)]
+    maps = {m: where for i, layer in enumerate(layers) for m, where in _learned(layer, i)}
+    if not maps:
+        raise UserError(f"{name} has no learned channels; they are luna's kernel=learned")
+    seen: dict[nn.Module, list[Tensor]] = {found: [] for found in maps}
+
+    def watch(module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> None:
+        x, mask = inputs
+        u = module.projections(x).transpose(1, 2)  # type: ignore[operator]  # (B, n, H, M)
+        seen[module].append((u if mask is None else u[mask]).flatten())
+
+    with ExitStack() as stack, torch.no_grad():
+        for layer in layers:
+            if isinstance(layer, Luna):
+                layer.fusible = False  # the fused kernel passes the features by
+        for found in maps:
+            stack.callback(found.register_forward_pre_hook(watch).remove)
+        run()
+    return [_on_grid(m, where, torch.cat(seen[m]).numpy(), points) for m, where in maps.items()]
+
+
+def _learned(layer: Attention, number: int) -> Iterator[tuple[LearnedFeatures, str]]:
+    """The learned feature maps of a layer: one for queries and keys, or one each."""
+    parts = {part: getattr(layer, part, None) for part in ("map", "map_k")}
+    for part, found in parts.items():
+        if isinstance(found, LearnedFeatures):
+            of = {"map": "queries", "map_k": "keys"}[part]
+            yield found, f"layer {number}" + (f", {of}" if parts["map_k"] is not None else "")
+
+
+def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -> LayerChannels:
     low, high = np.quantile(u, [TAILS, 1 - TAILS]).tolist()
     grid = torch.linspace(low, high, points)
     groups = len(features.channels.g)
     with torch.no_grad():
         psi = features.channels(grid.expand(1, groups, points)[..., None])  # (1, G, points, 1, L)
-    return LayerChannels(u, grid.numpy(), psi[0, :, :, 0].numpy())
+    exponential = features.channels.positive is POSITIVE["exp"]
+    return LayerChannels(name, u, grid.numpy(), psi[0, :, :, 0].numpy(), exponential)
 
 
 def draw_channels(
     layers: list[LayerChannels], title: str, stem: Path, *, layout: Layout = "grid"
 ) -> list[Path]:
     """The paper's channel figure: a row a layer and a panel a channel, over the histogram of u; or,
-    as `overlay`, all channels of a layer in one panel (its teaser)."""
+    as `overlay` (its teaser) or where there is one channel, a panel a layer."""
     n_channels = layers[0].psi.shape[-1]
-    columns = n_channels if layout == "grid" else 1
-    if layout == "grid":
-        size = (1.45 * columns + 1, 1.6 * len(layers) + 1)
-    else:
-        size = (6, 2.3 * len(layers) + 0.8)
-
-    def fill(figure: Any) -> None:
-        panels = figure.subplots(len(layers), columns, squeeze=False, sharex="row", sharey="row")
-        for i, (row, layer) in enumerate(zip(panels, layers, strict=True)):
-            for c, axes in enumerate(row):
-                _histogram(axes, layer)
-                for channel in [c] if layout == "grid" else range(n_channels):
-                    _channel(axes, layer, channel)
-                if layout == "grid":
-                    axes.set_title(rf"$\psi_{{{c + 1}}}$" if i == 0 else "")
-            row[0].set_ylabel(f"layer {i}:  " + r"$\psi_\ell(u)$")
-        figure.supxlabel("u of queries and keys; grey: its histogram", fontsize=9)
-        if layout == "overlay":
-            panels[0][0].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-        figure.suptitle(title, fontsize=9, color="0.3")
-
-    return save_figure(stem, fill, size=size)
+    if layout == "grid" and n_channels > 1:
+        size = (max(6.0, 1.45 * n_channels + 1), 1.6 * len(layers) + 1)
+        return save_figure(stem, lambda f: grid(f, layers, title), size=size)
+    columns = 1 if len(layers) < 3 else min(3, len(layers))
+    width = 5.2 if columns == 1 else 3.4 if n_channels > 1 else 2.7
+    size = (width * columns + 0.8, 2.2 * -(-len(layers) // columns) + 0.8)
+    return save_figure(stem, lambda f: overlay(f, layers, columns, title), size=size)
 
 
-def _channel(axes: Any, layer: LayerChannels, channel: int) -> None:
-    """A line for each group of heads with functions of its own."""
-    psi = layer.psi[:, :, channel]
-    dead = not psi.any()
-    colour = "0.45" if dead else COLOURS[channel % len(COLOURS)]
-    style = "-" if channel < len(COLOURS) else "--"
-    for group, line in enumerate(psi):
-        label = "_" if group else rf"$\psi_{{{channel + 1}}}$" + (" = 0" if dead else "")
-        axes.plot(layer.grid, line, color=colour, linestyle=style, lw=1.6, label=label)
+def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
+    n_channels = layers[0].psi.shape[-1]
+    panels = figure.subplots(len(layers), n_channels, squeeze=False, sharex="row", sharey="row")
+    for row, layer in zip(panels, layers, strict=True):
+        for channel, axes in enumerate(row):
+            _panel(axes, layer, [channel])
+        row[0].set_ylabel(f"{layer.name}:  " + r"$\psi_\ell(u)$")
+    for channel, axes in enumerate(panels[0]):
+        axes.set_title(_psi(channel))
+    _finish(figure, layers, title)
+
+
+def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) -> None:
+    """A legend for every panel: a channel may be dead in one layer and not in the next."""
+    n_channels = layers[0].psi.shape[-1]
+    panels = figure.subplots(-(-len(layers) // columns), columns, squeeze=False, sharey="row")
+    for axes in panels.flat[len(layers) :]:
+        axes.axis("off")
+    for axes, layer in zip(panels.flat, layers, strict=False):
+        _panel(axes, layer, range(n_channels))
+        axes.set_title(layer.name, fontsize=9)
+        if n_channels > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    for row in panels:
+        row[0].set_ylabel(r"$\psi_\ell(u)$" if n_channels > 1 else r"$\psi(u)$")
+    _finish(figure, layers, title)
+
+
+def _finish(figure: Any, layers: list[LayerChannels], title: str) -> None:
+    each = "; a line for each head" if len(layers[0].psi) > 1 else ""
+    figure.supxlabel(f"u of queries and keys; grey: its histogram{each}", fontsize=9)
+    figure.suptitle(title, fontsize=9, color="0.3")
+
+
+def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
+    """Channels over the histogram: a line for each group of heads with functions of its own."""
+    _histogram(axes, layer)
+    width = 1.6 if len(layer.psi) == 1 else 1.0
+    for channel in shown:
+        psi = layer.psi[:, :, channel]
+        dead = not psi.any()
+        look = {
+            "color": DEAD if dead else COLOURS[channel % len(COLOURS)],
+            "linestyle": "-" if channel < len(COLOURS) else "--",
+            "zorder": 1.5 if dead else 2,  # a dead channel never hides one that is nearly 0
+        }
+        label = _psi(channel) + (" = 0" if dead else "")
+        for group, line in enumerate(psi):
+            axes.plot(layer.grid, line, lw=width, label="_" if group else label, **look)
+    if layer.exponential:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(LEAST, layer.psi.min()))
+
+
+def _psi(channel: int) -> str:
+    return rf"$\psi_{{{channel + 1}}}$"
 
 
 def _histogram(axes: Any, layer: LayerChannels) -> None:
     behind = axes.twinx()
-    behind.hist(layer.u, bins=60, range=(layer.grid[0], layer.grid[-1]), color="0.87")
+    ends = (layer.grid[0], layer.grid[-1])
+    behind.hist(layer.u, bins=60, range=ends, color="0.87", histtype="stepfilled")
     behind.set_yticks([])
     behind.spines[:].set_visible(False)
     behind.set_ylim(0, behind.get_ylim()[1] * 1.1)

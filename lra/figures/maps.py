@@ -67,7 +67,6 @@ def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Ma
 def draw_maps(trained: Trained, maps: Maps, title: str, stem: Path) -> list[Path]:
     """Over pixels where the task has a grid, over characters or tokens elsewhere."""
     n_layers, n_heads, n = maps.rows.shape
-    title = f"{title}; {maps.query}"
     if trained.task.grid is not None:
         size = (2.1 * (n_heads + 1) + 0.9, 2.2 * n_layers + 0.5)
         picture = maps.ids.reshape(trained.task.grid)

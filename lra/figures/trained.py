@@ -29,8 +29,13 @@ class Trained:
     task: Task
     prepared: Prepared
     protocol: Protocol
-    title: str
+    name: str  # task, attention, seed, checkpoint
+    conditions: str  # under which it was trained
     stem: str  # of file names
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}\n{self.conditions}"
 
     def batches(self, split: str, size: int) -> Iterator[Batch]:
         yield from Loader(self.prepared.split(split), size, rules=self.protocol.data)
@@ -41,7 +46,10 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text())
     except OSError as error:
-        raise UserError(f"{folder} is no folder of a run: it has no config.yaml") from error
+        raise UserError(
+            f"{folder} is no folder of a run of train.py: it has no config.yaml (for a converted "
+            "model: lra figures tokens, patches or channels)"
+        ) from error
     settings, seed = config["settings"], config["seed"]
     task = data.get(settings["task"]["name"])
     protocol = _typed(Protocol, settings["protocol"] | {"tasks": {}})
@@ -63,9 +71,13 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     network.load_state_dict(
         {k.removeprefix("network."): v for k, v in weights.items() if k.startswith("network.")}
     )
-    title = f"{task.name}, {attention['name']}, seed {seed}, {path.stem} checkpoint"
+    name = f"{task.name}, {attention['name']}, seed {seed}, {path.stem} checkpoint"
+    conditions = (
+        f"protocol {protocol.name} v{protocol.version}, model {settings['model']['name']}, "
+        f"budget {settings['budget']:g}: {protocol.recipe.steps:,} steps"
+    )
     stem = f"{task.name}-{attention['name']}-{folder.resolve().parent.name}-{seed}"
-    return Trained(network.eval(), task, prepared, protocol, title, stem)
+    return Trained(network.eval(), task, prepared, protocol, name, conditions, stem)
 
 
 def _typed(schema: type, values: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import torch
 from lra.cli import main
 from lra.compose import Run
 from lra.config import UserError
-from lra.figures.channels import channels, draw_channels
+from lra.figures.channels import COLOURS, DEAD, LayerChannels, channels, draw_channels, overlay
 from lra.figures.maps import attention_maps, draw_maps
 from lra.figures.trained import Trained, restore
 from lra.run import train
@@ -46,6 +46,23 @@ def test_channels_are_those_of_the_checkpoint(trained: Callable[..., Trained], t
         paths = draw_channels([layer], "T", tmp_path / layout, layout=layout)
         assert [p.suffix for p in paths] == [".png", ".svg"]
         assert all(p.stat().st_size > 5000 for p in paths)
+
+
+def test_a_channel_that_is_dead_in_one_layer_is_drawn_alive_in_the_next():
+    figure_type = pytest.importorskip("matplotlib.figure").Figure
+    u = np.linspace(-1, 1, 5)
+    alive = np.ones((1, 5, 2))
+    dead = alive * [0, 1]
+    layers = [LayerChannels(f"layer {i}", u, u, psi) for i, psi in enumerate((dead, alive))]
+    figure = figure_type()
+    overlay(figure, layers, 1, "T")
+    first, second = (axes for axes in figure.axes if axes.get_legend())
+    named = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in (first, second)]
+    assert named == [[r"$\psi_{1}$ = 0", r"$\psi_{2}$"], [r"$\psi_{1}$", r"$\psi_{2}$"]]
+    colours = [[line.get_color() for line in axes.lines] for axes in (first, second)]
+    assert colours[0][0] == DEAD
+    assert DEAD not in [*COLOURS, *colours[1]]
+    assert colours[0][1] == colours[1][1]
 
 
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
@@ -88,9 +105,17 @@ def test_from_the_command_line(
     assert main(["figures", "maps", *where, "--example", "2"]) == 0
     names = {p.name.split("-")[0] + p.suffix for p in (tmp_path / "figures").iterdir()}
     assert names == {"channels.png", "channels.svg", "maps.png", "maps.svg"}
-    assert "example-2.png" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "example-2.png" in out
+    for svg in (Path(line) for line in out.splitlines() if line.endswith(".svg")):
+        assert "protocol luna v1" in svg.read_text()
+        assert "2 steps" in svg.read_text()
+    for checkpoint in Path(folder).glob("checkpoints/*.ckpt"):
+        checkpoint.unlink()
+    assert main(["figures", "maps", *where]) == 2
+    assert "has no checkpoint: train the run again" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match=r"it has no config\.yaml"):
+    with pytest.raises(UserError, match=r"no folder of a run of train\.py: it has no config\.yaml"):
         restore(tmp_path, tmp_path)

@@ -1,0 +1,161 @@
+"""Stage 1 of conversions, layer by layer: the KL from the teacher's rows to the student's while
+feature maps are fitted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lra.config import UserError
+from lra.figures.students import tell_apart, told
+from lra.report import converted
+from lra.report.converted import Converted
+from lra.report.figures import save_figure
+from lra.report.looks import looks
+from lra.report.records import everything
+
+NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
+DASHES = ("-", "--", ":", "-.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Runs that differ in their seed alone: the mean KL over them, and their range."""
+
+    attention: str
+    label: str
+    records: list[Converted]
+
+    @cached_property
+    def seeds(self) -> list[dict[int, dict[int, float]]]:
+        """Of each record layer -> step -> KL."""
+        return [_curves(record) for record in self.records]
+
+    def layer(self, number: int) -> tuple[list[int], list[list[float]]]:
+        """Steps, and at each the KL of every seed that has it."""
+        by_step: dict[int, list[float]] = defaultdict(list)
+        for seed in self.seeds:
+            for step, kl in seed.get(number, {}).items():
+                by_step[step].append(kl)
+        steps = sorted(by_step)
+        return steps, [by_step[step] for step in steps]
+
+    def final(self) -> float:
+        """The KL at the last step, mean over layers and seeds."""
+        ends = [curve[max(curve)] for seed in self.seeds for curve in seed.values()]
+        return sum(ends) / len(ends)
+
+
+def lines(places: Sequence[Path]) -> list[Line]:
+    """A line for each setting among the records in `places`: files, or folders searched."""
+    records = [record for place in places for record in _read(place)]
+    settings = [
+        {"task": r["task"], "model": r["model"]}
+        | r["options"]
+        | {k: v for k, v in r["recipe"].items() if k in NUMBERS}
+        for r in records
+    ]
+    labels = tell_apart([r["attention"] for r in records], settings)
+    groups: dict[str, list[Converted]] = defaultdict(list)
+    for label, record in zip(labels, records, strict=True):
+        groups[label].append(record)
+    return [Line(runs[0]["attention"], label, runs) for label, runs in groups.items()]
+
+
+def _read(place: Path) -> list[Converted]:
+    paths = [place] if place.is_file() else everything(place)
+    read = [converted.read(path) for path in paths if _measured(path)]
+    found = [record for record in read if record is not None]
+    if not found:
+        raise UserError(
+            f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "
+            "`python convert.py` or their records (result.json)"
+        )
+    return found
+
+
+def _measured(path: Path) -> bool:
+    """Whether it is the record of a conversion with a stage 1, not of a teacher or of training."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is no record of a conversion: {error}") from error
+    stage1 = facts.get("stage1") if isinstance(facts, dict) else None
+    return bool(stage1 and stage1["curve"][0]["kl"])
+
+
+def _curves(record: Converted) -> dict[int, dict[int, float]]:
+    by_layer: dict[int, dict[int, float]] = defaultdict(dict)
+    for point in record["stage1"]["curve"]:
+        for layer, kl in point["kl"].items():
+            by_layer[_number(layer)][point["step"]] = kl
+    return by_layer
+
+
+def _number(layer: str) -> int:
+    """Of `bert.encoder.layer.3.attention.self` the 3."""
+    found = re.search(r"\.(\d+)\.", layer)
+    return int(found[1]) if found else 0
+
+
+def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
+    """A panel a layer, all on one scale."""
+    layers = sorted({number for line in shown for seed in line.seeds for number in seed})
+    columns = min(len(layers), min((4, 3), key=lambda c: -len(layers) % c))  # few left empty
+    rows = -(-len(layers) // columns)
+    size = (2.5 * columns + 2.2, 1.9 * rows + 0.8)
+
+    def fill(figure: Any) -> None:
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for axes in panels.flat[len(layers) :]:
+            axes.axis("off")
+        for axes, number in zip(panels.flat, layers, strict=False):
+            _layer(axes, shown, number)
+            axes.set_title(f"layer {number}", fontsize=9)
+        panels[0, 0].set_yscale("log")
+        panels[0, 0].yaxis.set_major_formatter("{x:g}")
+        legend = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "frameon": False}
+        panels[0, -1].legend(**legend, fontsize=8, title="mean KL at the end", title_fontsize=8)
+        several = any(len(line.seeds) > 1 for line in shown)
+        seeds = "mean and range of the seeds" if several else "one seed"
+        figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
+        figure.supylabel("KL(teacher row | student row), two training batches", fontsize=9)
+        title = told([record for line in shown for record in line.records])
+        figure.suptitle(title, fontsize=9, color="0.3")
+
+    return save_figure(stem, fill, size=size)
+
+
+def _layer(axes: Any, shown: Sequence[Line], number: int) -> None:
+    from luna.convert.fit import KL_WARNING
+
+    for line, look in zip(shown, _looks(shown), strict=True):
+        steps, each = line.layer(number)
+        style = look | {"marker": "" if len(steps) > 1 else look["marker"]}
+        label = f"{line.label}: {line.final():.3f}"
+        axes.plot(steps, [sum(kl) / len(kl) for kl in each], label=label, lw=1.5, **style)
+        low, high = [min(kl) for kl in each], [max(kl) for kl in each]
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.axhline(KL_WARNING, color="0.6", lw=0.8, ls=":", label=f"{KL_WARNING}: warned above")
+    axes.grid(alpha=0.3, linewidth=0.5, which="both")
+
+
+def _looks(shown: Sequence[Line]) -> list[dict[str, Any]]:
+    """Every method in its colour; several settings of one beside others by their dashes."""
+    first = {line.attention: line for line in reversed(shown)}
+    if len(first) == 1:
+        return looks(shown)
+    methods = dict(zip(first, looks(list(first.values())), strict=True))
+    found: list[dict[str, Any]] = []
+    seen: Counter[str] = Counter()
+    for line in shown:
+        look, number = methods[line.attention], seen[line.attention]
+        found.append(look | {"linestyle": DASHES[number % len(DASHES)]} if number else look)
+        seen[line.attention] += 1
+    return found

@@ -1,0 +1,256 @@
+"""Converted models (luna.convert) out of their folders, and what their attention makes of a text or
+an image: the maps that figures lay side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lra.config import UserError
+from lra.report import converted
+from lra.report.converted import Converted
+
+STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
+Batch = Mapping[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Student:
+    """A converted model, in evaluation mode."""
+
+    model: Any
+    folder: Path
+    label: str
+    block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
+    record: Converted | None  # of a run of `python convert.py`
+
+    @property
+    def stage(self) -> str:
+        return STAGES[self.block["stage"]]
+
+    @property
+    def title(self) -> str:
+        options = " ".join(f"{k}={v}" for k, v in self.block["options"].items())
+        name = f"{type(self.model).__name__}, {self.label} {options}, {self.stage}"
+        return "\n".join(filter(None, (name, made([self]))))
+
+    @property
+    def stem(self) -> str:
+        """Of file names: the method, and the end of the folder's path."""
+        place = self.folder.resolve()
+        if place.name == "model":
+            place = place.parent
+        return "-".join([self.label.split()[0], place.parent.name, place.name])
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """The maps of one model on one example."""
+
+    label: str
+    maps: Tensor  # (layers, H, n, n)
+
+    def layer(self, number: int, head: int | None) -> Tensor:
+        """The map (n, n) of one layer (negative: from the last) and head (None: their mean)."""
+        layers, heads = self.maps.shape[:2]
+        if not -layers <= number < layers:
+            raise UserError(f"{self.label} has layers 0 to {layers - 1}, not {number}")
+        if head is None:
+            return self.maps[number].mean(0)
+        if not 0 <= head < heads:
+            raise UserError(f"{self.label} has heads 0 to {heads - 1}, not {head}")
+        return self.maps[number, head]
+
+    def named(self, number: int, head: int | None) -> str:
+        """Which map `layer` gives, in words."""
+        layers, heads = self.maps.shape[:2]
+        of = f"mean over {heads} heads" if head is None else f"head {head}"
+        return f"layer {number % layers}, {of}"
+
+
+def model_folder(folder: Path) -> Path:
+    """Of a run of `python convert.py` the model in it, else the folder itself."""
+    inside = folder / "model"
+    return inside if (inside / "config.json").is_file() else folder
+
+
+def is_converted(folder: Path) -> bool:
+    return (model_folder(folder) / "config.json").is_file()
+
+
+def open_students(folders: Sequence[Path]) -> list[Student]:
+    from luna import convert
+    from luna.convert.host import quiet
+
+    with quiet():
+        models = [convert.load(model_folder(folder)) for folder in folders]
+    blocks = [convert.describe(model) or {} for model in models]
+    labels = tell_apart(
+        [b["method"] for b in blocks],
+        [b["options"] | {key: b[key] for key in ("layers", "stage", "seed")} for b in blocks],
+    )
+    labels = [
+        label if labels.count(label) == 1 else f"{label} ({folder})"
+        for label, folder in zip(labels, folders, strict=True)
+    ]
+    records = [_record(folder) for folder in folders]
+    return [Student(*each) for each in zip(models, folders, labels, blocks, records, strict=True)]
+
+
+def _record(folder: Path) -> Converted | None:
+    path = folder / "result.json"
+    return converted.read(path) if path.is_file() else None
+
+
+def made(students: Sequence[Student]) -> str:
+    """Of what runs they come; nothing where a model lies outside of its run."""
+    return told([student.record for student in students if student.record is not None])
+
+
+def told(records: Sequence[Converted]) -> str:
+    """Task, model and budget of conversions, for titles: nobody shall take a few steps for the
+    paper's recipe. What differs among them is parted by a slash."""
+    facts = [_facts(record) for record in records]
+    told = [" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True)]
+    return "; ".join(told) + " examples" if told else ""
+
+
+def _facts(record: Converted) -> list[str]:
+    recipe = record["recipe"]
+    epochs, examples = recipe["epochs"], recipe["train_examples"]
+    steps = f"{recipe['stage1_steps']:,} steps of {recipe['batch']}"
+    return [
+        f"{record['task']}, {record['model']}",
+        f"stage 1: {steps if recipe['stage1'] else 'none'}",
+        f"stage 2: {epochs or 'no'} epoch{'s' if epochs != 1 else ''}",
+        "all" if examples is None else f"{examples:,}",
+    ]
+
+
+def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each name with those of its settings in which entries of the same name differ; None is a
+    default."""
+    labels = []
+    for name, own in zip(names, settings, strict=True):
+        alike = [s for n, s in zip(names, settings, strict=True) if n == name]
+        keys = dict.fromkeys(key for s in alike for key in s)
+        telling = [k for k in keys if len({str(s.get(k)) for s in alike}) > 1]
+        labels.append(
+            " ".join([name, *(f"{k}={own[k]}" for k in telling if own.get(k) is not None)])
+        )
+    return labels
+
+
+def panels(students: Sequence[Student], teacher: Path | None, batch: Batch) -> list[Panel]:
+    """The softmax teacher's maps, then every student's.
+
+    Without the teacher's folder softmax runs in the first student's weights: the teacher's, as long
+    as the student was not finetuned; the label says which.
+    """
+    from luna.convert import attention_maps, convert
+    from luna.convert.swap import weights_hash
+
+    found = [attention_maps(student.model, batch) for student in students]
+    first = students[0]
+    if teacher is not None:
+        softmax = _plain(model_folder(teacher))
+        fingerprint = weights_hash(softmax)
+        for student in students:
+            if student.block["teacher"] != fingerprint:
+                raise UserError(
+                    f"{student.folder} was converted from another model than {teacher}: give the "
+                    "teacher it was made from, or none"
+                )
+        label = "softmax teacher"
+        maps = attention_maps(convert(softmax, "softmax", inplace=True), batch).teacher
+    else:
+        untouched = weights_hash(first.model) == first.block["teacher"]
+        label = "softmax teacher" if untouched else f"softmax in the weights of {first.label}"
+        maps = found[0].teacher
+    shown = [Panel(label, _one(maps))]
+    for student, both in zip(students, found, strict=True):
+        shown.append(Panel(f"{student.label}, {student.stage}", _one(both.student)))
+    if len({panel.maps.shape[0] for panel in shown}) > 1:
+        raise UserError("these models have different numbers of layers: draw them one by one")
+    return shown
+
+
+def _one(maps: Sequence[Tensor]) -> Tensor:
+    return torch.stack([each[0].float().cpu() for each in maps])
+
+
+def _plain(folder: Path) -> Any:
+    from luna.convert.host import quiet, transformers
+
+    library = transformers()
+    try:
+        config = library.AutoConfig.from_pretrained(folder)
+        with quiet():
+            return getattr(library, config.architectures[0]).from_pretrained(folder).eval()
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{folder} holds no softmax model ({reason})") from error
+
+
+# ---------------------------------------------------------------------- inputs
+
+
+def tokenizer(folder: Path) -> Any:
+    from luna.convert.host import quiet, transformers
+
+    place = _beside(folder, "tokenizer_config.json", "tokenizer")
+    with quiet():
+        return transformers().AutoTokenizer.from_pretrained(place)
+
+
+def image_config(folder: Path) -> Any:
+    """The size and normalisation that the model was converted with."""
+    from luna.convert.pixels import CONFIG, Pixels
+
+    return Pixels.read(str(_beside(folder, CONFIG, "image processor")))
+
+
+def pixels(folder: Path, path: Path) -> Tensor:
+    """(1, 3, height, width), as the model in `folder` sees an image file."""
+    from luna.convert.pixels import decode
+
+    config = image_config(folder)
+    return config.tensor([np.array(config.fitted(decode(path)))])
+
+
+def _beside(folder: Path, file: str, what: str) -> Path:
+    place = model_folder(folder)
+    if not (place / file).is_file():
+        raise UserError(f"{place} has no {file}: save the model's {what} there (save_pretrained)")
+    return place
+
+
+def examples(
+    student: Student, texts: Sequence[str], file: Path | None, images: Sequence[Path]
+) -> list[Batch]:
+    """One batch for each text, line of a file of texts (a tab parts a pair), or image."""
+    lines = list(texts)
+    if file is not None:
+        try:
+            lines += [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read as lines of text: {error}") from error
+    if not lines and not images:
+        raise UserError(
+            f"{student.folder} is a converted model: say what to show it, --text, --texts FILE or "
+            "--image"
+        )
+    batches: list[Batch] = [{"pixel_values": pixels(student.folder, path)} for path in images]
+    if lines:
+        from luna.convert.host import quiet
+
+        encode = tokenizer(student.folder)
+        with quiet():  # a text that is too long is the model's to refuse
+            batches += [dict(encode(*line.split("\t", 1), return_tensors="pt")) for line in lines]
+    return batches
