@@ -125,7 +125,7 @@ def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
         several = any(len(line.seeds) > 1 for line in shown)
         seeds = "mean and range of the seeds" if several else "one seed"
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
-        figure.supylabel("KL(teacher row | student row), two training batches", fontsize=9)
+        figure.supylabel("KL(teacher row | student row)", fontsize=9)
         title = told([record for line in shown for record in line.records])
         figure.suptitle(title, fontsize=9, color="0.3")
 

@@ -10,6 +10,7 @@ an adapter file, stage 2 its state after every epoch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import card, metrics, stage1, stage2, tasks
+from luna.convert.batches import Batch, Batches
 from luna.convert.layerwise import Layerwise
 from luna.convert.recipe import Recipe
 from luna.convert.recovery import headroom
@@ -75,7 +77,10 @@ def run(
         scores["swap"] = judge.score(student)
         say(f"{task}: {attention} swapped in {scores['swap']['score']:.4f}")
         if recipe.stage1 is not None and feature_parameters(student):
-            student, report = _stage1(student, teacher, opened, recipe, folder, log)
+            measured = list(itertools.islice(opened.evaluation(judge.splits[0]), 2))
+            student, report = _stage1(
+                student, teacher, opened.train(0), measured, recipe, folder, log
+            )
             scores["stage1"] = judge.score(student)
     tuned = _stage2(student, opened, judge, recipe, seed, folder, log) if recipe.epochs else None
     if tuned is not None:
@@ -138,22 +143,25 @@ class _Judge:
 def _stage1(
     student: nn.Module,
     teacher: nn.Module,
-    data: tasks.Data,
+    train: Batches,
+    measured: list[Batch],
     recipe: Recipe,
     folder: Path,
     log: Log | None,
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The fitted student and its report, from the run's folder if they are there."""
+    """The fitted student and its report, from the run's folder if they are there. `measured` are
+    the same whatever the seed, so that runs can be compared."""
     if (folder / STAGE1).is_file():
         report = json.loads((folder / STAGE1).read_text(encoding="utf-8"))
         return load_adapter(teacher, folder / ADAPTER), report
     assert recipe.stage1 is not None
     report = distill(
         student,
-        data.train(0),
+        train,
         steps=recipe.stage1_steps,
         lr=recipe.stage1_lr,
         loss=recipe.stage1,
+        held_out=measured,
         folder=folder,
         log=log,
     ).to_dict()

@@ -161,10 +161,10 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
 
 def test_records_made_before_an_option_existed_keep_their_identity():
     known = {f.name for f in fields(Recipe)}
-    later = {"weight_decay", "warmup", "select", "images"}
+    later = {"weight_decay", "warmup", "joint", "select", "images"}
     assert set(Recipe().facts()) == known - later
     changed = Recipe(select="train_split", images=Augment(flip=0.0)).facts()
-    assert set(changed) == known - {"weight_decay", "warmup"}
+    assert set(changed) == known - {"weight_decay", "warmup", "joint"}
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,29 @@ def test_a_head_in_another_order_is_refused():
     with pytest.raises(LunaError, match="are contradiction, neutral, entailment, those of 'mnli'"):
         tasks.task("mnli").check_head(own[::-1], None)
     tasks.task("sst2").check_head(["negative", "positive"], None)
+
+
+def test_stage_1_is_measured_on_the_same_dev_examples_whatever_the_seed(
+    glue, tmp_path, monkeypatch
+):
+    """On training batches, which the seed draws, the KL of two seeds could not be compared."""
+    root, tokenizer = glue
+    seen = []
+
+    def stop(student, batches, *, held_out, **options):
+        seen.append((batches[0]["input_ids"], held_out))
+        raise LunaError("seen")
+
+    monkeypatch.setattr(pipeline, "distill", stop)
+    for seed in (1, 2):
+        options = {"task": "sst2", "data": root, "attention": "t2r", "recipe": RECIPE, "seed": seed}
+        with pytest.raises(LunaError, match="seen"):
+            run(bert(num_labels=2), tokenizer, folder=tmp_path / str(seed), **options)
+    (train, dev), (other_train, other_dev) = seen
+    assert not torch.equal(train, other_train)
+    assert len(dev) == 2
+    for mine, other in zip(dev, other_dev, strict=True):
+        assert torch.equal(mine["input_ids"], other["input_ids"])
 
 
 def test_maps_stay_close_to_softmax_if_stage_2_is_told_to(glue, tmp_path):
