@@ -11,13 +11,18 @@ FLOPs of the sums) is here.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from luna.base import Attention, Slot
+from luna.kernels.linear_blocks import Maps, blocked_sums
+
+LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
 
 
 def denominator(c: Tensor, eps: float, signed: bool) -> Tensor:
@@ -126,6 +131,7 @@ class KernelAttention(Attention):
     """
 
     causal_form: ClassVar[bool] = True
+    tokenwise: bool = False  # phi of a token depends on that token and its position alone
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing (G7)
 
@@ -163,14 +169,34 @@ class KernelAttention(Attention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
-        phi_q, phi_k = self.features(q, k, mask)
-        if self.causal:
-            N, c = causal_linear_sums(phi_q, phi_k, v, self.chunk)
-        else:
-            N, c = linear_sums(phi_q, phi_k, v)
+        N, c = self._sums(q, k, v, mask)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
         return N / self.den(c).unsqueeze(-1)
+
+    def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        long = v.shape[2] >= LONG and v.device.type == "cpu"
+        if self.tokenwise and long and not torch.compiler.is_compiling():
+            return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
+        phi_q, phi_k = self.features(q, k, mask)
+        if self.causal:
+            return causal_linear_sums(phi_q, phi_k, v, self.chunk)
+        return linear_sums(phi_q, phi_k, v)
+
+    def _maps(self, mask: Tensor | None) -> Maps:
+        """phi_q and phi_k as functions of their parameters, which backward calls again."""
+        sides = _Sides(self)
+        used = {name: p for name, p in sides.named_parameters() if p.requires_grad}
+
+        def phi(side: str, x: Tensor, at: slice, parameters: Sequence[Tensor]) -> Tensor:
+            named = dict(zip(used, parameters, strict=True))
+            return torch.func.functional_call(sides, named, (side, x, at.start))
+
+        def phi_k(x: Tensor, at: slice, parameters: Sequence[Tensor]) -> Tensor:
+            phi_k = phi("phi_k", x, at, parameters)
+            return phi_k if mask is None else phi_k * mask[:, None, at, None].to(phi_k.dtype)
+
+        return Maps(partial(phi, "phi_q"), phi_k, tuple(used.values()))
 
     def step(
         self, state: State | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
@@ -197,6 +223,17 @@ class KernelAttention(Attention):
         """Two feature maps, then 4 n D e + 3 n D + n e: S and z, the two products, the division."""
         D, e = self.feature_dim, d_v or self.head_dim
         return self.n_heads * (2 * self.feature_flops(n) + 4 * n * D * e + 3 * n * D + n * e)
+
+
+class _Sides(nn.Module):
+    """A method's two feature maps as a module's forward, whose parameters can be given to it."""
+
+    def __init__(self, method: KernelAttention):
+        super().__init__()
+        self.method = method
+
+    def forward(self, side: Literal["phi_q", "phi_k"], x: Tensor, start: int) -> Tensor:
+        return getattr(self.method, side)(x, None, start)
 
 
 def count_dead(c: Tensor, mask: Tensor | None, eps: float) -> Tensor:

@@ -77,6 +77,7 @@ class Hedgehog(WeightedKernelAttention):
             )
         self.bounded = BOUNDED.get(normalisation)
         self.weighted = self.bounded is None
+        self.tokenwise = not self.weighted
         self.d_out, self.feature_dim = d_out, 2 * d_out
 
         maps = 1 if share_heads else slot.n_heads

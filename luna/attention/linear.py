@@ -31,6 +31,7 @@ class Linear(KernelAttention):
         if eps <= 0:
             raise LunaError(f"linear.eps must be greater than 0, got {eps}")
         self.feature_dim = slot.head_dim
+        self.tokenwise = self.profile != "official"
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return F.elu(x) + 1

@@ -20,7 +20,7 @@ from luna.feature_maps.bank import BankConcat, BankSum
 from luna.feature_maps.learned import Design, FeatureMap, LearnedFeatures, Nonneg
 from luna.feature_maps.rff import FourierFeatures
 from luna.kernels import luna_attention as fused
-from luna.kernels.scalar_mlp import Activation, check, evaluator
+from luna.kernels.scalar_mlp import SLOPES, Activation, check, evaluator
 from luna.linear import KernelAttention, count_dead
 
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
@@ -75,7 +75,8 @@ class Luna(KernelAttention):
     ch_rms           shrink channels whose RMS exceeds 0.1
     chunk            scalars per MLP call; bounds transient memory, changes no result
     evaluate         of the MLPs: dense; piecewise, compiled (CPU) or triton (GPU): exact, relu and
-                     leaky_relu only; fused: the whole attention at once (CPU); auto: the fastest
+                     leaky_relu only; fused: the whole attention at once; auto: the fastest of those
+                     that have been measured on the device (on a GPU piecewise or dense)
     """
 
     paper = Paper(
@@ -113,13 +114,13 @@ class Luna(KernelAttention):
             raise LunaError(f"luna.envelope and luna.ch_rms need kernel='learned', not {kernel!r}")
         if bank != "mlp" and not kernel.startswith("bank"):
             raise LunaError(f"luna.bank='{bank}' needs a bank kernel, not kernel={kernel!r}")
-        check("compiled" if evaluate == "fused" else evaluate, activation)
+        check("piecewise" if evaluate == "fused" else evaluate, activation)
         plain = kernel == "learned" and envelope == "none" and not ch_rms and tie_qk
         plain = plain and isinstance(nonneg, bool)
-        if evaluate == "fused" and (slot.causal or not plain):
+        if evaluate == "fused" and not plain:
             raise LunaError(
                 "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
-                "tie_qk=true, nonneg true or false, and no causal mask: use evaluate='auto'"
+                "tie_qk=true, and nonneg true or false: use evaluate='auto'"
             )
         if ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
@@ -138,7 +139,7 @@ class Luna(KernelAttention):
             bank=bank,
             ch_rms=ch_rms,
             chunk=chunk,
-            evaluate="compiled" if evaluate == "fused" else evaluate,
+            evaluate="auto" if evaluate == "fused" else evaluate,  # where features are asked for
             seed=slot.seed,
         )
         super().__init__(slot, eps=KERNELS[kernel].eps)
@@ -146,17 +147,19 @@ class Luna(KernelAttention):
         self.map_k = None if tie_qk else KERNELS[kernel](design)
         self.joint = ch_rms and tie_qk
         self.evaluate, self.activation = evaluate, activation
-        self.fusible = plain and not slot.causal and evaluate in ("auto", "fused")
+        self.fusible = plain and activation in SLOPES and evaluate in ("auto", "fused")
         self.feature_dim = self.map.feature_dim
         self.signed = self.map.signed  # type: ignore[misc]  # here an option decides
         self.convex = not self.signed  # type: ignore[misc]
 
     def evaluation(self, device: str) -> str:
         """What `evaluate` comes to on a type of device, e.g. fused on `cpu`."""
-        if self.fusible and fused.available(device, self.activation):
+        if self.evaluate == "fused":
+            fused.check(device)
             return "fused"
-        how = "compiled" if self.evaluate == "fused" else self.evaluate
-        return evaluator(how, self.activation, device)
+        if self.fusible and fused.on_cpu(device):  # on GPUs nothing has been measured
+            return "fused"
+        return evaluator(self.evaluate, self.activation, device)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
@@ -172,6 +175,7 @@ class Luna(KernelAttention):
             *(W.weight, W.bias, psi.e, psi.f, psi.a * self.map.scale, psi.g * self.map.scale),
             activation=self.activation,
             nonneg=psi.nonneg,
+            causal=self.causal,
             eps=self.eps,
         )
         if not self.training:

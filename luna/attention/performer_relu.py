@@ -35,6 +35,7 @@ class PerformerReLU(KernelAttention):
             raise LunaError(f"performer_relu.eps must be at least 0, got {eps}")
         self.feature_eps = eps
         self.feature_dim = slot.head_dim
+        self.tokenwise = self.profile != "official"
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return x.relu() + self.feature_eps

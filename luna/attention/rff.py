@@ -46,6 +46,7 @@ class RFF(WeightedKernelAttention):
         if eps <= 0:
             raise LunaError(f"rff.eps must be greater than 0, got {eps}")
         self.weighted = kernel == "softmax"
+        self.tokenwise = not self.weighted
         self.map = FourierFeatures(slot.head_dim, P, slot.seed)
         self.feature_dim = 2 * P
 

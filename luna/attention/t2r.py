@@ -32,6 +32,7 @@ class T2R(KernelAttention):
         url="https://arxiv.org/abs/2103.13076",
     )
     complexity: ClassVar[str] = "O(n r (d + e))"
+    tokenwise = True
 
     def __init__(
         self,

@@ -8,11 +8,14 @@ tasks never depends on the number of threads, so neither does the result.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +29,33 @@ def jit(function: Callable, *, reorder: bool = True) -> Callable:
     import numba
 
     flags = {"contract", "reassoc", "nsz"} if reorder else False
-    return numba.njit(function, nogil=True, cache=True, error_model="numpy", fastmath=flags)
+    with _cached_in(cache_folder(Path(__file__).parent)):
+        return numba.njit(function, nogil=True, cache=True, error_model="numpy", fastmath=flags)
+
+
+@functools.cache
+def cache_folder(sources: Path) -> Path:
+    """Named by the text of all kernels: numba looks for changes in a kernel's own file alone, and
+    would go on with machine code into which another file's old functions were compiled."""
+    text = b"".join(path.read_bytes() for path in sorted(sources.rglob("*.py")))
+    own = sources / "__pycache__"
+    if not os.access(sources, os.W_OK):
+        own = Path.home() / ".cache" / "luna-lra"
+    version = hashlib.sha256(text).hexdigest()[:12]
+    return Path(os.environ.get("NUMBA_CACHE_DIR", own)) / f"numba-{version}"
+
+
+@contextlib.contextmanager
+def _cached_in(folder: Path) -> Iterator[None]:
+    from numba.core import config as settings
+
+    config: Any = settings  # its names are made at import
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
 
 
 def run(kernel: Callable, tasks: int, *arguments: Any) -> None:

@@ -288,11 +288,11 @@ def test_the_table_is_what_it_says():
 def test_piecewise_memory_does_not_know_the_hidden_width(how: str):
     largest = []
     for w in (4, 256):
-        p, u = parameters(1, 2, w, dtype=torch.float32), scalars(1, 5000, torch.float32)
+        p, u = parameters(1, 2, w, dtype=torch.float32), scalars(1, 10_000, torch.float32)
         with Sizes() as sizes:
             scalar_mlp(u, *p, evaluate=how).sum().backward()
         largest.append(sizes.largest)
-    assert largest[0] == largest[1] == 2 * 5000
+    assert largest[0] == largest[1] == 2 * 10_000
 
 
 @pytest.mark.parametrize("how", FAST)
@@ -358,7 +358,7 @@ def test_the_grid_finds_what_a_search_finds(dtype: torch.dtype, scale: float):
     rows = torch.cat([spread, spread**7, spread[:, :9] * 0 + 0.5, -inf, inf, inf], 1)
     rows[2] = 0.25
     keys = (rows * scale).to(dtype).sort().values
-    padded, span, start = grid(keys.numpy())
+    padded, span, start = (t.numpy() for t in grid(keys))
     for g in range(3):
         ends = [keys[g].nextafter(torch.tensor(x, dtype=dtype)) for x in (-torch.inf, torch.inf)]
         u = torch.cat([keys[g], *ends, keys.new_tensor([0.0, -0.0, 1e37, -1e37])])
@@ -375,11 +375,13 @@ def test_operators_are_sound_for_torch_compile(how: str):
     """Fake kernel, autograd registration and schema, by torch's own check of custom operators."""
     p, u = parameters(2, 3, 4), scalars(2, 20)
     keys, table = tables(*p, 0.0, F64)
-    given = (u, keys, table.detach().requires_grad_(), True)
+    table = table.detach().requires_grad_()
     scalar_mlp(u, *p, evaluate=how)  # imports what registers the operator
     if how == "piecewise":
-        torch.library.opcheck(torch.ops.luna.piecewise_linear.default, (*given, 7))
+        torch.library.opcheck(torch.ops.luna.piecewise_linear.default, (u, keys, table, True, 7))
     else:
+        torch.library.opcheck(torch.ops.luna.grid.default, (keys,))
+        given = u, *torch.ops.luna.grid(keys), table, True
         torch.library.opcheck(torch.ops.luna.scalar_mlp.default, given)
 
 
@@ -454,8 +456,12 @@ def test_auto_takes_the_fast_one_where_it_applies(monkeypatch: pytest.MonkeyPatc
         assert evaluator("dense", "relu") == "dense"
         assert evaluator("piecewise", "relu") == "piecewise"
         assert evaluator("auto", "relu", "meta") == "piecewise"
-        assert evaluator("triton", "relu", "cpu") == "piecewise"
         assert evaluator("triton", "relu", "cuda") == "triton"
+        assert evaluator("auto", "relu", "cuda") == "piecewise"
+    with pytest.raises(LunaError, match="evaluate='triton' needs a GPU, got cpu"):
+        evaluator("triton", "relu", "cpu")
+    with pytest.raises(LunaError, match="evaluate='compiled' needs a CPU, got cuda"):
+        evaluator("compiled", "relu", "cuda")
     with pytest.raises(LunaError, match=r"'compiled' needs numba: pip install"):
         check("compiled", "relu")
     for how in ("piecewise", "compiled", "triton"):
@@ -463,6 +469,24 @@ def test_auto_takes_the_fast_one_where_it_applies(monkeypatch: pytest.MonkeyPatc
             LunaError, match=r"needs a piecewise linear activation \(relu, leaky_relu\)"
         ):
             check(how, "gelu")
+
+
+@NUMBA
+def test_machine_code_is_as_old_as_the_oldest_kernel_file(tmp_path: Path):
+    """numba itself notices a change in a kernel's own file, not in one it calls."""
+    source = tmp_path / "kernels" / "deep" / "inner.py"
+    source.parent.mkdir(parents=True)
+    folders = []
+    for text in ("CELLS = 4096", "CELLS = 16384", "CELLS = 4096"):
+        source.write_text(text)
+        cpu.cache_folder.cache_clear()
+        folders.append(cpu.cache_folder(tmp_path / "kernels"))
+    cpu.cache_folder.cache_clear()
+    assert folders[0] == folders[2] != folders[1]
+    from luna.kernels.luna_attention.compiled import project
+
+    own = cpu.cache_folder(Path(cpu.__file__).parent)
+    assert own in Path(project._cache.cache_path).parents  # type: ignore[attr-defined]
 
 
 def test_what_is_missing_is_said_once(

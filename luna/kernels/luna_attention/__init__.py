@@ -10,14 +10,40 @@ README.md beside this file tells how; the definition is `scalar_mlp` and `linear
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
+from luna.base import LunaError
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, tables
+from luna.kernels.luna_attention.segments import STATE
+from luna.kernels.scalar_mlp import INTERPRETED, SLOPES, TRITON, Activation
+from luna.kernels.scalar_mlp.piecewise import tables
 
 
-def available(device: str, activation: str) -> bool:
-    return device == "cpu" and cpu.AVAILABLE and activation in SLOPES
+def on_gpu(device: str) -> bool:
+    """Whether Triton's kernels run there: on the CPU in their interpreter, for tests."""
+    return TRITON and (device == "cuda" or INTERPRETED)
+
+
+def on_cpu(device: str) -> bool:
+    return device == "cpu" and cpu.AVAILABLE
+
+
+def check(device: str) -> None:
+    """Refuse a type of device without kernels; on meta there are shapes only."""
+    if device == "meta" or on_gpu(device) or on_cpu(device):
+        return
+    needs = {
+        "cpu": "numba: pip install 'luna-lra[fast]'",
+        "cuda": "triton: pip install 'luna-lra[triton]' on Linux",
+    }
+    raise LunaError(
+        f"the fused attention on {device} needs {needs[device]}"
+        if device in needs
+        else f"there is no fused attention for {device}: use evaluate='auto'"
+    )
 
 
 def luna_attention(
@@ -32,13 +58,43 @@ def luna_attention(
     a: Tensor,
     g: Tensor,
     *,
-    activation: str = "relu",
+    activation: Activation = "relu",
     nonneg: bool = True,
+    causal: bool = False,
     eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
-    """Every query sees every real key. q, k, v in one dtype, float32 or float64."""
-    from luna.kernels.luna_attention.operator import attention  # imports numba
+    """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
+    half precision is computed in float32 and o returned in it.
 
-    keys, table = tables(e, f, a, g, SLOPES[activation], q.dtype)
-    W, bias = W.to(q.dtype), bias.to(q.dtype)
-    return attention(q, k, v, mask, W, bias, keys, table, nonneg=nonneg, eps=eps)
+    Some have no kernel and are computed with features: on GPUs float64 and maps with M L e > 8192,
+    on CPUs causal attention inside torch.compile.
+    """
+    device, dtype = q.device.type, v.dtype
+    if activation not in SLOPES:
+        raise LunaError(f"the fused attention needs {' or '.join(SLOPES)}, not '{activation}'")
+    check(device)
+    inside = torch.float64 if dtype == torch.float64 else torch.float32
+    W, bias = W.to(inside), bias.to(inside)
+    blocks = causal and on_cpu(device) and not on_gpu(device)
+    too_large = W.shape[1] * g.shape[1] * v.shape[3] > STATE
+    no_kernel = device == "cuda" and (inside == torch.float64 or too_large)
+    if no_kernel or (blocks and torch.compiler.is_compiling()):
+        from luna.kernels.luna_attention.reference import plain
+
+        q, k, v = q.to(inside), k.to(inside), v.to(inside)
+        options: dict[str, Any] = {"nonneg": nonneg, "causal": causal, "eps": eps}
+        out, c = plain(q, k, v, mask, W, bias, e, f, a, g, activation=activation, **options)
+        return out.to(dtype), c
+
+    if not on_gpu(device):  # whose kernels read half precision as it stands
+        q, k, v = q.to(inside), k.to(inside), v.to(inside)
+    maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
+    if blocks:
+        from luna.kernels.luna_attention.causal import causal_attention
+
+        out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps)
+    else:
+        from luna.kernels.luna_attention.operator import attention
+
+        out, c = attention(q, k, v, mask, *maps, causal=causal, nonneg=nonneg, eps=eps)
+    return out.to(dtype), c

@@ -19,6 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from luna.kernels import cpu
+
+# Machine code on disk is made anew when this file changes, not when that of find_intervals does:
+# a change there needs one here, or what is compiled here goes on with the old one.
 from luna.kernels.scalar_mlp.compiled import find_intervals
 
 BLOCK = 128  # tokens at a time: 32 KB of features at D = 64

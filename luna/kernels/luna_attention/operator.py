@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
-from luna.kernels import cpu
-from luna.kernels.luna_attention.compiled import (
-    SEGMENT,
-    keys_backward_kernel,
-    keys_kernel,
-    queries_backward_kernel,
-    queries_kernel,
-)
-from luna.kernels.scalar_mlp.compiled import grid
-
-PARTS = 32  # at most, of the units, with parameter gradients of their own
+from luna.kernels.luna_attention import on_gpu
+from luna.kernels.luna_attention.segments import block_of, segment_of
 
 
-def _units(q: Tensor) -> int:
-    B, H, n, _ = q.shape
-    return B * H * -(-n // SEGMENT)
+def _engine(q: Tensor) -> ModuleType:
+    """What computes: forward and backward take the operators' arguments, the last three by name."""
+    if on_gpu(q.device.type):
+        from luna.kernels.luna_attention import device  # imports triton
+
+        return device
+    from luna.kernels.luna_attention import host  # imports numba
+
+    return host
 
 
-def _per_head(sums: Tensor, q: Tensor) -> Tensor:
-    """Sums of units (units, ...) as sums of heads (B, H, ...)."""
-    B, H = q.shape[:2]
-    return sums.unflatten(0, (H, B, -1)).sum(2).transpose(0, 1).contiguous()
-
-
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    return [t.detach().numpy() for t in tensors]
-
-
-def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor) -> tuple[np.ndarray, ...]:
-    return *_arrays(W.contiguous(), bias.contiguous(), table), *grid(keys.detach().numpy())
-
-
-@torch.library.custom_op("luna::attention", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("luna::attention", mutates_args=())
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -48,30 +32,17 @@ def _attention(
     bias: Tensor,
     keys: Tensor,
     table: Tensor,
+    causal: bool,
     nonneg: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D)."""
-    D, e, units = W.shape[1] * table.shape[2] // 2, v.shape[3], _units(q)
-    maps = _maps(W, bias, keys, table)
-    S, z = v.new_empty(units, D, e), v.new_empty(units, D)
-    cpu.run(keys_kernel, units, *_arrays(k, v, mask), maps, nonneg, *_arrays(S, z))
-    S, z = _per_head(S, q), _per_head(z, q)
-    out, c = torch.empty_like(v), v.new_empty(v.shape[:3])
-    cpu.run(
-        queries_kernel,
-        units,
-        *_arrays(q, mask),
-        maps,
-        nonneg,
-        *_arrays(S, z),
-        eps,
-        *_arrays(out, c),
-    )
-    return out, c, S, z
+    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
+    that each segment of a sequence starts from, (B, H, segments D, .)."""
+    tensors = q, k, v, mask, W, bias, keys, table
+    return _engine(q).forward(*tensors, causal=causal, nonneg=nonneg, eps=eps)
 
 
-@torch.library.custom_op("luna::attention_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("luna::attention_backward", mutates_args=())
 def _attention_backward(
     grad: Tensor,
     q: Tensor,
@@ -86,51 +57,43 @@ def _attention_backward(
     c: Tensor,
     S: Tensor,
     z: Tensor,
+    causal: bool,
     nonneg: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, W, bias, table."""
-    G, units = len(W), _units(q)
-    parts = G * min(units // G, max(1, PARTS // G))
-    maps = _maps(W, bias, keys, table)
-    dS, dz = S.new_empty(units, *S.shape[2:]), S.new_empty(units, S.shape[2])
-    shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
-    dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
-    given = _arrays(grad, q, mask), _arrays(S.mT.contiguous(), z), _arrays(out, c, dS, dz, dq)
-    cpu.run(
-        queries_backward_kernel, parts, *given[0], maps, nonneg, *given[1], eps, *given[2],
-        *_arrays(*shared),
-    )  # fmt: skip
-    dS, dz = _per_head(dS, q), _per_head(dz, q)
-    values = _arrays(k, v, mask), _arrays(dS, dS.mT.contiguous(), dz, dk, dv)
-    cpu.run(keys_backward_kernel, parts, *values[0], maps, nonneg, *values[1], *_arrays(*shared))
-    dW, dbias, dtable = (
-        t.unflatten(0, (G, -1)).sum(1, dtype=torch.float64).to(t.dtype) for t in shared
-    )
-    return dq, dk, dv, dW, dbias, dtable
+    tensors = grad, q, k, v, mask, W, bias, keys, table, out, c, S, z
+    return _engine(q).backward(*tensors, causal=causal, nonneg=nonneg, eps=eps)
 
 
 @_attention.register_fake
-def _(q, k, v, mask, W, bias, keys, table, nonneg, eps):
-    S = v.new_empty(*v.shape[:2], W.shape[1] * table.shape[2] // 2, v.shape[3])
-    return torch.empty_like(v), v.new_empty(v.shape[:3]), S, S.new_empty(S.shape[:3])
+def _(q, k, v, mask, W, bias, keys, table, causal, nonneg, eps):
+    B, H, n, e = v.shape
+    M, L = W.shape[1], table.shape[2] // 2
+    D = M * L
+    if causal:
+        D *= -(-n // segment_of(B * H * n, block_of(M, L)))
+    S = table.new_empty(B, H, D, e)
+    return torch.empty_like(v), S.new_empty(B, H, n), S, S.new_empty(B, H, D)
 
 
 @_attention_backward.register_fake
-def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, nonneg, eps):
+def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, causal, nonneg, eps):
     first = [torch.empty_like(t) for t in (q, k, v)]
     return *first, *(t.new_empty(t.shape) for t in (W, bias, table))
 
 
 def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.nonneg, ctx.eps = inputs
+    *tensors, ctx.causal, ctx.nonneg, ctx.eps = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx, grad: Tensor, *_):
-    *found, dW, dbias, dtable = _attention_backward(grad, *ctx.saved_tensors, ctx.nonneg, ctx.eps)
-    return *found, None, dW, dbias, None, dtable, None, None
+    *found, dW, dbias, dtable = _attention_backward(
+        grad, *ctx.saved_tensors, ctx.causal, ctx.nonneg, ctx.eps
+    )
+    return *found, None, dW, dbias, None, dtable, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_save)
@@ -141,16 +104,13 @@ def attention(
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    W: Tensor,
-    bias: Tensor,
-    keys: Tensor,
-    table: Tensor,
-    *,
+    *maps: Tensor,
+    causal: bool,
     nonneg: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """o (B, H, n, e) and the denominators' c (B, H, n); see `luna_attention` for the arguments."""
+    """o (B, H, n, e) and the denominators' c (B, H, n), with the maps W, bias, keys and table."""
     if mask is None:
-        mask = torch.ones(len(q), q.shape[2], dtype=torch.bool)
-    out, c, _, _ = _attention(q, k, v, mask, W, bias, keys, table, nonneg, eps)
+        mask = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
+    out, c, _, _ = _attention(q, k, v, mask, *maps, causal, nonneg, eps)
     return out, c

@@ -11,7 +11,7 @@ Shapes, in this folder:
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
 the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
-that applies and has been measured: for now it does not take `triton`.
+that applies and has been measured; `triton` has not been, so it has to be asked for.
 """
 
 from __future__ import annotations
@@ -65,9 +65,15 @@ def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -
     """The name of the evaluation that `evaluate` means for this activation on such a device."""
     if activation not in SLOPES or evaluate == "dense":
         return "dense"
-    if evaluate == "triton" and (device == "cuda" or INTERPRETED):
-        return "triton"
-    if evaluate in ("piecewise", "triton") or device != "cpu":
+    if evaluate == "piecewise" or device == "meta":  # which has shapes only
+        return "piecewise"
+    if evaluate == "triton":
+        if device == "cuda" or INTERPRETED:
+            return "triton"
+        raise LunaError(f"evaluate='triton' needs a GPU, got {device}: use evaluate='auto'")
+    if device != "cpu":
+        if evaluate == "compiled":
+            raise LunaError(f"evaluate='compiled' needs a CPU, got {device}: use evaluate='auto'")
         return "piecewise"
     if not cpu.AVAILABLE:
         _say_what_is_missing()

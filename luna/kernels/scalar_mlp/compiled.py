@@ -11,12 +11,13 @@ import functools
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
 from luna.kernels.scalar_mlp.piecewise import SLOPES, tables
 
-CELLS = 4096
+CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
 BLOCK = 4096  # scalars of a task
 PART = 8  # blocks whose table gradients are summed in working precision before float64 takes over
@@ -38,7 +39,7 @@ def compiled(
     if dtype in (torch.float16, torch.bfloat16):
         u = u.float()
     keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
-    y, _ = _lookup(u.contiguous(), keys, table, nonneg)
+    y, _ = lookup(u.contiguous(), *grid(keys), table, nonneg)
     return y.to(dtype)
 
 
@@ -46,18 +47,19 @@ def compiled(
 
 
 @functools.partial(cpu.jit, reorder=False)
-def cell_of(x, low, per_unit):
+def cell_of(x, low, per_unit, cells):
     """A non-decreasing function of x, the same wherever it is used, so that a key of a lower cell
     is smaller than x. NaN goes to cell 0."""
     c = (x - low) * per_unit
     if not c > 0:
         return 0
-    return CELLS - 1 if c >= CELLS else int(c)
+    return cells - 1 if c >= cells else int(c)
 
 
 @cpu.jit
 def make_grid(keys, span, start):
     """span (G, 2): low end and cells per unit; start[g, c]: keys in cells before c."""
+    cells = start.shape[1] - 1
     for g in range(keys.shape[0]):
         finite = keys[g][np.isfinite(keys[g])]
         low, per_unit = 0.0, 0.0
@@ -65,22 +67,22 @@ def make_grid(keys, span, start):
             cut = len(finite) // TAIL
             low, high = finite[cut], finite[len(finite) - 1 - cut]
             if high > low:
-                per_unit = CELLS / (high - low)
+                per_unit = cells / (high - low)
         span[g, 0], span[g, 1] = low, per_unit
         start[g] = 0
         for key in keys[g]:
-            start[g, cell_of(key, span[g, 0], span[g, 1]) + 1] += 1
-        for c in range(CELLS):
+            start[g, cell_of(key, span[g, 0], span[g, 1], cells) + 1] += 1
+        for c in range(cells):
             start[g, c + 1] += start[g, c]
 
 
 @cpu.jit
 def find_intervals(u, keys, low, per_unit, start, interval, count):
     """interval[i] = the number of keys smaller than u[i]; two infinite keys follow the last."""
-    unfinished = np.int32(0)
+    unfinished, cells = np.int32(0), len(start) - 1
     for i in range(count):
         x = u[i]
-        j = start[cell_of(x, low, per_unit)]
+        j = start[cell_of(x, low, per_unit, cells)]
         j += np.int32(keys[j] < x)
         j += np.int32(keys[j] < x)
         unfinished += np.int32(keys[j] < x)
@@ -88,7 +90,7 @@ def find_intervals(u, keys, low, per_unit, start, interval, count):
     if unfinished > 0:
         for i in range(count):
             if keys[interval[i]] < u[i]:
-                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit) + 1]
+                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit, cells) + 1]
                 while first < last:
                     middle = (first + last) >> 1
                     if keys[middle] < u[i]:
@@ -139,25 +141,28 @@ def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
             du[g, i] = total
 
 
-def grid(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys with two infinite ones behind them, and make_grid's span and start."""
-    span = np.empty((len(keys), 2), keys.dtype)
-    start = np.empty((len(keys), CELLS + 1), np.int32)
-    make_grid(keys, span, start)
-    return np.pad(keys, ((0, 0), (0, 2)), constant_values=np.inf), span, start
-
-
 # ---------------------------------------------------------------------- operators
 
 
+@torch.library.custom_op("luna::grid", mutates_args=(), device_types="cpu")
+def grid(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys with two infinite ones behind them, and make_grid's span and start."""
+    span = keys.new_empty(len(keys), 2)
+    start = torch.empty(len(keys), CELLS + 1, dtype=torch.int32, device=keys.device)
+    make_grid(keys.detach().numpy(), span.numpy(), start.numpy())
+    return F.pad(keys, (0, 2), value=torch.inf), span, start
+
+
 @torch.library.custom_op("luna::scalar_mlp", mutates_args=(), device_types="cpu")
-def _lookup(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tensor, Tensor]:
+def lookup(
+    u: Tensor, keys: Tensor, span: Tensor, start: Tensor, table: Tensor, nonneg: bool
+) -> tuple[Tensor, Tensor]:
     """y (G, N, L) and, for backward, the interval of each scalar (G, N)."""
     G, N = u.shape
     y = u.new_empty(G, N, table.shape[-1] // 2)
     interval = torch.empty_like(u, dtype=torch.int32)
     scalars, outputs = u.detach().numpy(), (y.numpy(), interval.numpy())
-    lines = table.detach().numpy(), *grid(keys.detach().numpy())
+    lines = tuple(t.detach().numpy() for t in (table, keys, span, start))
     cpu.run(forward_kernel, G * -(-N // BLOCK), scalars, lines, nonneg, *outputs)
     return y, interval
 
@@ -175,8 +180,17 @@ def _lookup_backward(
     return du, sums.sum(1, dtype=torch.float64).to(table.dtype)
 
 
-@_lookup.register_fake
-def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tensor, Tensor]:
+@grid.register_fake
+def _(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    G, K = keys.shape
+    start = torch.empty(G, CELLS + 1, dtype=torch.int32, device=keys.device)
+    return keys.new_empty(G, K + 2), keys.new_empty(G, 2), start
+
+
+@lookup.register_fake
+def _(
+    u: Tensor, keys: Tensor, span: Tensor, start: Tensor, table: Tensor, nonneg: bool
+) -> tuple[Tensor, Tensor]:
     y = u.new_empty(*u.shape, table.shape[-1] // 2)
     return y, torch.empty_like(u, dtype=torch.int32)
 
@@ -189,7 +203,7 @@ def _(
 
 
 def _save(ctx, inputs, output) -> None:
-    u, _, table, ctx.nonneg = inputs
+    u, _, _, _, table, ctx.nonneg = inputs
     _, interval = output
     ctx.mark_non_differentiable(interval)
     ctx.save_for_backward(u, table, interval)
@@ -198,7 +212,7 @@ def _save(ctx, inputs, output) -> None:
 def _backward(ctx, grad: Tensor, _):
     u, table, interval = ctx.saved_tensors
     du, dtable = _lookup_backward(grad.contiguous(), u, table, interval, ctx.nonneg)
-    return du, None, dtable, None
+    return du, None, None, None, dtable, None
 
 
-_lookup.register_autograd(_backward, setup_context=_save)
+lookup.register_autograd(_backward, setup_context=_save)

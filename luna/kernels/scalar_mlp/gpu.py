@@ -41,6 +41,18 @@ def gpu(
 
 
 @triton.jit
+def search(u, keys_ptr, n_keys, STEPS: tl.constexpr):
+    """The number of keys smaller than u: halving steps to the largest j with keys[j - 1] < u."""
+    j = tl.zeros(u.shape, tl.int32)
+    for step in range(STEPS):
+        ahead = j + (2**STEPS >> (step + 1))
+        real = ahead <= n_keys
+        key = tl.load(keys_ptr + ahead - 1, mask=real, other=float("inf"))
+        j = tl.where(real & (key < u), ahead, j)
+    return j
+
+
+@triton.jit
 def _forward(
     u_ptr, keys_ptr, table_ptr, y_ptr, interval_ptr, N, n_keys,
     L: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, NONNEG: tl.constexpr,
@@ -51,13 +63,7 @@ def _forward(
     inside = i < N
     u = tl.load(u_ptr + g * N + i, mask=inside, other=0.0)
 
-    # Halving steps: the largest j such that keys[j - 1] < u.
-    j = tl.zeros([BLOCK], tl.int32)
-    for step in tl.static_range(STEPS):
-        ahead = j + (1 << (STEPS - 1 - step))
-        real = ahead <= n_keys
-        key = tl.load(keys_ptr + g * n_keys + ahead - 1, mask=real, other=float("inf"))
-        j = tl.where(real & (key < u), ahead, j)
+    j = search(u, keys_ptr + g * n_keys, n_keys, STEPS)
     tl.store(interval_ptr + g * N + i, j, mask=inside)
 
     l = tl.arange(0, COLUMNS)

@@ -1,0 +1,39 @@
+"""LUNA's attention with its features: what the fused versions compute, and where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
+from luna.linear import causal_linear_sums, denominator, linear_sums
+
+
+def features(x: Tensor, W: Tensor, bias: Tensor, channels: Callable[[Tensor], Tensor]) -> Tensor:
+    """phi (B, H, n, M L) of x (B, H, n, d); channels map scalars (G, N) to (G, N, L)."""
+    u = x @ W.mT + bias.unsqueeze(1)  # (B, H, n, M)
+    G, B = len(W), len(u)
+    rows = u.reshape(1, -1) if G == 1 else u.transpose(0, 1).reshape(G, -1)
+    y = channels(rows)
+    y = y.view(*u.shape, -1) if G == 1 else y.view(G, B, *u.shape[2:], -1).transpose(0, 1)
+    return y.flatten(-2)
+
+
+def plain(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, W: Tensor, bias: Tensor, *psi: Tensor,
+    activation: Activation, nonneg: bool, causal: bool, eps: float, evaluate: Evaluate = "auto",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """See `luna_attention` for the arguments."""
+    if mask is not None:
+        real = mask[:, None, :, None]
+        q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
+
+    def channels(u: Tensor) -> Tensor:
+        return scalar_mlp(u, *psi, activation=activation, nonneg=nonneg, evaluate=evaluate)
+
+    phi_q, phi_k = (features(x, W, bias, channels) for x in (q, k))
+    if mask is not None:
+        phi_q, phi_k = phi_q * real, phi_k * real
+    N, c = (causal_linear_sums if causal else linear_sums)(phi_q, phi_k, v)
+    return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()

@@ -1,0 +1,25 @@
+"""How a GPU's work is cut up. By the shapes alone, so that the order of every sum is, too."""
+
+from __future__ import annotations
+
+PROGRAMS = 512  # a few for every processor of a large GPU
+STATE = 8192  # numbers of S at most: above, registers spill by the kilobyte
+
+
+def padded(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def block_of(M: int, L: int) -> int:
+    """Tokens that a program handles at once: phi, its slopes and its gradient in registers."""
+    return 64 if padded(M) * padded(L) <= 64 else 16
+
+
+def segment_of(tokens: int, block: int) -> int:
+    """Tokens of a program: blocks, until 512 programs share all tokens of all heads. Long inputs
+    have longer segments and not more of them, so that sums of segments stay small."""
+    size = block
+    while size * PROGRAMS < tokens:
+        size *= 2
+    return size
