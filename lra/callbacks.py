@@ -17,6 +17,7 @@ import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
+from lra import parent
 from lra.config import UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, writing
@@ -142,7 +143,10 @@ class Checkpoints(pl.Callback):
         self._signum = signum
 
     def _should_stop(self, trainer: pl.Trainer) -> int:
-        """The signal, if any process got one: all stop after the same step."""
+        """The signal, if any process got one, or as if it had come from a sweep that was killed:
+        all stop after the same step."""
+        if trainer.is_global_zero and parent.is_gone():
+            self._signum = signal.SIGTERM
         if trainer.world_size == 1:
             return self._signum
         flag = torch.tensor(self._signum, device=trainer.strategy.root_device)

@@ -193,6 +193,9 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         return f"unknown {group} '{name}'{nearest(name, error.options)}"
+    missing = getattr(error, "missing_cfg_file", None) or ""
+    if missing.startswith("hydra/"):
+        return f"{missing} needs an extra that is not installed: docs/clusters.md"
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         return explain(cause, cfg)
     key = str(getattr(error, "full_key", None) or getattr(error, "key", None) or "")

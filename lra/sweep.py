@@ -7,12 +7,15 @@ leaves an outcome in the sweep's folder, and the command ends with a summary of 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from lra import parent
 from lra.compose import Run, check
 from lra.config import UserError
 from lra.disk import read_json, write_json
@@ -29,6 +33,7 @@ from lra.runs import RunFolder
 
 TRAIN = Path(__file__).resolve().parent.parent / "train.py"
 GRACE = 60.0  # seconds a run that is told to stop has to write its checkpoint
+LOOK = 1.0  # seconds between looks at whether the sweep itself still lives
 ELSEWHERE = " is being run by "  # what a run says whose lock another process holds
 
 
@@ -39,38 +44,55 @@ class Outcome:
     job: list[str]  # its overrides
     state: str  # done | skipped | elsewhere | failed
     reason: str = ""
-    accuracy: float | None = None
+    accuracy: float | None = None  # on the test set
+    dev: float | None = None
+
+    @property
+    def score(self) -> float:
+        """What a search goes by: settings that fail are as bad as can be."""
+        return 0.0 if self.dev is None else self.dev
 
 
-def job(cfg: DictConfig) -> float | None:
-    """What a launcher calls for each job. It never raises: a launcher would give up the others."""
+def job(cfg: DictConfig) -> float:
+    """What a launcher calls for each job: its score. It never raises: a launcher would give up the
+    others."""
     hydra = HydraConfig.get()
     words, label = list(hydra.overrides.task), f"#{hydra.job.num}"
     try:
         outcome = attempt(check(cfg), words, label)
     except UserError as error:
         outcome = Outcome(words, "failed", str(error))
+    note(hydra, outcome)
+    return outcome.score
+
+
+def note(hydra: Any, outcome: Outcome) -> None:
+    """Leave the outcome of a job, known by its `hydra` config, where the sweep ends with it."""
     folder = _outcomes(hydra.sweep.dir)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{hydra.job.num}.json", dataclasses.asdict(outcome))
-    return outcome.accuracy
 
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run, or retry one job whose overrides are `words`."""
     if result := finished(run):
-        return Outcome(words, "skipped", accuracy=result["test"]["accuracy"])
+        return _succeeded(words, "skipped", result)
     reason = ""
     for _ in range(run.retries + 1):
         code, reason = _process(words, label, run.limit_minutes)
         if code == 0 and (result := finished(run)):
-            return Outcome(words, "done", accuracy=result["test"]["accuracy"])
+            return _succeeded(words, "done", result)
         if ELSEWHERE in reason:
             return Outcome(words, "elsewhere", reason)
         if code == 2:  # a mistake of the caller is the same at every attempt
             break
         print(f"{label} {reason}", file=sys.stderr, flush=True)
     return Outcome(words, "failed", reason)
+
+
+def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
+    accuracies = {"accuracy": result["test"]["accuracy"], "dev": result["dev"]["accuracy"]}
+    return Outcome(words, state, **accuracies)
 
 
 def finished(run: Run) -> dict[str, Any] | None:
@@ -93,6 +115,7 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C reaches the sweep, which passes on one signal, not two
+        env=parent.environment(),
     )
     errors: list[str] = []
     readers = [
@@ -103,10 +126,9 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         reader.start()
     limit = None
     try:
-        process.wait(None if limit_minutes is None else limit_minutes * 60)
-    except subprocess.TimeoutExpired:
-        limit = limit_minutes
-        _stop(process)
+        if not _wait(process, math.inf if limit_minutes is None else limit_minutes * 60):
+            limit = limit_minutes
+            _stop(process)
     except BaseException:  # the sweep is being stopped, so its run is
         _stop(process)
         raise
@@ -114,6 +136,19 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         for reader in readers:
             reader.join()
     return process.returncode, _reason(process.returncode, errors, limit)
+
+
+def _wait(process: subprocess.Popen[str], seconds: float) -> bool:
+    """Whether it ended by itself in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if parent.is_gone():
+            _stop(process)
+            os._exit(1)  # a joblib worker would take the next job, of a sweep that is no more
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(LOOK, end - time.monotonic()))
+            return True
+    return False
 
 
 def _echo(stream: Iterable[str], label: str, kept: list[str]) -> None:

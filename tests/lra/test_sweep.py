@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hydra.errors import MissingConfigException
+from omegaconf import OmegaConf
 
+from lra import parent
 from lra.callbacks import read_metrics
+from lra.compose import explain
+from lra.config import UserError
 from lra.disk import read_json
+from lra.run import train
 from lra.sweep import Outcome, summarise
 
-from .conftest import command, start
+from .conftest import SMALL, command, start
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 ENDLESS = (
@@ -75,32 +87,78 @@ def test_a_run_that_is_killed_is_tried_again_and_resumes(overrides: list[str], t
     assert "sweep of 2: 2 done" in text
 
 
-def test_jobs_that_raise_are_killed_or_hang_on_a_cluster(overrides: list[str], tmp_path: Path):
-    """Under submitit, whose local executor runs jobs as SLURM would: four that never end by
-    themselves, of which two diverge, one is killed and one reaches its limit."""
+SUBMITIT = ("hydra/launcher=submitit_local",)
+RAY = (
+    "hydra/launcher=ray",
+    "hydra.launcher.init.address=local",
+    "hydra.launcher.remote.num_gpus=0",
+    "hydra.launcher.remote.num_cpus=0",
+)
+
+
+@pytest.fixture(scope="module")
+def limit(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Minutes in which a run trains, three at a time, however busy this machine is."""
+    begin = time.monotonic()
+    folders = (f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('runs')}")
+    assert command("train.py", *SMALL, *SHORT, *folders).returncode == 0
+    return f"{max(0.4, 5 * (time.monotonic() - begin) / 60):.1f}"
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A token and a folder of the test's own, or Ray would leave a token in the home of whoever
+    runs the tests and logs in /tmp/ray."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+    with TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)  # not tmp_path: names of sockets are short
+        yield
+
+
+def test_jobs_that_raise_are_killed_or_hang_under_submitit(
+    limit: str, overrides: list[str], tmp_path: Path
+):
+    """Its local executor runs jobs as SLURM would."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    words = ("hydra/launcher=submitit_local", "protocol.recipe.lr=0.01,1e30", "seed=1,2",
-             "protocol.recipe.clip=none", "limit_minutes=0.4", *ENDLESS)  # fmt: skip
-    with start("train.py", "-m", *overrides, *words) as process:
-        os.kill(_pid_of_a_run_that_trains(tmp_path, "seed-1"), signal.SIGKILL)
+    check_that_failures_stay_alone(SUBMITIT, limit, overrides, tmp_path)
+
+
+def test_jobs_that_raise_are_killed_or_hang_under_ray(
+    ray: None, limit: str, overrides: list[str], tmp_path: Path
+):
+    check_that_failures_stay_alone(RAY, limit, overrides, tmp_path)
+
+
+def check_that_failures_stay_alone(
+    launcher: tuple[str, ...], limit: str, overrides: list[str], tmp_path: Path
+) -> None:
+    """Three jobs that never end by themselves: one diverges, one is killed, one reaches its
+    limit."""
+    words = ("protocol.recipe.lr=0.01,0.02,1e30", "protocol.recipe.clip=none")
+    words += (*ENDLESS, f"limit_minutes={limit}")
+    with start("train.py", "-m", *overrides, *launcher, *words) as process:
+        os.kill(_pid_of_a_run_that_trains(tmp_path, process), signal.SIGKILL)
         output = process.stdout.read()
     assert process.returncode == 1, output
-    assert "sweep of 4: 4 failed" in output
-    assert output.count("the run diverged") == 2
-    assert "killed by SIGKILL, as the kernel does when memory runs out" in output
-    assert "stopped at its limit of 0.4 minutes; the same command resumes it" in output
+    assert "sweep of 3: 3 failed" in output
+    failures = "\n".join(line for line in output.splitlines() if line.startswith("  failed  "))
+    assert "the run diverged" in failures
+    assert "killed by SIGKILL, as the kernel does when memory runs out" in failures
+    assert f"stopped at its limit of {float(limit):g} minutes; the same command" in failures
     states = [read_json(path)["status"] for path in tmp_path.rglob("status.json")]
-    assert sorted(states) == ["failed", "failed", "interrupted", "running"]
-    assert len(list(tmp_path.rglob("last.ckpt"))) >= 2
+    assert sorted(states) == ["failed", "interrupted", "running"]
+    assert len(list(tmp_path.rglob("last.ckpt"))) >= 1
 
 
-def _pid_of_a_run_that_trains(folder: Path, seed: str) -> int:
-    for _ in range(600):
-        for status in folder.rglob(f"{seed}/status.json"):
+def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
+    while sweep.poll() is None:
+        for status in folder.rglob("status.json"):
             if len(read_metrics(status.with_name("metrics.csv"))) > 3:
                 return read_json(status)["pid"]
         time.sleep(0.1)
-    raise AssertionError("no run has come to its fourth row of metrics")
+    raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
 
 
 def test_a_run_of_another_process_is_left_to_it(overrides: list[str]):
@@ -120,6 +178,86 @@ def test_runs_side_by_side_on_one_machine(overrides: list[str], tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "sweep of 2: 2 done" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_ray_does_not_wait_for_a_machine_that_it_has_not():
+    from hydra_plugins.lra_ray import check_room
+
+    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
+    dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+    check_room([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
+    check_room([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
+    with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
+        check_room([dead, node], {"num_gpus": 2, "num_cpus": 4})
+    with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
+        check_room([node], {"num_gpus": 1, "num_cpus": 8})
+
+
+def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatch):
+    absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
+    assert explain(absent) == (
+        "hydra/sweeper/optuna needs an extra that is not installed: docs/clusters.md"
+    )
+    from hydra_plugins.lra_ray import RayLauncher
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    settings = OmegaConf.create({})
+    with pytest.raises(UserError, match=re.escape("pip install -c constraints.txt -e '.[ray]'")):
+        RayLauncher(init=settings, remote=settings).launch([], 0)
+
+
+def test_a_sweep_that_is_killed_takes_its_workers_with_it(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Joblib's would go on to the third job."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))  # which it would leave in /dev/shm
+    words = ("hydra/launcher=laptop", "hydra.launcher.n_jobs=2", "seed=1,2,3")
+    with start("train.py", "-m", *overrides, *ENDLESS, *words) as process:
+        try:
+            run = _pid_of_a_run_that_trains(tmp_path, process)
+        finally:
+            process.kill()
+        process.stdout.read()  # ends when its workers have, whose output it is too
+    [status] = [s for p in tmp_path.rglob("status.json") if (s := read_json(p))["pid"] == run]
+    assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
+    assert list(tmp_path.rglob("last.ckpt"))
+    assert not list(tmp_path.rglob("seed-3/status.json"))
+
+
+def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyPatch):
+    run = small()
+    monkeypatch.setenv(parent.VARIABLE, str(os.getppid()))  # alive: it trains to its end
+    train(run)
+    monkeypatch.setenv(parent.VARIABLE, str(os.getpid()))  # no parent of this process
+    with pytest.raises(SystemExit, match="143"):
+        train(small("seed=2"))
+    [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
+    assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
+    assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
+
+
+def test_a_search_goes_by_the_dev_set(overrides: list[str], tmp_path: Path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=range(1,99)")
+    done = sweep(overrides, *search, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 2: 2 done" in done.stdout
+    results = [read_json(path) for path in tmp_path.rglob("result.json")]
+    dev = [r["dev"]["accuracy"] for r in results]
+    assert len(set(dev)) == 2
+    assert max(dev) not in [r["test"]["accuracy"] for r in results]
+    found = OmegaConf.load(next(tmp_path.rglob("optimization_results.yaml")))
+    assert found.best_value == max(dev)
+    assert found.best_params.seed == results[dev.index(max(dev))]["seed"]
+
+
+def test_a_search_that_finds_nothing_ends_like_any_sweep(overrides: list[str]):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=choice(no,none)")
+    done = sweep(overrides, *search)
+    assert done.returncode == 1
+    assert "sweep of 2: 2 failed" in done.stdout
 
 
 def test_an_experiment_is_a_sweep_without_being_told(overrides: list[str]):

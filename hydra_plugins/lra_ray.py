@@ -1,0 +1,131 @@
+"""`hydra/launcher=ray`: every job of a sweep is a task of a Ray cluster.
+
+The released plugin cannot be installed here: hydra-ray-launcher 1.2.2 needs cloudpickle below 3,
+joblib 1.6 needs 3, and its boto3 needs python-dateutil below 3. It also gives up all jobs when a
+worker dies, which this one does not. Hydra looks for launchers in packages named `hydra_plugins`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lra.config import UserError
+from lra.sweep import GRACE, Outcome, note
+
+SETTINGS = {  # of Ray, unless the environment has others; it reads them when it is imported
+    "RAY_DEDUP_LOGS": "0",  # it would hide lines of jobs that fail alike
+    "RAY_COLOR_PREFIX": "0",  # escape codes, in files too
+    "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
+    "RAY_worker_niceness": "0",  # 15: runs would starve on a machine that does anything else
+}
+
+
+class RayLauncher(Launcher):
+    """`init` are arguments of ray.init, `remote` those of ray.remote, for each job."""
+
+    def __init__(self, init: DictConfig, remote: DictConfig) -> None:
+        self.init: Any = OmegaConf.to_container(init, resolve=True)
+        self.remote: Any = OmegaConf.to_container(remote, resolve=True)
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.hydra_context, self.task_function = hydra_context, task_function
+        self.config = config
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        if find_spec("ray") is None:
+            raise UserError("Ray is not installed: pip install -c constraints.txt -e '.[ray]'")
+        os.environ.update(SETTINGS | os.environ)
+        import ray
+
+        setup_globals()
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        if not ray.is_initialized():  # a search launches several times
+            _connect(self.init)
+        check_room(ray.nodes(), self.remote)
+        jobs = [self._job(initial_job_idx + i, words) for i, words in enumerate(job_overrides)]
+        run = ray.remote(**self.remote)(_run)
+        shared = self.hydra_context, self.task_function, Singleton.get_state(), str(Path.cwd())
+        tasks = [run.options(name=job.hydra.job.id).remote(job, *shared) for job in jobs]
+        try:
+            return [_result(task, job) for task, job in zip(tasks, jobs, strict=True)]
+        except BaseException:  # Ctrl-C: a job that is cancelled tells its run to write a checkpoint
+            for task in tasks:
+                ray.cancel(task)
+            ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
+            raise
+
+    def _job(self, number: int, overrides: Sequence[str]) -> DictConfig:
+        job = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(job):
+            job.hydra.job.id = f"{job.hydra.job.name}_{number}"
+            job.hydra.job.num = number
+        return job
+
+
+def _run(
+    job: DictConfig, context: HydraContext, task: TaskFunction, state: dict[Any, Any], folder: str
+) -> JobReturn:
+    """In a worker: what Hydra's own launchers do in theirs."""
+    os.chdir(folder)  # the machines share it; relative paths are meant from there
+    setup_globals()
+    Singleton.set_state(state)
+    HydraConfig.instance().set_config(job)
+    return run_job(
+        task_function=task,
+        config=job,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+        hydra_context=context,
+    )
+
+
+def _result(task: Any, job: DictConfig) -> JobReturn:
+    """A job whose worker or machine died has failed; the others go on."""
+    import ray
+
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayError as error:
+        words = list(job.hydra.overrides.task)
+        told = str(getattr(error, "cause", None) or error).strip()
+        outcome = Outcome(words, "failed", f"lost by Ray: {told.splitlines()[0]}")
+        note(job.hydra, outcome)
+        return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
+
+
+def _connect(init: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(**init)
+    except ConnectionError as error:
+        raise UserError(
+            f"no Ray cluster lets us in ({error}): is it up, and are RAY_AUTH_MODE and "
+            "~/.ray/auth_token the same here as there? docs/clusters.md has the recipe"
+        ) from error
+
+
+def check_room(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
+    """Ray would wait for ever for a machine that can take a job."""
+    asked = {"GPU": remote.get("num_gpus") or 0, "CPU": remote.get("num_cpus") or 0}
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    if not any(all(has.get(what, 0) >= n for what, n in asked.items()) for has in alive):
+        raise UserError(
+            f"no machine of this Ray cluster has the {asked['GPU']:g} GPU and {asked['CPU']:g} CPU "
+            "of one job: set hydra.launcher.remote.num_gpus and num_cpus"
+        )
