@@ -162,14 +162,15 @@ def _tensor(s: Settings, n: int, d: int) -> Tensor:
 
 
 def interleave(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every call in every round; the round before the first warms up."""
+    """Seconds of every call in every round. Each is made twice and timed the second time: the first
+    pays for what the call before left in memory, of which the listing leaves gigabytes."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for repeat in range(rounds + 1):
+    for _ in range(rounds):
         for name, call in calls.items():
+            call()
             start = time.perf_counter()
             call()
-            if repeat:
-                times[name].append(time.perf_counter() - start)
+            times[name].append(time.perf_counter() - start)
     return times
 
 

@@ -1,4 +1,5 @@
-"""The picture of `lra bench luna`: one bar a method, grouped by what was measured."""
+"""The picture of `lra bench luna`: one bar a method, grouped by what was measured, and the feature
+map's time against hidden width."""
 
 from __future__ import annotations
 
@@ -26,27 +27,54 @@ def draw(rows: list[dict[str, Any]], stem: Path) -> list[Path]:
     for row in rows:
         if row["what"] != "feature map":
             groups.setdefault(f"{row['what']}\nn = {row['n']:,}", []).append(row)
+    maps = [row for row in rows if row["what"] == "feature map"]
     # No date and fixed ids: the same numbers give the same file.
     with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(10, 1.6 + 0.26 * len(rows)), layout="constrained")
-        axes = figure.subplots()
-        place, ticks = 0.0, []
-        for title, group in groups.items():
-            first = place
-            for row in sorted(group, key=lambda r: -statistics.median(r["seconds"])):
-                ms = 1e3 * statistics.median(row["seconds"])
-                axes.barh(place, ms, color=COLOURS.get(row["name"], OTHER), height=0.8)
-                axes.text(ms * 1.05, place, f"{row['name']}  {ms:,.0f}", va="center", fontsize=8)
-                place += 1
-            ticks.append(((first + place - 1) / 2, title))
-            place += 0.8
-        axes.set(xscale="log", xlabel="ms, forward and backward (a step: optimiser too)")
-        axes.set_yticks(*zip(*ticks, strict=True))
-        axes.set_xlim(right=axes.get_xlim()[1] * 6)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.spines[["top", "right", "left"]].set_visible(False)
+        bars = 1.0 + 0.26 * (len(rows) - len(maps))
+        figure = Figure(figsize=(10, bars + 2.6), layout="constrained")
+        above, below = figure.subplots(2, 1, height_ratios=[bars, 2.6])
+        _bars(above, groups)
+        _widths(below, maps)
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else None
             figure.savefig(path, dpi=130, metadata=metadata)
     return paths
+
+
+def _bars(axes: Any, groups: dict[str, list[dict[str, Any]]]) -> None:
+    place, ticks = 0.0, []
+    for title, group in groups.items():
+        first = place
+        for row in sorted(group, key=lambda r: -statistics.median(r["seconds"])):
+            ms = 1e3 * statistics.median(row["seconds"])
+            axes.barh(place, ms, color=COLOURS.get(row["name"], OTHER), height=0.8)
+            axes.text(ms * 1.05, place, f"{row['name']}  {ms:,.0f}", va="center", fontsize=8)
+            place += 1
+        ticks.append(((first + place - 1) / 2, title))
+        place += 0.8
+    axes.set(xscale="log", xlabel="ms, forward and backward (a step: optimiser too)")
+    axes.set_yticks(*zip(*ticks, strict=True))
+    axes.set_xlim(right=axes.get_xlim()[1] * 6)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _widths(axes: Any, maps: list[dict[str, Any]]) -> None:
+    """Rows are named `<evaluation>, hidden <width>`."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in maps:
+        how, width = row["name"].split(", hidden ")
+        lines.setdefault(how, []).append((int(width), 1e3 * statistics.median(row["seconds"])))
+    for how, points in lines.items():
+        name = "luna, the listing" if how == "dense" else f"luna, {how}"
+        axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[name], clip_on=False)
+        width, ms = points[-1]
+        axes.annotate(f"{how}  {ms:,.0f}", (width, ms), (6, 0), textcoords="offset points",
+                      va="center", fontsize=8)  # fmt: skip
+    widths = sorted({width for points in lines.values() for width, _ in points})
+    axes.set(xscale="log", yscale="log", xlabel="hidden width", xlim=(widths[0], widths[-1] * 1.4))
+    axes.set(ylabel=f"feature map\nn = {maps[0]['n']:,}, ms")
+    axes.set_xticks(widths, [str(width) for width in widths])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)

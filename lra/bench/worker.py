@@ -7,6 +7,7 @@ forward from the last one by the method's own FLOPs, is over a limit.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +149,7 @@ def peak_bytes(call: Callable[[], None], device: torch.device) -> int:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         return torch.cuda.max_memory_allocated(device) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it tells of every start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         call()
     events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]

@@ -71,10 +71,10 @@ def test_the_picture_is_the_same_for_the_same_numbers(tmp_path):
     assert b"softmax, fused" in svg
 
 
-def test_calls_are_interleaved_and_the_first_round_is_left_out():
+def test_calls_are_interleaved_and_each_first_one_is_left_out():
     order: list[str] = []
     times = bench.interleave({name: lambda name=name: order.append(name) for name in "ab"}, 2)
-    assert order == list("ababab")
+    assert order == list("aabbaabb")
     assert [len(t) for t in times.values()] == [2, 2]
 
 
