@@ -8,7 +8,8 @@ mean score over the mean teacher.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ STAGES = {
     (False, True): "stage 2 only",
     (True, True): "",
 }
+MISS = object()
 CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
 
 
@@ -78,6 +80,7 @@ class Table:
     teacher: dict[str, float]  # by task
     floor: dict[str, float]
     budget: str
+    usual: dict[str, str]  # of an attention with several rows: the settings of the one without any
 
 
 def build_all(folder: Path) -> list[Table]:
@@ -92,12 +95,14 @@ def build(kind: str, model: str, records: Sequence[Converted]) -> Table:
     _refuse_mixtures(f"{kind}_{model}", records)
     order = [*GLUE, *sorted({r["task"] for r in records} - set(GLUE))]
     tasks = [t for t in order if any(r["task"] == t for r in records)]
-    telling = _telling(records)
+    telling, usual = _telling(records), _usual(records)
     groups: dict[tuple[str, str], dict[str, list[Converted]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for record in records:
-        groups[_label(record, telling[record["attention"]])][record["task"]].append(record)
+        attention = record["attention"]
+        label = _label(record, telling[attention], usual.get(attention))
+        groups[label][record["task"]].append(record)
     rows = [
         Row(*names, {t: _cell(by[t]) for t in tasks if t in by}) for names, by in groups.items()
     ]
@@ -115,8 +120,17 @@ def build(kind: str, model: str, records: Sequence[Converted]) -> Table:
         rows=[top, *rows],
         teacher=teacher,
         floor={t: r.floor for t, r in first.items()},
-        budget=" ".join(f"{k}={v}" for k, v in _budget(records).items()),
+        budget=_words(_budget(records)),
+        usual={
+            name: _words({k: settings[k] for k in telling[name] if k in settings})
+            for name, settings in usual.items()
+            if telling[name]
+        },
     )
+
+
+def _words(settings: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in settings.items())
 
 
 def _budget(records: Sequence[Converted]) -> dict[str, Any]:
@@ -152,7 +166,23 @@ def _settings(record: Converted) -> dict[str, Any]:
     own = dict(record["options"])
     if record["stage1"] is not None:
         own |= {k: record["recipe"][k] for k in STAGE_1 if k in record["recipe"]}
+        own.setdefault("joint", 0)  # left out of records at its default
     return own
+
+
+def _usual(records: Sequence[Converted]) -> dict[str, dict[str, Any]]:
+    """Per attention, the settings of most of its runs: its row has the bare name. Where no settings
+    have more runs than others, none is usual."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for r in records:
+        if r["stage1"] is not None:
+            counts[r["attention"]][json.dumps(_settings(r), sort_keys=True)] += 1
+    usual = {}
+    for attention, counter in counts.items():
+        (first, n), *others = counter.most_common(2)
+        if not others or others[0][1] < n:
+            usual[attention] = json.loads(first)
+    return usual
 
 
 def _telling(records: Sequence[Converted]) -> dict[str, list[str]]:
@@ -168,15 +198,20 @@ def _telling(records: Sequence[Converted]) -> dict[str, list[str]]:
     return telling
 
 
-def _label(record: Converted, telling: Sequence[str]) -> tuple[str, str]:
-    """A row's name, and the method of the published table that it stands beside."""
+def _label(
+    record: Converted, telling: Sequence[str], usual: dict[str, Any] | None
+) -> tuple[str, str]:
+    """A row's name, with what differs from the usual, and the method of the published table that it
+    stands beside."""
     attention = record["attention"]
     second = bool(record["recipe"].get("epochs"))
     if attention == "softmax":
         return (CONTROL if second else "softmax, swap only"), ""
     stages = STAGES[record["stage1"] is not None, second]
-    settings = _settings(record)
-    options = " ".join(f"{k}={settings[k]}" for k in telling if k in settings)
+    settings, usual = _settings(record), usual or {}
+    options = " ".join(
+        f"{k}={settings[k]}" for k in telling if k in settings and settings[k] != usual.get(k, MISS)
+    )
     label = ", ".join(part for part in (f"{attention} {options}".strip(), stages) if part)
     method = {"": attention, "stage 2 only": f"{attention}, stage 2 only"}.get(stages, "")
     return label, method if not options else ""

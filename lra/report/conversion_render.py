@@ -57,6 +57,7 @@ def notes(table: Table) -> list[str]:
         "Bold: best conversion of its column. ≈: the seeds can't tell it from that one (Welch's "
         "test, Holm-corrected, p ≥ 0.05); a single seed is not tested.",
         f"Stage 2: {table.budget}. {_made_on(table)}",
+        *(f"{name} alone: {settings}." for name, settings in table.usual.items()),
         *(["t2r with both stages is T2R-HH, with stage 2 only T2R."] if _has(table, "t2r") else []),
         *(["Images: top-1 accuracy."] if table.published == "vit" else []),
     ]
@@ -130,11 +131,17 @@ def _beside_published(table: Table) -> list[str]:
 
 
 def _pairs_of_rows(table: Table) -> list[str]:
-    """Every two rows, example by example: columns are tasks."""
+    """Example by example: every two rows that have all tasks, and every row with the usual one of
+    its attention. Columns are tasks."""
+    whole = {row.label for row in table.rows if len(row.cells) == len(table.tasks)}
+
+    def asked(a: str, b: str) -> bool:
+        return {a, b} <= whole or any(b.startswith((f"{a} ", f"{a},")) for a, b in ((a, b), (b, a)))
+
     found: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
     for task in table.tasks:
         cells = {r.label: r.cells[task].records for r in table.rows if task in r.cells}
-        for pair in paired.compare(cells):
+        for pair in paired.compare(cells, asked):
             found[pair.a, pair.b][task] = pair
     if not found:
         return []

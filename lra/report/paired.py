@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -32,14 +32,17 @@ class Pair:
     p: float
 
 
-def compare(rows: Mapping[str, Sequence[Converted]]) -> list[Pair]:
-    """Every pair of rows on one task; those whose records lack predictions or labels left out."""
+def compare(
+    rows: Mapping[str, Sequence[Converted]], asked: Callable[[str, str], bool] = lambda a, b: True
+) -> list[Pair]:
+    """The pairs of rows on one task that are asked for; those whose records lack predictions or
+    labels left out."""
     values = {label: _values(records) for label, records in rows.items()}
     known = {label: value for label, value in values.items() if value is not None}
     pairs = {
         (a, b): known[a] - known[b]
         for a, b in itertools.combinations(known, 2)
-        if len(known[a]) == len(known[b])
+        if asked(a, b) and len(known[a]) == len(known[b])
     }
     adjusted = holm({pair: sign_flips(d) for pair, d in pairs.items()})
     return [Pair(a, b, 100 * float(d.mean()), adjusted[a, b]) for (a, b), d in pairs.items()]

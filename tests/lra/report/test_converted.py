@@ -123,6 +123,28 @@ def test_options_that_differ_name_the_rows(convert: Convert, runs: Path):
     assert [row.label for row in found.rows[1:]] == ["luna M=16", "luna M=8"]
 
 
+def test_the_usual_settings_have_the_bare_name_and_the_published_value(
+    convert: Convert, runs: Path, tmp_path: Path
+):
+    """What most runs of an attention have; the others are named by what they have instead, and
+    compared with it."""
+    answers = {"predictions": {"dev": [1] * 9 + [0] * 9}, "labels": {"dev": [1] * 18}}
+    for seed in (1, 2):
+        convert("luna", 0.8, seed=seed, options={"M": 8}, **answers)
+        convert("luna", 0.7, seed=seed, task="mrpc", options={"M": 8}, **answers)
+    convert("luna", 0.9, key="wide", options={"M": 16}, **answers)
+    convert("luna", 0.9, key="joint", options={"M": 8}, recipe={"joint": 0.5}, **answers)
+    (found,) = conversion.build_all(runs)
+    rows = {row.label: row for row in found.rows[1:]}
+    assert set(rows) == {"luna", "luna M=16", "luna joint=0.5"}
+    assert (rows["luna"].method, rows["luna M=16"].method) == ("luna", "")
+    text = conversion_render.markdown(found, tmp_path)
+    assert "* luna alone: M=8 joint=0." in text
+    pairs = text[text.index("## Example by example") : text.index("## Runs")]
+    assert "| luna | luna M=16 |" in pairs or "| luna M=16 | luna |" in pairs
+    assert not any("M=16" in line and "joint" in line for line in pairs.splitlines())
+
+
 def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Path, capsys):
     convert("luna", 0.8, options={"M": "<script>"})
     results = tmp_path / "results"
