@@ -33,15 +33,18 @@ students() {
             run task=$task seed=$seed "${student[@]}" attention=t2r recipe.stage1=null        # T2R
         done
     done
-    for task in mrpc rte sst2; do  # what does the listing's feature map do, and what does stage 1 buy?
-        for seed in 1 2 3; do
-            run task=$task seed=$seed "${student[@]}" attention=luna \
-                attention.M=8 attention.L=8 attention.nonneg=true recipe.stage1_lr=1e-2
-        done
-        run task=$task seed=1 "${student[@]}" attention=luna recipe.stage1=null
-        run task=$task seed=1 "${student[@]}" attention=hedgehog recipe.stage1=null
-        run task=$task seed=1 "${student[@]}" attention=uniform
+    listing=(attention=luna attention.M=8 attention.L=8 attention.nonneg=true recipe.stage1_lr=1e-2)
+    for seed in 1 2 3; do  # what do the listing's feature map and more fitting do?
+        run task=mrpc seed=$seed "${student[@]}" "${listing[@]}"
+        run task=mrpc seed=$seed "${student[@]}" attention=luna recipe.stage1_steps=450
+        run task=mrpc seed=$seed "${student[@]}" attention=luna recipe.phi_lr=1e-3
+        run task=mrpc seed=$seed "${student[@]}" attention=luna recipe.phi_lr=1e-3 recipe.joint=1
     done
+    run task=sst2 seed=1 "${student[@]}" "${listing[@]}"
+    for task in mrpc sst2; do  # what does stage 1 buy?
+        run task=$task seed=1 "${student[@]}" attention=luna recipe.stage1=null
+    done
+    run task=mrpc seed=1 "${student[@]}" attention=hedgehog recipe.stage1=null
 }
 
 teachers | xargs -P "$jobs" -I{} bash -c '{}'
