@@ -20,6 +20,12 @@ class UserError(Exception):
     """A mistake of the caller, told in one sentence that says what to do; commands exit with 2."""
 
 
+def first_line(error: BaseException) -> str:
+    """Of its message; its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an error message: the closest known names, or all of them."""
     known = sorted(known)

@@ -20,9 +20,10 @@ def add_parsers(commands: Any) -> None:
     table = commands.add_parser(
         "table",
         help="the finished runs of a folder; --write: the tables and the page of results/",
-        description="Without --write or --check: the finished runs of a folder, one row each.",
+        description="Without --write or --check: the finished runs of a folder, on the terminal; "
+        "those that can be compared share a table.",
     )
-    table.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
+    table.add_argument("--runs", default="runs", help="folder of runs or records (default: runs)")
     what = table.add_mutually_exclusive_group()
     what.add_argument(
         "--write",
@@ -55,7 +56,7 @@ def _table(arguments: argparse.Namespace) -> None:
         for path in write(results):
             print(path)
     else:
-        from lra.report.tables import show
+        from lra.report.terminal import show
 
         show(arguments.runs)
 
@@ -79,21 +80,28 @@ def tables_of(results: Path) -> list[Table]:
 
 def content(results: Path) -> dict[Path, str]:
     """Every file that the records of a results folder give."""
-    from lra.report import conversion, conversion_render, render
+    from lra.report import conversion, conversion_render, latex, render
     from lra.report.page import page
 
     tables, converted = tables_of(results), conversion.build_all(results / "records")
+    writers = {
+        "md": render.markdown,
+        "csv": render.to_csv,
+        "tex": latex.latex,
+        "cost.tex": latex.cost,
+        "published.tex": latex.beside_published,
+    }
     files = {
         f"{table.spec.name}.{suffix}": writer(table, results)
         for table in tables
-        for suffix, writer in render.WRITERS.items()
+        for suffix, writer in writers.items()
     } | {
         f"{table.name}.{suffix}": writer(table, results)
         for table in converted
         for suffix, writer in conversion_render.WRITERS.items()
     }
-    placed = {results / "tables" / name: text for name, text in files.items()}
-    return placed | {results / "index.html": page(tables, converted)}
+    placed = {results / "tables" / name: text for name, text in files.items() if text}
+    return placed | {results / "index.html": page(tables, results, converted)}
 
 
 def write(results: Path) -> list[Path]:
@@ -103,8 +111,9 @@ def write(results: Path) -> list[Path]:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
-    for stale in _on_disk(results) - set(files):
+    for stale in sorted(_on_disk(results) - set(files)):
         stale.unlink()
+        print(f"{stale} removed: it has no records")
     return list(files)
 
 
@@ -132,17 +141,18 @@ def _on_disk(results: Path) -> set[Path]:
 
 
 def _copy(sources: Sequence[str], target: str) -> None:
+    """All of the sources' records, or none of them where one is refused."""
     from lra.report import converted
     from lra.report.records import export
 
-    new, known = converted.export(sources, Path(target))
-    if new or known:
-        print(f"{new} new conversions in {target}, {known} known before")
-    sorted_out = export(sources, Path(target), some=not (new or known))
-    counts = {k: len(v) for k, v in sorted_out.items()}
-    print(f"{counts['new']} new records in {target}, {counts['known']} known before")
-    for record in sorted_out["other"]:
-        print(
-            f"  {record.path} repeats run {record['identity']} seed {record['seed']} with another "
-            "outcome; the first to finish stands"
-        )
+    conversions = converted.incoming(sources, Path(target))
+    sorted_out = export(sources, Path(target), some=not any(conversions.values()))
+    converted.write(conversions["new"], Path(target))
+    for kind, found in (("conversions", conversions), ("records", sorted_out)):
+        if kind == "records" or any(found.values()):
+            print(f"{len(found['new'])} new {kind} in {target}, {len(found['known'])} known before")
+        for record in found["other"]:
+            print(
+                f"  {record.path} repeats a run that is there, with another outcome: the first "
+                f"{'to finish' if kind == 'records' else 'to be recorded'} stands"
+            )

@@ -17,6 +17,7 @@ from typing import Any
 from lra.config import UserError
 from lra.report import converted, stats
 from lra.report.converted import Converted
+from lra.report.records import digest
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -145,7 +146,10 @@ def _refuse_mixtures(name: str, records: Sequence[Converted]) -> None:
     for task in dict.fromkeys(r["task"] for r in records):
         values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         for r in (r for r in records if r["task"] == task):
-            shared = {"teacher": r["teacher"]}
+            source = ("teacher", "data", "labels")
+            shared: dict[str, Any] = {key: r.facts[key] for key in source if r.facts.get(key)}
+            if "labels" in shared:
+                shared["labels"] = f"those of {digest(shared['labels'])}"
             if r["recipe"].get("epochs"):
                 shared |= {k: v for k, v in r["recipe"].items() if k not in STAGE_1}
             for key, value in shared.items():
@@ -235,6 +239,6 @@ def _marked(rows: list[Row], tasks: Sequence[str]) -> list[Row]:
             continue
         best, tied = stats.ties(samples)
         for i in samples:
-            cell = dataclasses.replace(rows[i].cells[task], best=i == best, tie=tied.get(i))
+            cell = dataclasses.replace(rows[i].cells[task], best=i in best, tie=tied.get(i))
             marked[i].cells[task] = cell
     return marked

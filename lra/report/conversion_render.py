@@ -1,4 +1,4 @@
-"""A table of conversions as Markdown, CSV, LaTeX, and as the page's data."""
+"""A table of conversions as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from lra.report import paired, published
 from lra.report.conversion import CONTROL, TEACHER, Cell, Row, Table
 from lra.report.converted import Converted
-from lra.report.render import GENERATED, escape_md, escape_tex, grid
+from lra.report.latex import beside_tabular, escape_tex, line, tabular
+from lra.report.render import (
+    GENERATED,
+    Beside,
+    anchor,
+    beside_md,
+    cited,
+    difference,
+    escape_md,
+    grid,
+)
 from lra.report.stats import LEVEL
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")
 MEASURES = ("mean of ratios", "ratio of means", "headroom")
 CSV_COLUMNS = ("table", "row", "task", "score", "deviation", "seeds", "best", "tie_p", "teacher",
-               "floor", "published", "published_source", "runs")  # fmt: skip
+               "floor", "published", "published_source", "difference", "runs")  # fmt: skip
 
 
 def score(cell: Cell) -> str:
@@ -64,12 +73,12 @@ def notes(table: Table) -> list[str]:
 
 
 def _has(table: Table, attention: str) -> bool:
-    return any(r["attention"] == attention for _, _, cell in _cells(table) for r in cell.records)
+    return any(r["attention"] == attention for _, _, cell in cells_of(table) for r in cell.records)
 
 
 def _made_on(table: Table) -> str:
-    records = [r.facts for _, _, cell in _cells(table) for r in cell.records]
-    machines = {(f.get("device", "unknown device"), f.get("torch", "?")) for f in records}
+    records = [r.facts for _, _, cell in cells_of(table) for r in cell.records]
+    machines = {(f.get("device") or "unknown device", f.get("torch") or "?") for f in records}
     told = ", ".join(f"{device} (torch {torch})" for device, torch in sorted(machines))
     return f"Run on {told}."
 
@@ -77,57 +86,63 @@ def _made_on(table: Table) -> str:
 def markdown(table: Table, results: Path) -> str:
     head = ["attention", *table.tasks, *MEASURES, "tasks"]
     body = [
-        [escape_md(row.label), *(_md_cell(row.cells.get(t)) for t in table.tasks),
-         *_told(table, row)]
+        [escape_md(row.label), *(_linked(row, t) for t in table.tasks), *_told(table, row)]
         for row in table.rows
-    ]  # fmt: skip
+    ]
     parts = [f"# {escape_md(table.title)}", GENERATED, grid(head, body)]
     parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
-    parts += [*_beside_published(table), *_pairs_of_rows(table)]
-    runs = [
-        [escape_md(row.label), task, *_cited(record, results)]
-        for row, task, cell in _cells(table)
-        for record in cell.records
-    ]
-    columns = ("attention", "task", "run", "seed", "score", "stages")
-    return "\n\n".join([*parts, "## Runs", grid(columns, runs)]) + "\n"
+    parts += [*beside_md(beside(table)), *_pairs_of_rows(table)]
+    columns = ("attention", "task", "run", "seed", "score", "stages", "data")
+    return "\n\n".join([*parts, "## Runs", grid(columns, _runs(table, results))]) + "\n"
 
 
-def _md_cell(cell: Cell | None) -> str:
+def _linked(row: Row, task: str) -> str:
+    cell = row.cells.get(task)
     if cell is None:
         return ""
     text = f"**{score(cell)}**" if cell.best else score(cell)
-    return text + (" ≈" if cell.tie is not None else "")
+    link = f"[{text}](#{anchor(row.label, task)})" if cell.records else text
+    return link + (" ≈" if cell.tie is not None else "")
 
 
-def _beside_published(table: Table) -> list[str]:
-    body, sources = [], {}
+def _runs(table: Table, results: Path) -> Iterator[list[str]]:
+    for row, task, cell in cells_of(table):
+        target = f'<a id="{anchor(row.label, task)}"></a>'
+        for record in cell.records:
+            data = escape_md(record.facts.get("data") or "as the task names it")
+            seed = cited(record["seed"], record.path, results)
+            yield [target + escape_md(row.label), task, record["key"], seed,
+                   f"{record.score:.2f}", stages(record, 1), data]  # fmt: skip
+            target = ""
+
+
+def beside(table: Table) -> Beside | None:
+    body: list[list[str]] = []
+    used: dict[str, None] = {}
     for row in table.rows:
         cells = []
         for task in table.tasks:
-            cell, known = row.cells.get(task), _published(table, row, task)
-            if known is not None:
-                sources[known.source] = published.sources()[known.source]
+            cell, known = row.cells.get(task), published_score(table, row, task)
             if cell is None or known is None:
                 cells.append("")
             else:
-                difference = cell.mean - known.value
-                cells.append(f"{cell.mean:.1f} / {known.value:.1f} ({difference:+.1f})")
-        recovery = _published(table, row, "recovery")
+                cells.append(difference(cell.mean, known.value, 1))
+                used[known.source] = None
+        known = published_score(table, row, "recovery")
+        mine = measures(table, row)["mean of ratios"]
         if any(cells):
-            mine = measures(table, row)["mean of ratios"]
-            both = "" if mine is None or recovery is None else f"{mine:.1f} / {recovery.value:.1f}"
-            body.append([escape_md(row.label), *cells, both])
+            both = "" if mine is None or known is None else f"{mine:.1f} / {known.value:.1f}"
+            body.append([row.label, *cells, both])
     if not body:
-        return []
-    return [
-        "## Beside the published numbers",
-        f"Measured, published ({escape_md(published.title(table.published))}) and the difference. "
+        return None
+    return Beside(
+        f"Measured, published ({published.title(table.published)}) and the difference. "
         "The model, the budget and the teacher may be others: they are not ranked together. The "
         "published recovery is over all its tasks.",
-        grid(["attention", *table.tasks, "recovery"], body),
-        "\n".join(f"* {name}: {what}." for name, what in sources.items()),
-    ]
+        ["attention", *table.tasks, "recovery"],
+        body,
+        [f"{source}: {published.sources()[source]}" for source in used],
+    )
 
 
 def _pairs_of_rows(table: Table) -> list[str]:
@@ -165,26 +180,18 @@ def _difference(pair: paired.Pair | None) -> str:
     return f"**{text}**" if pair.p < LEVEL else text
 
 
-def _published(table: Table, row: Row, task: str) -> published.Published | None:
+def published_score(table: Table, row: Row, task: str) -> published.Published | None:
     return published.conversion(table.published, row.method, task)
 
 
-def _cited(record: Converted, results: Path) -> list[str]:
-    seed = str(record["seed"])
-    if record.path.resolve().is_relative_to(results.resolve()):
-        place = record.path.resolve().relative_to(results.resolve()).as_posix()
-        seed = f"[{seed}](../{place})"
-    return [record["key"], seed, f"{record.score:.2f}", _stages(record, 1)]
-
-
-def _stages(record: Converted, digits: int) -> str:
+def stages(record: Converted, digits: int) -> str:
     """Scores in the order in which they were reached."""
     scores = record["scores"]
     known = [stage for stage in STAGES if stage in scores]
     return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in known)
 
 
-def _cells(table: Table) -> Iterator[tuple[Row, str, Cell]]:
+def cells_of(table: Table) -> Iterator[tuple[Row, str, Cell]]:
     for row in table.rows:
         for task, cell in row.cells.items():
             yield row, task, cell
@@ -194,14 +201,15 @@ def to_csv(table: Table, results: Path) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for row, task, cell in _cells(table):
-        known = _published(table, row, task)
+    for row, task, cell in cells_of(table):
+        known = published_score(table, row, task)
         runs = " ".join(f"{r['key']}/seed-{r['seed']}" for r in cell.records)
         writer.writerow([
             table.name, row.label, task, _number(cell.mean), _number(cell.deviation),
             len(cell.records) or "", "yes" if cell.best else "", _number(cell.tie),
             _number(table.teacher[task]), _number(table.floor[task]),
-            known.value if known else "", known.source if known else "", runs,
+            known.value if known else "", known.source if known else "",
+            _number(cell.mean - known.value if known else None), runs,
         ])  # fmt: skip
     return text.getvalue()
 
@@ -211,100 +219,33 @@ def _number(value: float | None) -> str:
 
 
 def latex(table: Table, results: Path) -> str:
-    head = ["attention", *table.tasks, *MEASURES]
-    lines = [
-        f"% {table.title}. {GENERATED.replace('`', '')}",
-        *(f"% {note}" for note in notes(table)),
-        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-        r"\toprule",
-        " & ".join(map(escape_tex, head)) + r" \\",
-        r"\midrule",
-    ]
+    lines = []
     for row in table.rows:
         cells = [_tex_cell(row.cells.get(task)) for task in table.tasks]
         told = _told(table, row)[: len(MEASURES)]
-        lines.append(" & ".join([escape_tex(row.label), *cells, *map(escape_tex, told)]) + r" \\")
-        if row.label == TEACHER:
-            lines.append(r"\midrule")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+        lines.append(line([escape_tex(row.label), *cells, *map(escape_tex, told)]))
+        for task, cell in row.cells.items():
+            runs = " ".join(f"{r['key']}/seed-{r['seed']}" for r in cell.records)
+            lines += [f"% {row.label}, {task}: {runs}"] if runs else []
+        lines += [r"\midrule"] if row.label == TEACHER else []
+    return tabular(table.title, notes(table), ["attention", *table.tasks, *MEASURES], lines)
 
 
 def _tex_cell(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    text = escape_tex(score(cell)).replace("±", r"$\pm$")
-    return rf"\textbf{{{text}}}" if cell.best else text
+    text = escape_tex(score(cell))
+    text = rf"\textbf{{{text}}}" if cell.best else text
+    return text + (r" $\approx$" if cell.tie is not None else "")
 
 
-WRITERS: dict[str, Callable[[Table, Path], str]] = {"md": markdown, "csv": to_csv, "tex": latex}
+def latex_beside(table: Table, results: Path) -> str:
+    return beside_tabular(table.title, beside(table))
 
 
-# ---------------------------------------------------------------------- the page
-
-
-def page_table(table: Table) -> dict[str, Any]:
-    """In the form of page.py's tables, with the recoveries in place of the costs."""
-    known = published.title(table.published)
-    rows = [
-        {
-            "label": row.label,
-            "colour": i,
-            "extra": measures(table, row),
-            "cells": {t: _page_cell(table, row, t) for t in row.cells},
-        }
-        for i, row in enumerate(table.rows)
-    ]
-    return {
-        "name": table.name,
-        "title": table.title,
-        "tasks": table.tasks,
-        "notes": notes(table),
-        "published": known,
-        "extra": MEASURES,
-        "rows": rows,
-    }
-
-
-def _page_cell(table: Table, row: Row, task: str) -> dict[str, Any]:
-    cell, known = row.cells[task], _published(table, row, task)
-    return {
-        "mean": cell.mean,
-        "deviation": cell.deviation,
-        "best": cell.best,
-        "tie": cell.tie,
-        "published": {"value": known.value, "source": known.source} if known else None,
-        "difference": cell.mean - known.value if known else None,
-        "runs": [run_key(r) for r in cell.records],
-    }
-
-
-def page_runs(table: Table) -> dict[str, dict[str, Any]]:
-    return {run_key(r): _page_run(r) for _, _, cell in _cells(table) for r in cell.records}
-
-
-def run_key(record: Converted) -> str:
-    return f"{record['task']}-{record['attention']}-{record['key']}-{record['seed']}"
-
-
-def _page_run(record: Converted) -> dict[str, Any]:
-    f = record.facts
-    facts = {
-        "scores": _stages(record, 2),
-        "options": _pairs(f["options"]),
-        "recipe": _pairs(f["recipe"]),
-        "trained parameters of φ": f"{f['phi_parameters']:,}",
-        "training examples": str(f.get("train_examples", "")),
-        "teacher": f["teacher"],
-        "time": f"{f.get('seconds', 0):.0f} s",
-        "record": record.name,
-    }
-    return {
-        "identity": f["key"],
-        "seed": f["seed"],
-        "curve": [],
-        "facts": [[name, value] for name, value in facts.items() if value],
-    }
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return " ".join(f"{k}={v}" for k, v in values.items())
+WRITERS: dict[str, Callable[[Table, Path], str]] = {
+    "md": markdown,
+    "csv": to_csv,
+    "tex": latex,
+    "published.tex": latex_beside,
+}

@@ -5,30 +5,43 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
+from lra.report import facts as kinds
 from lra.report.records import CONVERSIONS, digest, dump, everything, is_conversion
 
 SCHEMA = 1
-FACTS: dict[str, type | tuple[type, ...]] = {
-    "task": str,
-    "attention": str,
-    "model": str,
-    "key": str,
-    "options": dict,
-    "recipe": dict,
-    "seed": int,
-    "teacher": str,
-    "scores": dict,
-    "score": (int, float),
-    "floor": (int, float),
-    "phi_parameters": int,
+FACTS: dict[str, kinds.Kind] = {
+    "task": kinds.word,
+    "attention": kinds.word,
+    "model": kinds.word,
+    "key": kinds.word,
+    "options": kinds.group,
+    "recipe": kinds.group,
+    "?recipe.epochs": kinds.whole,
+    "seed": kinds.whole,
+    "teacher": kinds.text,
+    "?data": kinds.text,
+    "scores": kinds.group,
+    "scores.teacher.score": kinds.score,
+    "score": kinds.score,
+    "floor": kinds.score,
+    "?stage1": kinds.group,
+    "phi_parameters": kinds.whole,
+    "?train_examples": kinds.whole,
+    "?predictions": kinds.group,
+    "?labels": kinds.group,
+    "?seconds": kinds.number,
+    "?device": kinds.text,
+    "?torch": kinds.text,
 }
+# What two records of one run share: its key is made on its machine, from the teacher's folder.
+IDENTITY = ("task", "model", "attention", "options", "recipe", "teacher", "data", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,61 +67,77 @@ class Converted:
         """Percent, of always giving the same answer."""
         return 100 * self.facts["floor"]
 
+    @cached_property
+    def identity(self) -> str:
+        return json.dumps([self.facts.get(fact) for fact in IDENTITY], sort_keys=True)
+
     @property
     def name(self) -> str:
+        """Where an export puts it."""
         f = self.facts
         folder = f"{CONVERSIONS}/{f['task']}/{f['model']}/{f['attention']}"
         return f"{folder}/{f['key']}-seed-{f['seed']}.json"
 
 
 def load(folder: Path) -> list[Converted]:
-    """Every conversion below a folder, each once; teachers are no conversions."""
+    """Every conversion below a folder, each run once; teachers are no conversions."""
     found: dict[str, Converted] = {}
     for path in everything(folder):
         if not is_conversion(path, folder):
             continue
         record = read(path)
         if record is not None:
-            found.setdefault(record.name, record)
+            found.setdefault(record.identity, record)
     return sorted(found.values(), key=lambda r: r.name)
 
 
 def read(path: Path) -> Converted | None:
     """A checked record; None for a teacher's; UserError names the file and what is wrong."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"record {path} is damaged: {error}") from error
-    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
-        raise UserError(f"record {path} is foreign: no conversion of schema {SCHEMA}")
+    facts, where = kinds.read(path), f"record {path}"
+    if facts.get("schema") != SCHEMA or facts.get("status", "finished") != "finished":
+        raise UserError(f"{where} is foreign: no finished conversion of schema {SCHEMA}")
     if facts.get("attention") is None:
         return None
     if path.name == "result.json":  # <model>/<attention>/<key>/seed-<n>/result.json
         key, model = path.parents[1].name, path.parents[3].name
         facts |= {"model": model, "key": key}
     elif facts.get("digest") != digest(facts):
-        raise UserError(f"record {path} is damaged or was edited: its digest does not fit")
-    for name, kind in FACTS.items():
-        value = facts.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(f"record {path} is damaged: {name} is {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"record {path} is damaged: {name} is {value}")
-    if not isinstance(facts["scores"].get("teacher", {}).get("score"), int | float):
-        raise UserError(f"record {path} is damaged: it has no score of the teacher")
+        raise UserError(f"{where} is damaged or was edited: its digest does not fit")
+    kinds.check(where, facts, FACTS)
+    for stage in facts["scores"]:
+        kinds.check(where, facts, {f"scores.{stage}.score": kinds.score})
+    last = next((s for s in ("best", "stage1", "swap") if s in facts["scores"]), None)
+    if last is not None and facts["score"] != facts["scores"][last]["score"]:
+        raise UserError(f"{where} is damaged or was edited: its score is not that of '{last}'")
+    if not _are_answers(facts.get("labels") or {}, facts.get("predictions") or {}):
+        raise UserError(f"{where} is damaged: its predictions are not those of its labels")
     return Converted(facts, path)
 
 
-def export(sources: Iterable[str | Path], target: Path) -> tuple[int, int]:
-    """Copy conversions to `target`; how many are new, and how many were there before."""
-    new = known = 0
+def _are_answers(labels: dict[str, Any], predictions: dict[str, Any]) -> bool:
+    """Of each split one number an example, or none at all."""
+    lists = [*labels.values(), *predictions.values()]
+    if not all(isinstance(x, list) and all(isinstance(v, int | float) for v in x) for x in lists):
+        return False
+    lengths = ({split: len(values) for split, values in x.items()} for x in (labels, predictions))
+    return not labels or not predictions or len({str(sorted(x.items())) for x in lengths}) == 1
+
+
+def incoming(sources: Iterable[str | Path], target: Path) -> dict[str, list[Converted]]:
+    """The conversions of the sources, checked: new to the target, known there, or there with
+    another outcome. Of two records of one run the one that is there stands."""
+    there = {r.identity: r for r in load(target)}
+    sorted_out: dict[str, list[Converted]] = {"new": [], "known": [], "other": []}
     for record in [r for source in map(Path, sources) for r in load(source)]:
+        old = there.setdefault(record.identity, record)
+        same = old["score"] == record["score"]
+        sorted_out["new" if old is record else "known" if same else "other"].append(record)
+    return sorted_out
+
+
+def write(records: Iterable[Converted], target: Path) -> None:
+    for record in records:
         place = target / record.name
-        if place.exists():
-            known += 1
-            continue
-        new += 1
         with disk_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, dump(record.facts).encode())
-    return new, known

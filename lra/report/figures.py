@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
+from lra.report import names, stats
 from lra.report.leaderboard import Cell, Row, Table
 from lra.report.looks import LUNA, looks
+from lra.report.names import INK, Point
 
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "luna",
@@ -19,7 +22,14 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+NO_MATPLOTLIB = "figures need matplotlib: pip install 'luna-lra[plots]'"
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
+APART = 10  # points of accuracy: published values farther off have a panel of their own
+LINE = 118  # letters of a heading's line
+WIDTH, HEIGHT = 7.6, 4.4  # inches, of a figure with few rows
+ROW = 0.17  # inches that a name needs
+
+Draw = Callable[[Any, Sequence[Row], str], None]
 
 
 def write(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -30,11 +40,11 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
             rows = [row for row in table.rows if task in row.cells]
             for name, draw in _figures(rows):
                 stem = folder / f"{table.spec.name}-{task}-{name}"
-                paths += save(stem, draw, rows, task, table.conditions)
+                paths += _save(stem, draw, rows, task, table)
     return paths
 
 
-def _figures(rows: Sequence[Row]) -> Iterator[tuple[str, Callable[..., None]]]:
+def _figures(rows: Sequence[Row]) -> Iterator[tuple[str, Draw]]:
     """What can be drawn of these rows: `(name, function)`."""
     yield "curves", curves
     options = swept(rows)
@@ -54,29 +64,44 @@ def swept(rows: Sequence[Row]) -> list[str]:
     return keys if numeric and len({row.attention for row in rows}) == 1 else []
 
 
-def sweep(axes: Any, rows: Sequence[Row], task: str) -> None:
-    """Accuracy against one option, with the deviation over seeds; published values beside it."""
+def sweep(figure: Any, rows: Sequence[Row], task: str) -> None:
+    """Accuracy against one option, with the deviation over seeds. Published values beside it, and
+    where they are far off above it, on an axis of as many points an inch."""
     (option,) = {key for row in rows for key in row.options}
     xs = [row.options[option] for row in rows]
     cells = [row.cells[task] for row in rows]
-    spread = [c.deviation or 0 for c in cells]
-    axes.errorbar(
-        xs, [c.mean for c in cells], yerr=spread, marker="o", color=LUNA, capsize=3,
+    known = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
+    bars = [c.mean + side * (c.deviation or 0) for c in cells for side in (-1, 1)]
+    theirs = [value for _, value in known]
+    apart = bool(known) and max(min(theirs) - max(bars), min(bars) - max(theirs)) > APART
+    panels = figure.subplots(1 + apart, 1, squeeze=False, sharex=True)[:, 0]
+    below, above = panels[-1], panels[0]
+    below.errorbar(
+        xs, [c.mean for c in cells], yerr=_bars(cells), marker="o", color=LUNA, capsize=3,
         label="measured",
     )  # fmt: skip
-    known = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
     if known:
-        axes.plot(*zip(*known, strict=True), "s--", color="0.45", mfc="none",
-                  label="published (another protocol)")  # fmt: skip
-    axes.margins(y=0.2)
-    axes.legend(frameon=False)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(xs, [str(x) for x in xs], minor=False)
-    axes.set(xlabel=AXES.get(option, option), ylabel="test accuracy (%)")
+        above.plot(*zip(*known, strict=True), "s--", color="0.45", mfc="none",
+                   label="published (another protocol)")  # fmt: skip
+    if apart:
+        span = 1.5 * max(max(bars) - min(bars), max(theirs) - min(theirs), 1.0)
+        for axes, ys in ((above, theirs), (below, bars)):
+            middle = (max(ys) + min(ys)) / 2
+            axes.set_ylim(middle - span / 2, middle + span / 2)
+    below.margins(y=0.2)
+    below.set_xscale("log", base=2)
+    below.set_xticks(xs, [str(x) for x in xs], minor=False)
+    below.set(xlabel=AXES.get(option, option))
+    for axes in panels:
+        axes.grid(alpha=0.3, linewidth=0.5)
+        axes.legend(frameon=False)
+    _majority(below, rows, task)
+    figure.supylabel(_accuracy(rows, task), fontsize=9)
 
 
-def grid(axes: Any, rows: Sequence[Row], task: str) -> None:
+def grid(figure: Any, rows: Sequence[Row], task: str) -> None:
     """Accuracy over two options, as a map with the numbers in it."""
+    axes = figure.subplots()
     down, across = swept(rows)
     ys, xs = (sorted({row.options[key] for row in rows}) for key in (down, across))
     means = [[float("nan")] * len(xs) for _ in ys]
@@ -93,27 +118,30 @@ def grid(axes: Any, rows: Sequence[Row], task: str) -> None:
     axes.set_xticks(range(len(xs)), xs)
     axes.set_yticks(range(len(ys)), ys)
     axes.set(xlabel=AXES.get(across, across), ylabel=AXES.get(down, down))
-    axes.figure.colorbar(image, ax=axes, label="test accuracy (%)")
+    figure.colorbar(image, ax=axes, label="test accuracy (%)")
 
 
-def compute(axes: Any, rows: Sequence[Row], task: str) -> None:
+def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
     """Accuracy against forward FLOPs per example."""
+    axes = figure.subplots()
     points = []
-    for row, look in zip(rows, looks(rows), strict=True):
+    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
         cell = row.cells[task]
         x = cell.cost("compute.flops") / 1e9
         axes.errorbar(
-            x, cell.mean, yerr=cell.deviation or 0, fmt=look["marker"], capsize=2, ms=5,
-            color=look["color"], elinewidth=1,
+            x, cell.mean, yerr=_bars([cell]), fmt=look["marker"], capsize=2, ms=6,
+            color=look["color"], mec="w", mew=0.5, elinewidth=1,
         )  # fmt: skip
-        points.append((row.label, x, cell, look["color"]))
+        points.append(Point(name, x, cell.mean, look["color"], cell.deviation or 0))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(_ticker().LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(_ticker().NullFormatter())
-    axes.margins(x=0.14, y=0.1)
-    axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
-    _names(axes, points)
+    axes.margins(x=0.1, y=0.12)
+    axes.set(xlabel="GFLOPs per example, forward", ylabel=_accuracy(rows, task))
+    axes.grid(alpha=0.3, linewidth=0.5)
+    _majority(axes, rows, task)
+    names.beside(axes, points)
 
 
 def _ticker() -> Any:
@@ -122,78 +150,103 @@ def _ticker() -> Any:
     return ticker
 
 
-# Where a name may stand around its point: offset in points, and the side that touches it.
-AROUND = ((6, 0, "left"), (-6, 0, "right"), (5, 8, "left"), (5, -8, "left"), (-5, 8, "right"),
-          (-5, -8, "right"), (0, 14, "center"), (0, -14, "center"))  # fmt: skip
-
-
-def _names(axes: Any, points: Sequence[tuple[str, float, Cell, Any]]) -> None:
-    """A name beside every point, where it covers the fewest points and names."""
-    to_pixels = axes.transData.transform
-    scale = axes.figure.dpi / 72
-    centres = [to_pixels((x, cell.mean)) for _, x, cell, _ in points]
-    taken = [(cx - 4, cy - 4, cx + 4, cy + 4) for cx, cy in centres]
-    edge = axes.transAxes.transform((0, 0))[0]
-    taken.append((0, 0, edge, 1e4))  # what is left of the axes
-    for _, x, cell, _ in points:  # error bars
-        spread = cell.deviation or 0
-        (left, low), (_, high) = (to_pixels((x, cell.mean + s * spread)) for s in (-1, 1))
-        taken.append((left - 2, low, left + 2, high))
-    for (label, x, cell, colour), (cx, cy) in zip(points, centres, strict=True):
-        width, height = 5 * len(label) * scale, 8 * scale
-
-        def box(
-            place: tuple[int, int, str], cx: float = cx, cy: float = cy, width: float = width,
-            height: float = height,
-        ) -> tuple[float, float, float, float]:  # fmt: skip
-            dx, dy, side = place
-            left = cx + dx * scale - {"left": 0, "center": width / 2, "right": width}[side]
-            bottom = cy + dy * scale - height / 2
-            return left, bottom, left + width, bottom + height
-
-        best = min(AROUND, key=lambda place: sum(_overlap(box(place), other) for other in taken))
-        taken.append(box(best))
-        axes.annotate(
-            label, (x, cell.mean), best[:2], textcoords="offset points", ha=best[2], va="center",
-            fontsize=8, color=colour, fontweight="bold" if label == "luna" else "normal",
-        )  # fmt: skip
-
-
-def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    return width * height if width > 0 and height > 0 else 0.0
-
-
-def curves(axes: Any, rows: Sequence[Row], task: str) -> None:
+def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
     """Dev accuracy while training: mean over seeds, and the range of the seeds."""
-    for row, look in zip(rows, looks(rows), strict=True):
+    axes = figure.subplots()
+    ends = []
+    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
         seeds: dict[float, list[float]] = defaultdict(list)
         for record in row.cells[task].records:
             for step, accuracy in record["curve"]:
                 seeds[step].append(100 * accuracy)
         steps = sorted(seeds)
         means = [sum(seeds[s]) / len(seeds[s]) for s in steps]
-        front = row.label in ("luna", "softmax")
-        style = look | {"marker": "" if len(steps) > 1 else look["marker"]}
-        width, z = (2.4, 4) if front else (1.2, 2)
-        axes.plot(steps, means, label=row.label, lw=width, zorder=z, **style)
+        width, z = (2.4, 4) if name in names.BOLD else (1.2, 2)
+        axes.plot(steps, means, lw=width, zorder=z, **look | {"marker": "o"}, ms=2.5)
         low, high = ([f(seeds[s]) for s in steps] for f in (min, max))
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
-    axes.set(xlabel="training step", ylabel="dev accuracy (%)")
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        ends.append((name, steps[-1], means[-1], look["color"]))
+    several = _seeds(rows, task)[1] > 1
+    band = ", mean and range of seeds" if several else ""
+    axes.set(xlabel="training step", ylabel=f"dev accuracy (%){band}")
+    axes.grid(alpha=0.3, linewidth=0.5)
+    names.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
 
 
-def save(
-    stem: Path, draw: Callable[..., None], rows: Sequence[Row], task: str, conditions: str
-) -> list[Path]:
-    def panel(figure: Any) -> None:
-        axes = figure.subplots()
-        draw(axes, rows, task)
-        if draw is not grid:
-            axes.grid(alpha=0.3, linewidth=0.5)
-        axes.set_title(f"{task}: {conditions}", fontsize=8, loc="left", color="0.3")
+def _names(rows: Sequence[Row]) -> list[str]:
+    """What tells the rows apart: their options alone, where all are of one attention."""
+    of_one = len({row.attention for row in rows}) == 1 and all(row.options for row in rows)
+    return [row.label.removeprefix(f"{row.attention} ") if of_one else row.label for row in rows]
 
-    return save_figure(stem, panel, size=(7.6, 4.4))
+
+def _looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return looks(rows, ordered=bool(swept(rows)))
+
+
+def _majority(axes: Any, rows: Sequence[Row], task: str) -> None:
+    """A line at what one answer to everything gives, where it is in sight."""
+    share = rows[0].cells[task].records[0].get("data.majority")
+    low, high = axes.get_ylim()
+    if share is None or not low < 100 * share < high:
+        return
+    axes.axhline(100 * share, color="0.4", lw=0.8, ls=(0, (4, 3)), zorder=1)
+    axes.annotate(
+        "one answer\nto everything", (1.01, 100 * share), fontsize=8, va="center",
+        xycoords=axes.get_yaxis_transform(), color="0.3", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _bars(cells: Sequence[Cell]) -> list[float] | None:
+    """Deviations over seeds; None where no cell has one."""
+    deviations = [cell.deviation for cell in cells]
+    return [d or 0 for d in deviations] if any(d is not None for d in deviations) else None
+
+
+def _accuracy(rows: Sequence[Row], task: str) -> str:
+    several = _seeds(rows, task)[1] > 1
+    return "test accuracy (%)" + (", mean ± deviation over seeds" if several else "")
+
+
+def _seeds(rows: Sequence[Row], task: str) -> tuple[int, int]:
+    """The fewest and the most of a row."""
+    counts = [len(row.cells[task].records) for row in rows]
+    return min(counts), max(counts)
+
+
+def _heading(table: Table, rows: Sequence[Row], task: str) -> str:
+    """What the figure is of, under which conditions it was made, and how exact it can be."""
+    records = [record for row in rows for record in row.cells[task].records]
+    steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
+    counts = set(_seeds(rows, task))
+    seeds = "one seed" if counts == {1} else f"{_range(counts)} seeds"
+    examples, p = records[0]["test.examples"], stats.mean([r.accuracy for r in records])
+    error = 100 * (p * (1 - p) / examples) ** 0.5
+    provenance = records[0].get("data.provenance")
+    facts = [
+        f"{task}: {table.spec.title}",
+        f"{_range(steps)} steps of {_range(batches)}; {table.conditions}",
+        f"{seeds}; one standard error of {examples:,} test examples is {error:.1f} points",
+        *([f"data: {provenance}"] if provenance else ()),
+    ]
+    return "\n".join(line for fact in facts for line in textwrap.wrap(fact, LINE))
+
+
+def _range(values: set[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _height(rows: Sequence[Row]) -> float:
+    return max(HEIGHT, 1.2 + ROW * len(rows))
+
+
+def _save(stem: Path, draw: Draw, rows: Sequence[Row], task: str, table: Table) -> list[Path]:
+    def fill(figure: Any) -> None:
+        title = _heading(table, rows, task)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=8, color="0.3", parse_math=False)
+        draw(figure, rows, task)
+
+    return save_figure(stem, fill, size=(WIDTH, _height(rows)))
 
 
 def save_figure(
@@ -204,7 +257,7 @@ def save_figure(
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
+        raise UserError(NO_MATPLOTLIB) from error
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
     with mpl.rc_context(STYLE):

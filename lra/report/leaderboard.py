@@ -66,7 +66,8 @@ class Row:
 
     @property
     def label(self) -> str:
-        return " ".join([self.attention, *(f"{k}={v}" for k, v in self.options.items())])
+        parts = [self.attention, *(f"{k}={v}" for k, v in self.options.items())]
+        return " ".join(" ".join(parts).split())  # on one line, whatever an option holds
 
     @property
     def average(self) -> float | None:
@@ -74,6 +75,15 @@ class Row:
         if not set(FIVE) <= set(self.cells):
             return None
         return stats.mean([self.cells[task].mean for task in FIVE])
+
+    @property
+    def published_average(self) -> float | None:
+        """Of the published values beside the average, where it has all five as well."""
+        if self.average is None:
+            return None
+        known = [self.cells[task].published for task in FIVE]
+        values = [p.value for p in known if p is not None]
+        return stats.mean(values) if len(values) == len(FIVE) else None
 
     @property
     def complete(self) -> int:
@@ -187,7 +197,7 @@ def _marked(rows: list[Row], tasks: Sequence[str]) -> list[Row]:
         samples = {i: row.cells[task].values for i, row in enumerate(rows) if task in row.cells}
         best, tied = stats.ties(samples)
         for i in samples:
-            cell = dataclasses.replace(rows[i].cells[task], best=i == best, tie=tied.get(i))
+            cell = dataclasses.replace(rows[i].cells[task], best=i in best, tie=tied.get(i))
             marked[i].cells[task] = cell
     return marked
 

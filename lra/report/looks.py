@@ -35,15 +35,15 @@ def places(rows: Sequence[Drawn]) -> list[int]:
     return [methods.index(name) for name in names]
 
 
-def looks(rows: Sequence[Drawn]) -> list[dict[str, Any]]:
-    """Colour, line style and marker of each row, as matplotlib has them. Rows of one method and
-    one numeric option go from dark to light."""
-    if len(rows) > 1 and len({row.attention for row in rows}) == 1:
+def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]]:
+    """Colour, line style and marker of each row, as matplotlib has them. Rows of one method go from
+    dark to light if they are `ordered`, as by a number."""
+    if ordered and len(rows) > 1 and len({row.attention for row in rows}) == 1:
         from matplotlib import colormaps
 
         shades = colormaps["viridis"]
         return [
-            {"color": shades(0.9 * i / (len(rows) - 1)), "linestyle": "-", "marker": "o"}
+            {"color": shades(0.8 * i / (len(rows) - 1)), "linestyle": "-", "marker": "o"}
             for i in range(len(rows))
         ]
     return [_look(place) for place in places(rows)]

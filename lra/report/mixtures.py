@@ -35,6 +35,27 @@ def refuse_mixtures(spec: Spec, records: Sequence[Record]) -> None:
         )
 
 
+def comparable(records: Sequence[Record]) -> list[tuple[list[Record], dict[str, str]]]:
+    """The runs of each task in groups that may share a table, and of each group the facts that
+    tell it from others of its task."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    told: dict[tuple[str, str], dict[str, str]] = {}
+    for record in records:
+        facts = {key: record.get(key) for key in OF_TABLE} | _task_facts(record)
+        key = record["task"], str(sorted(facts.items()))
+        groups[key].append(record)
+        told[key] = {name: str(value) for name, value in facts.items()}
+    return [(group, _telling(key, told)) for key, group in groups.items()]
+
+
+def _telling(this: tuple[str, str], told: dict[tuple[str, str], dict[str, str]]) -> dict[str, str]:
+    task, own = this[0], told[this]
+    others = [facts for (of, _), facts in told.items() if of == task]
+    names = dict.fromkeys(name for facts in others for name in facts)
+    differ = [name for name in names if len({facts.get(name) for facts in others}) > 1]
+    return {name: own.get(name, "absent") for name in differ}
+
+
 def _task_facts(record: Record) -> dict[str, Any]:
     facts = {key: record.get(key) for key in OF_TASK}
     for group in GROUPS_OF_TASK:

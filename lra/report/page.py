@@ -1,4 +1,5 @@
-"""The results as one self-contained HTML page: page.html with the tables and runs in it as JSON."""
+"""The results as one self-contained HTML page: page.html (markup and style) and script.html (how it
+behaves), with the tables and runs in it as JSON."""
 
 from __future__ import annotations
 
@@ -7,25 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.report import conversion, conversion_render, published, render
+from lra.report import conversion, conversion_page, published, render
 from lra.report.leaderboard import Cell, Row, Table
 from lra.report.looks import places
 from lra.report.records import Record
 
-TEMPLATE = Path(__file__).with_name("page.html")
-PLACE = "/*DATA*/"
+TEMPLATE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "script.html"))
+SCRIPT_PLACE, PLACE = "<!--SCRIPT-->\n", "/*DATA*/"
 
 
-def page(tables: Sequence[Table], converted: Sequence[conversion.Table] = ()) -> str:
+def page(tables: Sequence[Table], results: Path, converted: Sequence[conversion.Table] = ()) -> str:
     """Works from file:// and loads nothing. No text of a record can end the script element or
     become markup: `<`, `>` and `&` are escaped here, and the page only sets text content."""
-    runs = {run_key(r): _run(r) for table in tables for r in table.records}
+    runs = {run_key(r): _run(r, results) for table in tables for r in table.records}
     for table in converted:
-        runs |= conversion_render.page_runs(table)
+        runs |= conversion_page.page_runs(table, results)
     content = {
         "tables": [
             *(_table(t) for t in tables),
-            *(conversion_render.page_table(t) for t in converted),
+            *(conversion_page.page_table(t) for t in converted),
         ],
         "runs": dict(sorted(runs.items())),
         "sources": published.sources(),
@@ -33,7 +34,10 @@ def page(tables: Sequence[Table], converted: Sequence[conversion.Table] = ()) ->
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return TEMPLATE.read_text(encoding="utf-8").replace(PLACE, text, 1)
+    whole = TEMPLATE.read_text(encoding="utf-8").replace(
+        SCRIPT_PLACE, SCRIPT.read_text(encoding="utf-8"), 1
+    )
+    return whole.replace(PLACE, text, 1)
 
 
 def run_key(record: Record) -> str:
@@ -61,6 +65,7 @@ def _row(row: Row, table: Table, colour: int) -> dict[str, Any]:
         "label": row.label,
         "colour": colour,
         "average": row.average,
+        "published_average": row.published_average,
         "complete": row.complete,
         "cells": {t: _cell(c, timed=table.timed[t]) for t, c in row.cells.items()},
     }
@@ -84,11 +89,12 @@ def _cell(cell: Cell, *, timed: bool) -> dict[str, Any]:
     }
 
 
-def _run(record: Record) -> dict[str, Any]:
+def _run(record: Record, results: Path) -> dict[str, Any]:
     return {
         "identity": record["identity"],
         "seed": record["seed"],
         "curve": record["curve"],
+        "record": render.committed(record.path, results),
         "facts": [[name, value] for name, value in details(record).items() if value],
     }
 
@@ -97,9 +103,9 @@ def details(record: Record) -> dict[str, str]:
     """What the page tells of a run."""
     f = record.facts
     options = {k: v for k, v in f["settings"]["attention"].items() if k != "name"}
-    recipe = record.get("settings.protocol.recipe", {})
+    recipe = record.get("settings.protocol.recipe") or {}
     dead = record.get("test.dead_rows")
-    versions = record.get("versions", {})
+    versions = record.get("versions") or {}
     return {
         "test accuracy": f"{100 * record.accuracy:.2f} on {f['test']['examples']} examples, "
         f"{f['test']['select']} checkpoint, step {f['test'].get('step', '?')}",
@@ -114,15 +120,14 @@ def details(record: Record) -> dict[str, str]:
         f"{f['compute']['flops'] / 1e9:.3f} GFLOPs forward per example; "
         f"{record.get('compute.verdict') or 'not checked'}",
         "exempt because": record.get("compute.exempt") or "",
-        "data": f"{f['data']['source']} ({record.get('data.provenance', '')}), "
-        f"fingerprint {f['data']['fingerprint']}; {_pairs(record.get('data.options', {}))}",
-        "time": f"{record.get('seconds.training', 0):.0f} s training, "
+        "data": f"{f['data']['source']} ({record.get('data.provenance') or 'as named'}), "
+        f"fingerprint {f['data']['fingerprint']}; {_pairs(record.get('data.options') or {})}",
+        "time": f"{record.get('seconds.training') or 0:.0f} s training, "
         f"{f['steps_per_second']:.2f} steps/s, peak memory {f['peak_memory_mib']:.0f} MiB",
-        "machine": _pairs(record.get("machine", {})),
+        "machine": _pairs(f["machine"]),
         "versions": _pairs(versions),
         "revision": render.revision(record),
         "finished": f["times"]["finished"],
-        "record": record.name,
     }
 
 

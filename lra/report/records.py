@@ -13,47 +13,82 @@ import dataclasses
 import hashlib
 import io
 import json
-import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lra import data
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
+from lra.report.facts import Kind, check, find, flag, group, number, share, text, time, whole, word
+from lra.report.facts import read as facts_of
 from lra.runs import SCHEMA_VERSION, identity_of
 
 CONVERSIONS = "convert"  # the folder of conversions, below one of runs or of records
 Key = tuple[str, int]  # identity and seed: two records of one key are the same run
 
-FACTS: dict[str, type | tuple[type, ...]] = {
-    "identity": str,
-    "task": str,
-    "attention.name": str,
-    "model": str,
-    "protocol.name": str,
-    "protocol.version": int,
-    "budget": (int, float),
-    "seed": int,
-    "steps": int,
-    "batch": int,
-    "compute.parameters": int,
-    "compute.flops": int,
-    "data.fingerprint": str,
-    "data.source": str,
-    "test.accuracy": (int, float),
-    "test.examples": int,
-    "test.select": str,
-    "steps_per_second": (int, float),
-    "peak_memory_mib": (int, float),
-    "precision": str,
-    "machine.device": str,
-    "times.finished": str,
-    "settings.attention.name": str,
-    "settings.task.name": str,
+FACTS: dict[str, Kind] = {
+    "identity": word,
+    "task": word,
+    "attention.name": word,
+    "model": word,
+    "protocol.name": word,
+    "protocol.version": whole,
+    "budget": number,
+    "seed": whole,
+    "steps": whole,
+    "batch": whole,
+    "compute.parameters": number,
+    "compute.flops": number,
+    "?compute.verdict": text,
+    "?compute.exempt": text,
+    "?compute.budget": group,
+    "?compute.budget.reference": text,
+    "?compute.budget.parameters": number,
+    "?compute.budget.flops": number,
+    "data.fingerprint": word,
+    "data.source": text,
+    "?data.provenance": text,
+    "?data.majority": share,
+    "?data.options": group,
+    "?dev.accuracy": share,
+    "test.accuracy": share,
+    "test.examples": whole,
+    "test.select": text,
+    "?test.dead_rows": number,
+    "?test_last.accuracy": share,
+    "steps_per_second": number,
+    "peak_memory_mib": number,
+    "?seconds.training": number,
+    "precision": text,
+    "machine.device": text,
+    "?machine.threads": whole,
+    "?machine.processes": whole,
+    "?versions": group,
+    "?git.revision": word,
+    "?git.dirty": flag,
+    "times.finished": time,
+    "settings": group,
+    "settings.attention": group,
+    "settings.protocol": group,
+    "?settings.protocol.recipe": group,
+}
+# Facts that the settings decide: a result that says otherwise is not theirs.
+DECIDED = {
+    "task": "task.name",
+    "data.source": "task.source",
+    "attention": "attention",
+    "model": "model.name",
+    "protocol.name": "protocol.name",
+    "protocol.version": "protocol.version",
+    "budget": "budget",
+    "steps": "protocol.recipe.steps",
+    "batch": "protocol.recipe.batch",
+    "precision": "precision",
 }
 
 
@@ -80,21 +115,15 @@ class Record:
         return self.facts["test"]["accuracy"]
 
     @cached_property
+    def finished(self) -> datetime:
+        return datetime.fromisoformat(self["times.finished"])
+
+    @cached_property
     def name(self) -> str:
         """Where an export puts it, which is also how tables cite it."""
         f = self.facts
         folder = f"{f['task']}/{f['protocol']['name']}/{f['model']}/{f['attention']['name']}"
         return f"{folder}/{f['identity']}-seed-{f['seed']}.json"
-
-
-def find(facts: Any, key: str, default: Any = None) -> Any:
-    for part in key.split("."):
-        if not isinstance(facts, dict) or part not in facts:
-            if default is KeyError:
-                raise KeyError(key)
-            return default
-        facts = facts[part]
-    return facts
 
 
 def load(folders: Iterable[str | Path]) -> list[Record]:
@@ -114,7 +143,7 @@ def first_of(a: Record | None, b: Record) -> Record:
     its number pleases; then the one of the better preserved curve."""
     if a is None:
         return b
-    return min(a, b, key=lambda r: (r["times.finished"], -len(r["curve"])))
+    return min(a, b, key=lambda r: (r.finished, -len(r["curve"])))
 
 
 def paths(folder: Path) -> Iterator[Path]:
@@ -134,7 +163,7 @@ def is_conversion(path: Path, folder: Path) -> bool:
 
 def read(path: Path) -> Record:
     """A checked record; UserError names the file and what is wrong with it."""
-    facts = _json(path)
+    facts = facts_of(path)
     if path.name == "result.json":
         facts |= {"settings": _settings(path.parent), "curve": _curve(path.parent / "metrics.csv")}
     elif facts.get("digest") != digest(facts):
@@ -188,16 +217,6 @@ def _text(facts: dict[str, Any]) -> str:
 # ---------------------------------------------------------------------- reading and checking
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"record {path} is damaged: {error}") from error
-    if not isinstance(facts, dict):
-        raise UserError(f"record {path} is no record: it holds a {type(facts).__name__}")
-    return facts
-
-
 def _settings(folder: Path) -> Any:
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -212,8 +231,11 @@ def _curve(metrics: Path) -> list[list[float]]:
     """Dev accuracy by step. A run is judged by its result: without metrics it has no curve."""
     if not metrics.exists():
         return []
-    rows = csv.DictReader(io.StringIO(metrics.read_text()))
-    return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
+    try:
+        rows = csv.DictReader(io.StringIO(metrics.read_text(encoding="utf-8")))
+        return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(f"the curve {metrics} is damaged: {error!r}") from error
 
 
 def _check(record: Record) -> None:
@@ -223,17 +245,9 @@ def _check(record: Record) -> None:
             f"{where} is foreign: schema {facts.get('schema')}, status {facts.get('status')}; "
             f"expected schema {SCHEMA_VERSION}, status finished"
         )
-    for key, kind in FACTS.items():
-        value = record.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(f"{where} is damaged: {key} is {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{where} is damaged: {key} is {value}")
-    if not 0 <= record.accuracy <= 1:
-        raise UserError(f"{where} is damaged: test.accuracy is {record.accuracy}")
-    for part in record.name.split("/"):
-        if not re.fullmatch(r"\w[\w.-]*", part):
-            raise UserError(f"{where} is foreign: {part!r} is no name of a task or method")
+    check(where, facts, FACTS)
+    if facts["task"] not in data.names():
+        raise UserError(f"{where} is foreign: there is no task '{facts['task']}'")
     points = facts.get("curve")
     if not isinstance(points, list) or not all(_is_point(p) for p in points):
         raise UserError(f"{where} is damaged: its curve is no list of [step, accuracy]")
@@ -243,19 +257,18 @@ def _check(record: Record) -> None:
             f"{where} is damaged or was edited: it says run {facts['identity']}, its settings and "
             f"data are those of run {expected}"
         )
-    said = (facts["attention"]["name"], facts["task"], facts["budget"])
-    settings = facts["settings"]
-    if said != (settings["attention"]["name"], settings["task"]["name"], settings.get("budget")):
-        raise UserError(f"{where} is damaged or was edited: {said} are not its settings")
+    for fact, setting in DECIDED.items():
+        said, decided = record.get(fact), record.get(f"settings.{setting}")
+        if said != decided:
+            raise UserError(
+                f"{where} is damaged or was edited: its {fact} is {said}, that of its settings is "
+                f"{decided}"
+            )
 
 
 def _is_point(point: Any) -> bool:
-    return (
-        isinstance(point, Sequence)
-        and len(point) == 2
-        and all(isinstance(x, int | float) and math.isfinite(x) for x in point)
-    )
+    return isinstance(point, list) and len(point) == 2 and all(map(number, point))
 
 
-def _outcome(record: Record) -> tuple[float, float]:
-    return record.accuracy, record.get("test.loss")
+def _outcome(record: Record) -> tuple[float, str]:
+    return record.accuracy, str(record.get("test.loss"))  # two losses that are NaN are alike

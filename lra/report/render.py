@@ -1,24 +1,28 @@
-"""A table as Markdown, CSV and LaTeX. Every accuracy leads to its runs."""
+"""A table as Markdown and CSV, and what every format says of it. Accuracies lead to their runs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
 from lra.report import published
 from lra.report.leaderboard import FIVE, Cell, Row, Table
 from lra.report.records import Record
 from lra.report.stats import LEVEL
+from lra.report.tables import budget_name
 
 GENERATED = "Made by `lra table --write` from the records; `lra table --check` compares."
 COSTS = ("parameters", "GFLOPs", "compute", "steps/s", "peak MiB")
 CSV_COLUMNS = (
     "table", "row", "attention", "options", "task", "accuracy", "deviation", "seeds", "best",
     "tie_p", "parameters", "gflops", "compute", "steps_per_second", "peak_memory_mib",
-    "published", "published_source", "difference", "data_source", "fingerprint", "runs",
+    "published", "published_source", "difference", "data_source", "fingerprint", "revisions",
+    "runs",
 )  # fmt: skip
 
 
@@ -58,9 +62,15 @@ def notes(table: Table) -> list[str]:
         )
     if len(table.rows) > 1 and min(samples) == 1:
         told.append("Rows of a single seed are not tested: their differences may be chance.")
+    if any(c.match != "-" for row in table.rows for c in row.cells.values()):
+        told.append(
+            "Compute: matched is within the tolerance of the budget named below, ×N how far what "
+            "is furthest out lies from it. Exempt: no setting of the method matches it, its runs "
+            "say why."
+        )
     if len(table.tasks) > 1:
         told.append("Averages are over all five tasks or not given; (k/5): how many there are.")
-    return [*told, *(_of_task(table, task) for task in table.tasks)]
+    return [*told, *(one_line(_of_task(table, task)) for task in table.tasks)]
 
 
 def _of_task(table: Table, task: str) -> str:
@@ -68,13 +78,17 @@ def _of_task(table: Table, task: str) -> str:
     first = records[0]
     machines = sorted({f"{r['machine.device']}, threads {r.get('machine.threads')}"
                        for r in records})  # fmt: skip
+    majority = first.get("data.majority")
     line = (
-        f"{task}: data {first['data.source']} ({first.get('data.provenance', 'source as named')}), "
+        f"{task}: data {first['data.source']} "
+        f"({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['data.fingerprint']}; {first['steps']} steps of {first['batch']}; "
-        f"{first['test.examples']} test examples, {first['test.select']} checkpoint; always "
-        f"answering the majority class gives {100 * first.get('data.majority', 0):.1f}; "
-        f"machine {' / '.join(machines)}"
+        f"{first['test.examples']} test examples, {first['test.select']} checkpoint; "
     )
+    if majority is not None:
+        line += f"always answering the majority class gives {100 * majority:.2f}; "
+    line += f"compute budget {budget_name(first.get('compute.budget'))}; "
+    line += f"machine {' / '.join(machines)}"
     if not table.timed[task]:
         line += "; speed and memory are left out, they come from different machines"
     return line + "."
@@ -89,12 +103,13 @@ def markdown(table: Table, results: Path) -> str:
     body = []
     for row in table.rows:
         tail = costs(row.cells[single], timed=table.timed[single]) if single else [average(row)]
-        body.append([escape_md(row.label), *(_linked(row, t) for t in table.tasks), *tail])
+        linked = (_linked(row, task) for task in table.tasks)
+        body.append([escape_md(row.label), *linked, *map(escape_md, tail)])
     parts = [f"# {escape_md(table.spec.title)}", GENERATED, grid(head, body)]
     parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
     if not single:
         parts += _cost_tables(table)
-    parts += _beside_published(table)
+    parts += beside_md(beside(table))
     parts += ["## Runs", grid(RUN_COLUMNS, _runs(table, results))]
     return "\n\n".join(parts) + "\n"
 
@@ -104,46 +119,76 @@ def _linked(row: Row, task: str) -> str:
     if cell is None:
         return ""
     text = f"**{accuracy(cell)}**" if cell.best else accuracy(cell)
-    return f"[{text}](#{anchor(row, task)})" + (" ≈" if cell.tie is not None else "")
+    return f"[{text}](#{anchor(row.label, task)})" + (" ≈" if cell.tie is not None else "")
 
 
 def _cost_tables(table: Table) -> Iterable[str]:
     for task in table.tasks:
         rows = [r for r in table.rows if task in r.cells]
-        body = [[escape_md(r.label), *costs(r.cells[task], timed=table.timed[task])] for r in rows]
+        timed = table.timed[task]
+        body = [map(escape_md, [r.label, *costs(r.cells[task], timed=timed)]) for r in rows]
         yield f"## Cost on {task}"
         yield grid(["attention", *COSTS], body)
 
 
-def _beside_published(table: Table) -> list[str]:
+def beside_md(found: Beside | None) -> list[str]:
     """Measured and published numbers in rows by name: not a ranking."""
-    rows = [r for r in table.rows if any(c.published for c in r.cells.values())]
-    if not rows or table.spec.published is None:
+    if found is None:
         return []
-    if len({r.attention for r in table.rows}) > 1:
-        rows = sorted(rows, key=lambda r: r.label)
-    body: list[list[str]] = []
-    used: list[str] = []
-    for row in rows:
-        compared = [_compared(row.cells.get(t)) for t in table.tasks]
-        from_ = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
-        used += from_
-        body.append([escape_md(row.label), *compared, ", ".join(from_)])
-    sources = [f"* {s}: {published.sources()[s]}." for s in dict.fromkeys(used)]
     return [
         "## Beside the published numbers",
-        f"Measured, published ({escape_md(published.title(table.spec.published))}) and the "
-        "difference, by name. The published numbers come from other protocols, budgets and data "
-        "than these runs: they are not ranked together.",
-        grid(["attention", *table.tasks, "published by"], body),
-        "\n".join(sources),
+        escape_md(found.explained),
+        grid(found.head, [[escape_md(row[0]), *row[1:]] for row in found.body]),
+        "\n".join(f"* {source}." for source in found.sources),
     ]
 
 
+class Beside(NamedTuple):
+    """Measured, published and difference, as every format shows them."""
+
+    explained: str
+    head: list[str]
+    body: list[list[str]]
+    sources: list[str]
+
+
+def beside(table: Table) -> Beside | None:
+    rows = [r for r in table.rows if any(c.published for c in r.cells.values())]
+    if not rows or table.spec.published is None:
+        return None
+    if len({r.attention for r in table.rows}) > 1:
+        rows = sorted(rows, key=lambda r: r.label)
+    averaged = any(row.published_average is not None for row in rows)
+    body: list[list[str]] = []
+    used: dict[str, None] = {}
+    for row in rows:
+        cells = [_compared(row.cells.get(t)) for t in table.tasks]
+        if averaged:
+            cells.append(difference(row.average, row.published_average))
+        from_ = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
+        used |= from_
+        body.append([row.label, *cells, ", ".join(from_)])
+    return Beside(
+        f"Measured, published ({published.title(table.spec.published)}) and the difference, by "
+        "name. The published numbers come from other protocols, budgets and data than these runs: "
+        "they are not ranked together.",
+        ["attention", *table.tasks, *(["average"] if averaged else []), "published by"],
+        body,
+        [f"{source}: {published.sources()[source]}" for source in used],
+    )
+
+
 def _compared(cell: Cell | None) -> str:
-    if cell is None or cell.published is None or cell.difference is None:
+    if cell is None or cell.published is None:
         return ""
-    return f"{cell.mean:.1f} / {cell.published.value:.2f} ({cell.difference:+.1f})"
+    return difference(cell.mean, cell.published.value)
+
+
+def difference(measured: float | None, printed: float | None, digits: int = 2) -> str:
+    """`51.5 / 38.94 (+12.6)`, with as many digits as were printed."""
+    if measured is None or printed is None:
+        return ""
+    return f"{measured:.1f} / {printed:.{digits}f} ({measured - printed:+.1f})"
 
 
 RUN_COLUMNS = ("attention", "task", "run", "seeds", "accuracy", "data", "revision")
@@ -152,29 +197,27 @@ RUN_COLUMNS = ("attention", "task", "run", "seeds", "accuracy", "data", "revisio
 def _runs(table: Table, results: Path) -> Iterable[list[str]]:
     for row in table.rows:
         for task, cell in row.cells.items():
-            by_run: dict[str, list[Record]] = {}
-            for record in cell.records:
-                by_run.setdefault(record["identity"], []).append(record)
-            target = f'<a id="{anchor(row, task)}"></a>'
-            for identity, records in by_run.items():
-                yield [
-                    target + escape_md(row.label),
-                    task,
-                    identity,
-                    " ".join(_cited(r, results) for r in records),
-                    " ".join(f"{100 * r.accuracy:.2f}" for r in records),
-                    records[0]["data.fingerprint"],
-                    " ".join(dict.fromkeys(revision(r) for r in records)),
-                ]
-                target = ""
+            yield [
+                f'<a id="{anchor(row.label, task)}"></a>{escape_md(row.label)}',
+                task,
+                cell.records[0]["identity"],
+                " ".join(cited(r["seed"], r.path, results) for r in cell.records),
+                " ".join(f"{100 * r.accuracy:.2f}" for r in cell.records),
+                cell.records[0]["data.fingerprint"],
+                " ".join(dict.fromkeys(revision(r) for r in cell.records)),
+            ]
 
 
-def _cited(record: Record, results: Path) -> str:
+def cited(seed: int, path: Path, results: Path) -> str:
     """A seed, as a link to its record where that is committed beside the table."""
-    if not record.path.resolve().is_relative_to(results.resolve()):
-        return str(record["seed"])
-    place = record.path.resolve().relative_to(results.resolve()).as_posix()
-    return f"[{record['seed']}](../{place})"
+    place = committed(path, results)
+    return str(seed) if place is None else f"[{seed}](../{place})"
+
+
+def committed(path: Path, results: Path) -> str | None:
+    """The address of a record, seen from the results folder that it is in."""
+    path, results = path.resolve(), results.resolve()
+    return quote(path.relative_to(results).as_posix()) if path.is_relative_to(results) else None
 
 
 def revision(record: Record) -> str:
@@ -184,17 +227,23 @@ def revision(record: Record) -> str:
     return git[:10] + ("+changes" if record.get("git.dirty") else "")
 
 
-def anchor(row: Row, task: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", f"{row.label}-{task}".lower()).strip("-")
+def anchor(label: str, task: str) -> str:
+    """What a cell's link and its first run are called in a Markdown table."""
+    told = f"{label}-{task}".lower().replace("=-", "-minus-")
+    return re.sub(r"[^a-z0-9]+", "-", told).strip("-")
 
 
-def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def grid(head: Sequence[str], body: Iterable[Iterable[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def escape_md(text: str) -> str:
-    return re.sub(r"([\\|*_`\[\]])", r"\\\1", text).replace("<", "&lt;")
+    return re.sub(r"([\\|*_`\[\]])", r"\\\1", one_line(text)).replace("<", "&lt;")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 # ---------------------------------------------------------------------- CSV
@@ -223,56 +272,10 @@ def _csv_line(table: Table, row: Row, task: str, cell: Cell) -> list[str]:
         f"{cell.published.value}" if cell.published else "",
         cell.published.source if cell.published else "", _number(cell.difference),
         first["data.source"], first["data.fingerprint"],
+        " ".join(dict.fromkeys(revision(r) for r in cell.records)),
         " ".join(f"{r['identity']}/seed-{r['seed']}" for r in cell.records),
     ]  # fmt: skip
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-# ---------------------------------------------------------------------- LaTeX
-
-
-def latex(table: Table, results: Path) -> str:
-    """A booktabs tabular; the runs of each row stand in comments beside it."""
-    single = table.tasks[0] if len(table.tasks) == 1 else None
-    head = ["attention", *table.tasks, *(COSTS if single else ["average"])]
-    lines = [
-        f"% {table.spec.title}. {GENERATED.replace('`', '')}",
-        *(f"% {note}" for note in notes(table)),
-        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-        r"\toprule",
-        " & ".join(map(escape_tex, head)) + r" \\",
-        r"\midrule",
-    ]
-    for row in table.rows:
-        cells = [_tex_cell(row.cells.get(t)) for t in table.tasks]
-        tail = costs(row.cells[single], timed=table.timed[single]) if single else [average(row)]
-        lines.append(" & ".join([escape_tex(row.label), *cells, *map(escape_tex, tail)]) + r" \\")
-        for task, cell in row.cells.items():
-            runs = " ".join(f"{r['identity']}/seed-{r['seed']}" for r in cell.records)
-            lines.append(f"% {row.label}, {task}: {runs}")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _tex_cell(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    spread = "" if cell.deviation is None else rf" \pm {cell.deviation:.1f}"
-    mean = rf"\mathbf{{{cell.mean:.1f}}}" if cell.best else f"{cell.mean:.1f}"
-    tie = r"^{\approx}" if cell.tie is not None else ""
-    return f"${mean}{spread}{tie}$ ({len(cell.records)})"
-
-
-def escape_tex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-               "×": r"$\times$", "–": "--"}  # fmt: skip
-    return re.sub(r"[\\&%$#_{}~^×–]", lambda m: special.get(m[0], "\\" + m[0]), text)
-
-
-WRITERS: dict[str, Callable[[Table, Path], str]] = {
-    "md": markdown,
-    "csv": to_csv,
-    "tex": latex,
-}

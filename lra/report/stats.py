@@ -45,16 +45,16 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     return adjusted
 
 
-def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[Key, dict[Key, float]]:
-    """The best sample by its mean, and those that the seeds can't tell apart from it, each with
-    its adjusted p-value. A sample of one value is never compared."""
-    best = max(samples, key=lambda k: mean(samples[k]))
-    p_values = {}
-    for key, sample in samples.items():
-        p = None if key == best else welch(samples[best], sample)
-        if p is not None:
-            p_values[key] = p
-    return best, {key: p for key, p in holm(p_values).items() if p >= LEVEL}
+def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[set[Key], dict[Key, float]]:
+    """The samples of the best mean (several, where it is the same), and those that the seeds can't
+    tell apart from the first of them, each with its adjusted p-value. A sample of one value is
+    never compared."""
+    means = {key: mean(sample) for key, sample in samples.items()}
+    first = max(means, key=lambda key: means[key])
+    best = {key for key in means if math.isclose(means[key], means[first], abs_tol=1e-9)}
+    p_values = {key: welch(samples[first], samples[key]) for key in samples if key not in best}
+    tested = {key: p for key, p in p_values.items() if p is not None}
+    return best, {key: p for key, p in holm(tested).items() if p >= LEVEL}
 
 
 def t_tails(t: float, freedom: float) -> float:

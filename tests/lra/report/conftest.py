@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from lra.report import records
+from lra.report.leaderboard import Table, build
+from lra.report.specs import Spec, select
 from lra.runs import SCHEMA_VERSION, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -37,15 +40,17 @@ def facts(
     options: dict[str, Any] | None = None,
     budget: float = 0.02,
     lr: float = 0.002,
+    model: str = "small",
+    version: int = 1,
     **more: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
-    protocol = copy.deepcopy(PROTOCOL)
+    protocol = copy.deepcopy(PROTOCOL) | {"version": version}
     protocol["recipe"]["lr"] = lr
     chosen = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
     settings = {
         "attention": chosen,
-        "model": MODEL,
+        "model": MODEL | {"name": model},
         "protocol": protocol,
         "budget": budget,
         "task": {"name": task, "source": source},
@@ -58,8 +63,8 @@ def facts(
         "identity": identity_of(settings, fingerprint),
         "task": task,
         "attention": chosen,
-        "model": "small",
-        "protocol": {"name": "luna", "version": 1},
+        "model": model,
+        "protocol": {"name": "luna", "version": version},
         "budget": budget,
         "seed": seed,
         "steps": 100,
@@ -115,6 +120,12 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
         "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows)
     )
     return folder / "result.json"
+
+
+def table(runs: Path, **spec: Any) -> Table:
+    """The table of a folder's runs."""
+    made = Spec(**{"name": "t", "title": "T"} | spec)
+    return build(made, select(records.load([runs]), made.where))
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 
 from lra.cli import main
 from lra.config import UserError
-from lra.report import conversion, conversion_render, converted, tables
+from lra.report import conversion, conversion_render, converted, records
+from lra.report.records import dump
 
 RECIPE = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 250, "batch": 8, "lr": 1e-5,
           "phi_lr": None, "epochs": 10, "patience": 3}  # fmt: skip
@@ -100,6 +101,7 @@ def test_published_scores_stand_beside(table: conversion.Table, tmp_path: Path):
     assert known["t2r, stage 2 only", "sst2"] == "87.7"  # T2R
     assert known["t2r", "sst2"] == "90.9"  # T2R-HH
     assert known["luna", "mrpc"] == "90.1"
+    assert [r["difference"] for r in lines if r["row"] == "luna"] == ["-7.4000", "-30.1000"]
     assert known["softmax, the teacher", "sst2"] == "93.2"
     assert known["softmax, trained on (control)", "sst2"] == ""
     text = conversion_render.markdown(table, tmp_path)
@@ -109,11 +111,13 @@ def test_published_scores_stand_beside(table: conversion.Table, tmp_path: Path):
 
 def test_other_budgets_and_teachers_are_refused_by_name(convert: Convert, runs: Path):
     convert("luna", 0.8)
-    convert("hedgehog", 0.8, recipe={"epochs": 2}, teacher="another")
+    convert("hedgehog", 0.8, recipe={"epochs": 2}, teacher="another", data="copy")
+    convert("t2r", 0.8, data="original")
     with pytest.raises(UserError) as refusal:
         conversion.build_all(runs)
-    assert "epochs is 10 (luna) or 2 (hedgehog)" in str(refusal.value)
-    assert "teacher is another (hedgehog) or hash-sst2 (luna)" in str(refusal.value)
+    assert "epochs is 10 (luna, t2r) or 2 (hedgehog)" in str(refusal.value)
+    assert "teacher is another (hedgehog) or hash-sst2 (luna, t2r)" in str(refusal.value)
+    assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
 
 
 def test_options_that_differ_name_the_rows(convert: Convert, runs: Path):
@@ -152,7 +156,7 @@ def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Pat
     assert "1 new conversions" in capsys.readouterr().out
     assert main(["table", "--write", "--results", str(results)]) == 0
     assert {p.name for p in (results / "tables").iterdir()} == {
-        "glue_minilm.md", "glue_minilm.csv", "glue_minilm.tex"}  # fmt: skip
+        f"glue_minilm.{end}" for end in ("md", "csv", "tex", "published.tex")}  # fmt: skip
     assert (results / "index.html").read_text().count("<script>") == 1  # the page's own
     assert main(["table", "--check", "--results", str(results)]) == 0
     (exported,) = (results / "records").rglob("*.json")
@@ -162,14 +166,58 @@ def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Pat
     assert f"{exported} is damaged or was edited" in capsys.readouterr().err
 
 
-def test_a_record_without_its_score_is_refused_by_name(convert: Convert, runs: Path):
-    convert("luna", float("nan"))
-    with pytest.raises(UserError, match="is damaged: score is nan"):
-        converted.load(runs)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"score": float("nan")}, "score is nan, which is no score"),
+        ({"score": 7.0}, "score is 7.0, which is no score"),
+        ({"score": 0.81}, "its score is not that of 'best'"),
+        ({"task": "../../../../etc"}, "task is '../../../../etc', which is no word"),
+        ({"scores": {"teacher": {"score": 0.9}, "best": 3}}, "scores.best.score is missing"),
+        ({"status": "running"}, "is foreign: no finished conversion"),
+        ({"seconds": "soon"}, "seconds is 'soon', which is no number"),
+        ({"labels": {"dev": [1, 0]}, "predictions": {"dev": [1]}}, "are not those of its labels"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(
+    convert: Convert, runs: Path, tmp_path: Path, change: dict[str, Any], told: str
+):
+    path = convert("luna", 0.8)
+    facts = json.loads(path.read_text()) | change | {"model": "minilm", "key": "k"}
+    place = tmp_path / "other" / "convert" / "k-seed-1.json"
+    place.parent.mkdir(parents=True)
+    place.write_text(dump(facts))
+    with pytest.raises(UserError, match=told) as refusal:
+        converted.load(tmp_path / "other")
+    assert str(place) in str(refusal.value)
+
+
+def test_a_run_that_two_machines_recorded_counts_once(
+    convert: Convert, runs: Path, tmp_path: Path, capsys
+):
+    """Its key is made of the teacher's path, and so is another on each; what is there stands."""
+    first, second = convert("luna", 0.8), convert("luna", 0.9, key="elsewhere")
+    assert len(converted.load(runs)) == 1
+    second.rename(second.with_suffix(".later"))
+    assert main(["records", "export", str(tmp_path / "out"), "--runs", str(runs)]) == 0
+    second.with_suffix(".later").rename(second)
+    first.unlink()
+    assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 0
+    assert "with another outcome: the first to be recorded stands" in capsys.readouterr().out
+    assert [r["score"] for r in converted.load(tmp_path / "out")] == [0.8]
+
+
+def test_a_damaged_run_and_no_conversion_is_imported(
+    convert: Convert, make, runs: Path, tmp_path: Path, capsys
+):
+    convert("luna", 0.8)
+    make("luna", 0.4).write_text("{")
+    assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_the_arena_are_kept_apart(convert: Convert, make, runs: Path):
     convert("luna", 0.8)
     make("luna", 0.4)
-    assert [r["attention"]["name"] for r in tables.load(runs)] == ["luna"]
+    assert [r["attention"]["name"] for r in records.load([runs])] == ["luna"]
     assert [r["task"] for r in converted.load(runs)] == ["sst2"]

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lra.cli import main
-from lra.config import CONFIGS, UserError
+from lra.config import UserError
 from lra.report import published, records
-from lra.report.leaderboard import FIVE, Table, _cell, build
-from lra.report.render import WRITERS, latex, markdown, to_csv
-from lra.report.specs import Spec, select, specs
+from lra.report.leaderboard import FIVE, Table, _cell
+from lra.report.render import markdown
+from lra.report.specs import Spec
 
-from .conftest import Make
-
-
-def table(runs: Path, **spec: Any) -> Table:
-    made = Spec(**{"name": "t", "title": "T"} | spec)
-    return build(made, select(records.load([runs]), made.where))
+from .conftest import Make, table
 
 
 def row(found: Table, label: str):
@@ -69,7 +60,7 @@ def test_a_sixth_task_enters_no_average(make: Make, runs: Path):
         ({}, {"source": "tiny"}, r"on listops, data\.source is generated \(luna\) or tiny"),
         ({}, {"lr": 0.1}, r"on listops, protocol\.recipe\.lr is 0\.002 \(luna\) or 0\.1"),
         ({}, {"model": "base"}, r"model is base \(linear\) or small \(luna\)"),
-        ({}, {"protocol": {"name": "luna", "version": 2}}, r"protocol\.version is 1"),
+        ({}, {"version": 2}, r"protocol\.version is 1"),
         ({}, {"test__examples": 100}, r"test\.examples is 100 \(linear\) or 2000"),
         ({}, {"compute__budget": {"reference": "softmax", "tolerance": {}}}, r"budget\.reference"),
         ({"task": "text"}, {"budget": 0.1}, "budget is"),  # across tasks too
@@ -200,115 +191,3 @@ def test_the_published_table_is_the_paper_s():
     assert len(rows) == 18
     assert {r["source"] for t in published.facts()["tables"].values() for r in t["rows"].values()} \
         <= set(published.sources())  # fmt: skip
-
-
-def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
-    make("luna", 0.40)
-    make("luna", 0.42, seed=2)
-    (line,) = csv.DictReader(io.StringIO(to_csv(table(runs), runs)))
-    identity = records.load([runs])[0]["identity"]
-    assert line["accuracy"] == "41.0000"
-    assert line["seeds"] == "2"
-    assert line["runs"] == f"{identity}/seed-1 {identity}/seed-2"
-    assert line["fingerprint"] == "listops-generated"
-
-
-def test_latex_escapes_and_cites(make: Make, runs: Path):
-    make("performer_relu", 0.4)
-    text = latex(table(runs), runs)
-    assert r"performer\_relu & $\mathbf{40.0}$ (1)" in text
-    assert "/seed-1" in text
-
-
-def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):
-    make("luna", 0.4)
-    results = tmp_path / "results"
-    records.export([runs], results / "records")
-    found = build(Spec(name="t", title="T"), records.load([results / "records"]))
-    text = markdown(found, results)
-    (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
-    assert (results / target).exists()
-
-
-# ---------------------------------------------------------------------- lra table
-
-
-@pytest.fixture
-def results(make: Make, runs: Path, tmp_path: Path) -> Path:
-    for m in (4, 8):
-        make("luna", 0.4 + m / 100, options={"M": m})
-    make("linear", 0.4)
-    records.export([runs], tmp_path / "results" / "records")
-    return tmp_path / "results"
-
-
-def test_check_passes_on_what_was_written(results: Path, capsys: pytest.CaptureFixture[str]):
-    command = ["table", "--results", str(results)]
-    assert main([*command, "--write"]) == 0
-    names = {p.name for p in (results / "tables").iterdir()}
-    assert names == {f"{t}.{s}" for t in ("leaderboard", "ablation_m") for s in WRITERS}
-    assert (results / "index.html").exists()
-    assert main([*command, "--check"]) == 0
-    assert "7 files are what the records give" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("file", ["tables/leaderboard.md", "tables/ablation_m.csv", "index.html"])
-def test_check_fails_on_a_changed_or_missing_file(results: Path, file: str):
-    command = ["table", "--results", str(results)]
-    main([*command, "--write"])
-    place = results / file
-    place.write_text(place.read_text().replace("48", "84"))
-    with pytest.raises(SystemExit) as stopped:
-        main([*command, "--check"])
-    assert stopped.value.code == 1
-    place.unlink()
-    with pytest.raises(SystemExit):
-        main([*command, "--check"])
-
-
-def test_check_fails_when_records_changed_and_on_stale_tables(
-    results: Path, make: Make, runs: Path, capsys: pytest.CaptureFixture[str]
-):
-    command = ["table", "--results", str(results)]
-    main([*command, "--write"])
-    make("softmax", 0.3)
-    records.export([runs], results / "records")
-    with pytest.raises(SystemExit):
-        main([*command, "--check"])
-    assert "leaderboard.md differs from its records" in capsys.readouterr().out
-    main([*command, "--write"])
-    (results / "tables" / "old.md").write_text("x")
-    with pytest.raises(SystemExit):
-        main([*command, "--check"])
-    assert "old.md has no records" in capsys.readouterr().out
-
-
-def test_a_results_folder_names_its_own_tables(results: Path):
-    (results / "tables.yaml").write_text("- {name: mine, title: Mine, where: {attention: luna}}\n")
-    assert [s.name for s in specs(results)] == ["mine"]
-    main(["table", "--write", "--results", str(results)])
-    assert {p.stem for p in (results / "tables").iterdir()} == {"mine"}
-
-
-def test_no_records_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["table", "--write", "--results", str(tmp_path)]) == 2
-    assert "lra records export" in capsys.readouterr().err
-
-
-def test_reports_import_no_model_code():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, lra.report.commands, lra.report.page, lra.report.figures, lra.report.tables;"
-        "print([m for m in ('torch', 'luna', 'lra.model', 'lra.module') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_committed_tables_are_what_the_records_give(capsys):
-    results = CONFIGS.parent / "results"
-    if not (results / "records").is_dir():
-        pytest.skip("no records are committed")
-    assert main(["table", "--check", "--results", str(results)]) == 0, capsys.readouterr().out

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import http.server
+import itertools
 import json
 import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -42,7 +44,7 @@ def write(folder: Path, **more: object) -> Path:
         build(Spec(name="leaderboard", title="Leaderboard", published="lra"), usual),
         build(Spec(name="m", title=f"Against M {NASTY}", published="M"), sweep),
     ]
-    (folder / "index.html").write_text(page(tables), encoding="utf-8")
+    (folder / "index.html").write_text(page(tables, folder), encoding="utf-8")
     return folder / "index.html"
 
 
@@ -77,7 +79,7 @@ def test_the_page_is_the_same_for_the_same_records(file: Path, tmp_path: Path):
 
 
 def test_no_records_make_an_empty_page():
-    assert '"tables":[]' in page([])
+    assert '"tables":[]' in page([], Path())
 
 
 # ---------------------------------------------------------------------- in Chromium
@@ -172,7 +174,8 @@ def test_published_values_beside(shown: Browser):
     assert shown.texts(".published") == []
     shown.click("#published")
     assert "paper 38.94 (+13.1), luna" in shown.texts(".published")
-    assert len(shown.texts(".published")) == 14
+    assert "paper 65.44 (-13.4)" in shown.texts(".published")  # the average of luna's five
+    assert len(shown.texts(".published")) == 14 + 2
     assert any("re-run" in text for text in shown.texts("#sources li"))
 
 
@@ -198,6 +201,9 @@ def test_details_by_keyboard(shown: Browser):
     facts = shown.texts("#details dd")
     assert any("fingerprint listops-generated" in f for f in facts)
     assert any(NASTY in f for f in facts)  # as text
+    link = shown.run("return document.querySelector('#details a').href")
+    record = json.loads(Path(unquote(urlsplit(link).path)).read_text())
+    assert (record["attention"]["name"], record["task"], record["seed"]) == ("luna", "listops", 1)
     shown.press("Escape")
     assert shown.run("return document.getElementById('details').open") is False
     shown.run("document.querySelector('#scatter .point').focus()")
@@ -228,12 +234,36 @@ def test_curves_are_hidden_and_shown_by_the_legend(shown: Browser):
 
 
 @chromium
-def test_it_fits_a_phone(shown: Browser):
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+def test_it_fits_a_phone_and_long_names_leave_room_for_numbers(shown: Browser):
+    size = {"width": 375, "height": 812, "deviceScaleFactor": 2, "mobile": True}
     shown.emulate("Emulation.setDeviceMetricsOverride", **size)
+    shown.run(
+        "state.table.rows[0].label = 'luna dwc=conv2d kernel=bank_coef envelope=none'; show()"
+    )
     wide = shown.run("return [document.documentElement.scrollWidth, innerWidth]")
+    number = shown.run("return document.querySelector('#body td button').getBoundingClientRect()")
     shown.emulate("Emulation.clearDeviceMetricsOverride")
-    assert wide == [390, 390]
+    assert wide == [375, 375]
+    assert 0 < number["left"] < number["right"] < 375
+
+
+@chromium
+def test_names_of_points_cover_no_other_name(shown: Browser):
+    """Eight rows in one place: some go without a name, every one has its point and its tooltip."""
+    label = "`a row with a long name ${i}`"
+    shown.run(
+        "const t = state.table, first = t.rows[0];"
+        f"t.rows = [...Array(8).keys()].map(i => ({{ ...first, label: {label} }})); show()"
+    )
+    assert len(shown.texts("#scatter .point")) == 8
+    boxes = shown.run(
+        "return [...document.querySelectorAll('.name')].map(n => n.getBoundingClientRect())"
+    )
+    assert 1 <= len(boxes) < 8
+    for a, b in itertools.combinations(boxes, 2):
+        x = min(a["right"], b["right"]) - max(a["left"], b["left"])
+        y = min(a["bottom"], b["bottom"]) - max(a["top"], b["top"])
+        assert x <= 0 or y <= 0 or x * y < 0.2 * a["width"] * a["height"]
 
 
 @chromium

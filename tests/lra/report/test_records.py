@@ -22,6 +22,9 @@ from lra.run import train
 
 from .conftest import Make
 
+# The clock of the first machine shows more, and its zone tells that it was earlier.
+EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
+
 
 def edit(path: Path, **changes: Any) -> None:
     """Change facts by dotted name, `.` written `__`."""
@@ -60,7 +63,7 @@ def test_what_training_leaves_behind_is_a_record(small: Callable[..., Run], tmp_
     (exported,) = records.load([tmp_path / "out"])
     text = markdown(build(Spec(name="t", title="T"), [exported]), tmp_path)
     assert f"{100 * accuracy:.1f} (1)" in text
-    assert "steps/s" in page([build(Spec(name="t", title="T"), [exported])])
+    assert "steps/s" in page([build(Spec(name="t", title="T"), [exported])], tmp_path)
 
 
 def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
@@ -77,7 +80,7 @@ def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
     runs: Path, tmp_path: Path, make: Make, order: tuple[int, int], later: float
 ):
     places = []
-    for name, accuracy, finished in (("a", 0.4, "2026-01-01"), ("b", later, "2026-01-02")):
+    for name, accuracy, finished in (("a", 0.4, EARLIER), ("b", later, LATER)):
         make("luna", accuracy, times__finished=finished)
         places.append(runs.rename(tmp_path / name))
     for i in order:
@@ -92,14 +95,20 @@ def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
     [
         ({"schema": 99}, "is foreign: schema 99"),
         ({"status": "running"}, "is foreign"),
-        ({"test__accuracy": None}, "test.accuracy is None"),
-        ({"test__accuracy": 41.0}, "test.accuracy is 41.0"),
-        ({"steps_per_second": float("inf")}, "steps_per_second is inf"),
-        ({"seed": True}, "seed is True"),
-        ({"attention__name": "softmax"}, "are not its settings"),
+        ({"test__accuracy": None}, "test.accuracy is missing"),
+        ({"test__accuracy": 41.0}, "test.accuracy is 41.0, which is no share"),
+        ({"steps_per_second": float("inf")}, "steps_per_second is inf, which is no number"),
+        ({"compute__flops": 10**400}, "compute.flops is 10+, which is no number"),
+        ({"seed": True}, "seed is True, which is no whole"),
+        ({"git__revision": 5}, "git.revision is 5, which is no word"),
+        ({"times__finished": "2026-01-01T00:00:00"}, "times.finished is .* which is no time"),
+        ({"data__options": [1]}, r"data.options is \[1\], which is no group"),
+        ({"task": "cifar"}, "there is no task 'cifar'"),
+        ({"attention__name": "softmax"}, "its attention is .* that of its settings is"),
+        ({"precision": "bf16-mixed"}, "its precision is bf16-mixed, that of its settings is 32"),
         ({"identity": "0" * 12}, "its settings and data are those of run"),
         ({"data__fingerprint": "another"}, "its settings and data are those of run"),
-        ({"model": "../../etc"}, "is no name of a task or method"),
+        ({"model": "../../etc"}, "model is '../../etc', which is no word"),
     ],
 )
 def test_a_damaged_record_is_refused_by_name(make: Make, runs: Path, change: dict, told: str):
@@ -114,6 +123,13 @@ def test_changed_settings_are_another_run(make: Make, runs: Path):
     config = make("luna", 0.4).with_name("config.yaml")
     config.write_text(config.read_text().replace("lr: 0.002", "lr: 0.02"))
     with pytest.raises(UserError, match="its settings and data are those of run"):
+        records.load([runs])
+
+
+def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
+    metrics = make("luna", 0.4).with_name("metrics.csv")
+    metrics.write_text("step,dev_accuracy\n50,0.4x\n")
+    with pytest.raises(UserError, match=str(metrics)):
         records.load([runs])
 
 

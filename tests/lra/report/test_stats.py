@@ -89,6 +89,27 @@ def test_ties_are_what_the_seeds_cannot_tell_from_the_best():
     best, tied = ties(
         {"a": [60.0, 60.5, 61.0], "b": [60.0, 60.4, 60.9], "c": [50.0, 50.5, 51.0], "d": [59.0]}
     )
-    assert best == "a"
+    assert best == {"a"}
     assert set(tied) == {"b"}
     assert tied["b"] > 0.5
+
+
+def test_equal_means_are_all_the_best():
+    best, tied = ties({"a": [50.0, 52.0], "b": [51.0, 51.0], "c": [51.0], "d": [10.0, 10.5]})
+    assert best == {"a", "b", "c"}
+    assert tied == {}
+
+
+def test_holm_in_a_column_by_hand():
+    """Three rows against the best, each Welch's p with two degrees of freedom in closed form."""
+    column = {"best": [50.0, 60.0], "a": [45.0, 55.0], "b": [20.0, 30.0], "c": [0.0, 10.0]}
+
+    def p(difference: float) -> float:  # equal variances 50, n = 2: t = difference / sqrt(50)
+        t = difference / math.sqrt(50)
+        return 1 - t / math.sqrt(2 + t * t)
+
+    # ascending: c (50), b (30), a (5); times 3, 2, 1
+    _, tied = ties(column)
+    assert tied == pytest.approx(
+        {"c": 3 * p(50), "b": max(3 * p(50), 2 * p(30)), "a": max(2 * p(30), p(5))}, abs=1e-12
+    ), {"c": p(50), "b": p(30), "a": p(5)}

@@ -1,0 +1,109 @@
+"""The same table as CSV, LaTeX and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+from lra.report import records
+from lra.report.latex import beside_published, cost, latex
+from lra.report.leaderboard import FIVE, build
+from lra.report.render import markdown, to_csv
+from lra.report.specs import Spec
+
+from .conftest import Make, table
+
+
+def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
+    make("luna", 0.40)
+    make("luna", 0.42, seed=2)
+    (line,) = csv.DictReader(io.StringIO(to_csv(table(runs), runs)))
+    identity = records.load([runs])[0]["identity"]
+    assert line["accuracy"] == "41.0000"
+    assert line["seeds"] == "2"
+    assert line["runs"] == f"{identity}/seed-1 {identity}/seed-2"
+    assert line["fingerprint"] == "listops-generated"
+
+
+def tabular(text: str) -> list[list[str]]:
+    """The cells of a LaTeX tabular; its braces pair and every row has a cell for each column."""
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    begin, *body, end = lines
+    columns = re.fullmatch(r"\\begin\{tabular\}\{(l r*)\}".replace(" ", ""), begin)
+    assert columns is not None
+    assert end == r"\end{tabular}"
+    assert [line for line in body if line.endswith("rule")][0::2] != []
+    rows = []
+    for line in (line for line in body if not line.startswith((r"\toprule", r"\mid", r"\bottom"))):
+        assert line.endswith(r" \\"), line
+        plain = re.sub(r"\\[{}\\]", "", line)
+        assert plain.count("{") == plain.count("}")
+        assert len(re.findall(r"(?<!\\)\$", line)) % 2 == 0
+        cells = re.split(r"(?<!\\)&", line.removesuffix(r" \\"))
+        spanned = re.match(r"\\multicolumn\{(\d+)\}", line)
+        assert len(columns[1]) == (int(spanned[1]) if spanned else len(cells))
+        rows.append([cell.strip() for cell in cells])
+    return rows
+
+
+def test_latex_escapes_and_cites(make: Make, runs: Path):
+    make(
+        "performer_relu", 0.4, compute__verdict="over budget ×2.0", data__provenance="a\n\\input{x}"
+    )
+    text = latex(table(runs), runs)
+    head, row_ = tabular(text)
+    assert head == ["attention", "listops", "parameters", "GFLOPs", "compute", "steps/s",
+                    "peak MiB"]  # fmt: skip
+    assert row_[:2] == [r"performer\_relu", r"$\mathbf{40.0}$ (1)"]
+    assert row_[4] == r"over budget $\times$2.0"
+    assert "/seed-1" in text
+    assert not any(line.startswith("\\input") for line in text.splitlines())  # still a comment
+
+
+def test_latex_of_several_tasks_has_costs_and_published_values(make: Make, runs: Path):
+    for task in FIVE:
+        for seed in (1, 2):
+            make("luna", 0.5 + seed / 100, task=task, seed=seed)
+    make("linear", 0.3)
+    found = table(runs, published="lra")
+    assert tabular(latex(found, runs))[1] == ["luna", *[r"$\mathbf{51.5} \pm 0.7$ (2)"] * 5,
+                                              "51.5 (5/5)"]  # fmt: skip
+    costs = tabular(cost(found, runs))
+    assert [r[0] for r in costs[1:4]] == [r"\multicolumn{6}{l}{\emph{listops}}", "luna", "linear"]
+    assert costs[2][1:3] == ["84,000", "0.019"]
+    head, first, second = tabular(beside_published(found, runs))
+    assert head[-2:] == ["average", r"published by"]
+    assert first[0] == "linear"  # by name: no ranking
+    assert second[1] == "51.5 / 38.94 (+12.6)"
+    assert second[-2:] == ["51.5 / 65.44 (-13.9)", "luna"]
+    assert "% luna: measured by LUNA's authors" in beside_published(found, runs)
+
+
+def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    results = tmp_path / "results"
+    records.export([runs], results / "records")
+    found = build(Spec(name="t", title="T"), records.load([results / "records"]))
+    text = markdown(found, results)
+    (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
+    assert (results / target).exists()
+
+
+def test_markdown_of_a_record_stays_text(make: Make, runs: Path):
+    bad = "<img src=x>|a\nb[c](javascript:d)"
+    make("luna", 0.4, data__provenance=bad, compute__verdict=bad, options={"kernel": bad})
+    make("luna", 0.4)
+    text = markdown(table(runs), runs)
+    assert "<img" not in text
+    assert "[c](" not in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}  # seven columns, twice
+
+
+def test_negative_options_have_links_of_their_own(make: Make, runs: Path):
+    make("luna", 0.4, options={"L": 1})
+    make("luna", 0.4, options={"L": -1})
+    links = re.findall(r"\(#([^)]+)\)", markdown(table(runs), runs))
+    assert len(set(links)) == 2
