@@ -4,25 +4,28 @@ log-log."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 import luna
 from lra.bench.sheet import MEASURES, Row, by_method, label
+from lra.report import names
+from lra.report.figures import save_figure
 from luna.linear import KernelAttention
 
 PANELS = ("train_ms", "peak_mib")
-# Kinds are read from what a class says of itself: a new method finds its colour.
+# Kinds are read from what a class says of itself: a new method finds its colour. Each has a
+# contrast of 4.5 to white, for the names.
 COLOURS = {
-    "quadratic": "#8a8a8a",
+    "quadratic": "#6f6f6f",
     "other linear: sparse, low rank, landmarks": "#2a7f8e",
-    "feature maps": "#d98e04",
+    "feature maps": "#a36200",
     "luna": "#c2185b",
 }
 RING: dict[str, Any] = {"marker": "o", "fillstyle": "none", "ls": "", "color": "#333", "ms": 9}
@@ -65,20 +68,25 @@ def draw_panels(
     panels: Sequence[Panel], facts: dict[str, Any], stem: Path, *, subject: str, rings: str = ""
 ) -> list[Path]:
     """Two panels a line; `rings` says what rings are."""
-    paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("png", "svg")]
     lines = math.ceil(len(panels) / 2)
-    # No date and fixed ids: the same numbers give the same file.
-    with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(13, HEIGHT), layout="constrained")
+    rings = rings if any(panel.rings for panel in panels) else ""
+
+    def fill(figure: Figure) -> None:
         for axes, panel in zip(figure.subplots(lines, 2).flat, panels, strict=True):
             _panel(axes, panel, gap=GAP * lines)
-        rings = rings if any(panel.rings for panel in panels) else ""
         _legend(figure, [row for panel in panels for row in panel.rows], facts, rings)
-        _title(figure, facts, subject)
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=130, metadata=metadata)
-    return paths
+        figure.suptitle(f"{subject} · {measured_on(facts)}", fontsize=10)
+
+    return save_figure(stem, fill, size=(13, HEIGHT))
+
+
+def measured_on(facts: dict[str, Any]) -> str:
+    """Machine, threads, version and date, for a title."""
+    machine = facts["machine"]
+    many = "threads" if machine["threads"] > 1 else "thread"
+    threads = f", {machine['threads']} {many}" if machine["kind"] == "cpu" else ""
+    torch = facts["versions"]["torch"]
+    return f"{machine['device']}{threads} · torch {torch} · {facts['date']}"
 
 
 def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
@@ -109,45 +117,17 @@ def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    _label(axes, ends, gap)
+    names.at_ends(axes, ends, gap)
 
 
-def _label(axes: Axes, ends: list[tuple[str, float, float, str]], gap: float) -> None:
-    """A name to the right of the axes for every line, pushed apart where lines end together."""
-    low, high = (math.log(y) for y in axes.get_ylim())
-    ends = sorted(ends, key=lambda end: end[2])
-    places = spread([(math.log(end[2]) - low) / (high - low) for end in ends], gap)
-    for (name, x, y, colour), place in zip(ends, places, strict=True):
-        axes.annotate(
-            name, xy=(x, y), xycoords="data", xytext=(1.04, place), textcoords="axes fraction",
-            va="center", fontsize=8, color=colour, annotation_clip=False,
-            fontweight="bold" if name in ("luna", "softmax") else "normal",
-            arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 1, "color": colour,
-                        "linewidth": 0.5, "alpha": 0.7},
-        )  # fmt: skip
-
-
-def spread(places: list[float], gap: float) -> list[float]:
-    """Rising numbers moved as little as can be (in least squares) until neighbours are `gap`
-    apart: neighbours that collide share their mean offset, again and again."""
-    blocks: list[tuple[float, int]] = []  # (mean of place - i gap, members), rising
-    for i, place in enumerate(places):
-        mean, members = place - i * gap, 1
-        while blocks and blocks[-1][0] > mean:
-            before, count = blocks.pop()
-            mean = (before * count + mean * members) / (count + members)
-            members += count
-        blocks.append((mean, members))
-    offsets = [mean for mean, members in blocks for _ in range(members)]
-    return [offset + i * gap for i, offset in enumerate(offsets)]
+def kind_lines(kinds: Collection[str]) -> list[Line2D]:
+    """The colours of these kinds, for a legend."""
+    return [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in kinds]
 
 
 def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any], rings: str) -> None:
-    from matplotlib.lines import Line2D
-
     families = {kind(row["method"]) for row in rows if label(row) != "softmax"}
-    lines = [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in families]
+    lines = kind_lines(families)
     if any(row["method"] == "softmax" for row in rows):
         lines.append(Line2D([], [], color="black", linewidth=2.4, label="softmax, fused"))
     settings = facts["settings"]
@@ -159,13 +139,3 @@ def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any], rings: str) 
     if rings:
         lines.append(Line2D([], [], label=rings, **RING))
     figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
-
-
-def _title(figure: Figure, facts: dict[str, Any], subject: str) -> None:
-    machine = facts["machine"]
-    threads = f", {machine['threads']} thread(s)" if machine["kind"] == "cpu" else ""
-    figure.suptitle(
-        f"{subject} · {machine['device']}{threads} · "
-        f"torch {facts['versions']['torch']} · {facts['date']}",
-        fontsize=10,
-    )

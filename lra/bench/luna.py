@@ -248,7 +248,7 @@ def write(rows: list[Row], settings: Settings, out: Path) -> list[Path]:
     found = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "md")]
     found[0].write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
     found[1].write_text(_page(rows, facts, settings))
-    return [*found, *files.picture("luna_figure", rows, stem)]
+    return [*found, *files.picture("luna_figure", rows, facts, stem)]
 
 
 def _page(rows: list[Row], facts: dict[str, Any], settings: Settings) -> str:

@@ -7,8 +7,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from lra.bench.figure import measured_on
+from lra.report.figures import save_figure
 
 COLOURS = {
     "luna, the listing": "#e3a6bd",
@@ -21,24 +23,26 @@ COLOURS = {
 OTHER = "#f0c060"  # linear attention as wide as LUNA's features
 
 
-def draw(rows: list[dict[str, Any]], stem: Path) -> list[Path]:
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
+def draw(rows: list[dict[str, Any]], facts: dict[str, Any], stem: Path) -> list[Path]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["what"] != "feature map":
             groups.setdefault(f"{row['what']}\nn = {row['n']:,}", []).append(row)
     maps = [row for row in rows if row["what"] == "feature map"]
-    # No date and fixed ids: the same numbers give the same file.
-    with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
-        bars = 1.0 + 0.26 * (len(rows) - len(maps))
-        figure = Figure(figsize=(10, bars + 2.6), layout="constrained")
+    bars = 1.0 + 0.26 * (len(rows) - len(maps))
+    settings = facts["settings"]
+    subject = (
+        f"LUNA's evaluations, batch {settings['batch']}, {settings['heads']} heads of "
+        f"{settings['head_dim']}, M = {settings['M']}, L = {settings['L']}, float32; medians"
+    )
+
+    def fill(figure: Figure) -> None:
         above, below = figure.subplots(2, 1, height_ratios=[bars, 2.6])
         _bars(above, groups)
         _widths(below, maps)
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=130, metadata=metadata)
-    return paths
+        figure.suptitle(f"{subject}\n{measured_on(facts)}", fontsize=10)
+
+    return save_figure(stem, fill, size=(10, bars + 2.8))
 
 
 def _bars(axes: Any, groups: dict[str, list[dict[str, Any]]]) -> None:
@@ -57,7 +61,7 @@ def _bars(axes: Any, groups: dict[str, list[dict[str, Any]]]) -> None:
     axes.set_xlim(right=axes.get_xlim()[1] * 6)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["left"].set_visible(False)
 
 
 def _widths(axes: Any, maps: list[dict[str, Any]]) -> None:
@@ -77,4 +81,3 @@ def _widths(axes: Any, maps: list[dict[str, Any]]) -> None:
     axes.set(ylabel=f"feature map\nn = {maps[0]['n']:,}, ms")
     axes.set_xticks(widths, [str(width) for width in widths])
     axes.minorticks_off()
-    axes.spines[["top", "right"]].set_visible(False)

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lra.bench.figure import COLOURS, kind, spread
+from lra.bench.figure import COLOURS, kind, kind_lines, measured_on
+from lra.report.figures import save_figure
+from lra.report.names import spread
 
 Row = dict[str, Any]
 PANELS: dict[str, Callable[[Row], float]] = {
@@ -26,29 +27,22 @@ GAP = 0.026  # between two names, as a share of the axis
 
 
 def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
-    paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("png", "svg")]
     measured = [row for row in rows if not row["stopped"]]
-    # No date and fixed ids: the same numbers give the same file.
-    with mpl.rc_context({"svg.hashsalt": "luna", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(13, 7), layout="constrained")
+
+    def fill(figure: Figure) -> None:
         for axes, (title, read) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
             _panel(axes, measured, title, read)
-        machine, settings = facts["machine"], facts["settings"]
-        figure.suptitle(
-            f"A training step of {rows[0]['task']}, batch {settings['batch']} of "
-            f"n = {rows[0]['n']:,} · {machine['device']}, {machine['threads']} thread(s) · "
-            f"torch {facts['versions']['torch']} · {facts['date']}",
-            fontsize=10,
-        )
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=130, metadata=metadata)
-    return paths
+        kinds = kind_lines({kind(row["attention"]) for row in measured})
+        figure.legend(handles=kinds, loc="outside lower center", ncols=len(kinds), frameon=False)
+        step = f"A training step of {rows[0]['task']}, batch {facts['settings']['batch']} of"
+        figure.suptitle(f"{step} n = {rows[0]['n']:,} · {measured_on(facts)}", fontsize=10)
+
+    return save_figure(stem, fill, size=(13, 7))
 
 
 def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]) -> None:
-    """Filled points are matched; the grey band is what the budget allows."""
-    axes.set(xscale="log", yscale="log", xlabel="GFLOPs per step, counted", title=title)
+    counted = "GFLOPs per step, counted (grey: what the budget allows; filled: matched to it)"
+    axes.set(xscale="log", yscale="log", xlabel=counted, title=title)
     axes.margins(x=0.15)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -66,7 +60,6 @@ def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]
     for group in _columns(rows):
         _name(axes, group, read)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _columns(rows: list[Row]) -> list[list[Row]]:

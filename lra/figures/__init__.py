@@ -1,5 +1,5 @@
-"""`lra figures`: of records (lra/report/figures.py), of one trained run (channels, maps), or of
-converted models (tokens, patches, distillation, and channels again)."""
+"""`lra figures`: of records (lra/report/figures.py), of benchmarks, of one trained run (channels,
+maps), or of converted models (tokens, patches, distillation, and channels again)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from typing import Any
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "figures",
-        help="PNG and SVG figures, of records or of one run",
+        help="PNG and SVG figures, of records, of benchmarks, or of one run",
         description="Figures as PNG and SVG (tokens: as a page, too).",
     )
     what = parser.add_subparsers(dest="what", required=True, metavar="what")
     records = what.add_parser("records", help="accuracy against M, L and compute; training curves")
     records.add_argument("--results", default="results", help="results folder (default: results)")
     records.set_defaults(run=_draw_records)
+
+    scaling = what.add_parser(
+        "scaling", help="time and memory against n, and other pictures of lra bench, drawn again"
+    )
+    scaling.add_argument("files", type=Path, nargs="+", help="results/bench/attention-*.json")
+    scaling.add_argument("--out", type=Path, help="folder; beside each file if not given")
+    scaling.set_defaults(run=_draw_benches)
 
     shown = what.add_parser(
         "channels", help="the functions psi that luna learned, in a run or a conversion"
@@ -103,6 +110,12 @@ def _draw_records(arguments: Any) -> None:
     from lra.report.commands import draw
 
     _tell(draw(Path(arguments.results)))
+
+
+def _draw_benches(arguments: Any) -> None:
+    from lra.figures.benches import redraw
+
+    _tell(redraw(arguments.files, arguments.out))
 
 
 def _draw_channels(arguments: Any) -> None:

@@ -25,6 +25,8 @@ from luna.feature_maps.learned import POSITIVE, LearnedFeatures
 DEAD = "0.6"
 COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
 TAILS = 0.001  # share of u that lies outside a panel, at each end
+DECADES = 1e3
+WIDE = 8  # channels side by side
 LEAST = 1e-6  # of an exponential feature: less adds nothing to a sum
 Layout = Literal["grid", "overlay"]
 
@@ -118,7 +120,8 @@ def draw_channels(
     as `overlay` (its teaser) or where there is one channel, a panel a layer."""
     n_channels = layers[0].psi.shape[-1]
     if layout == "grid" and n_channels > 1:
-        size = (max(6.0, 1.45 * n_channels + 1), 1.6 * len(layers) + 1)
+        lines, columns = _lines(n_channels)
+        size = (max(6.0, 1.45 * columns + 1), 1.6 * lines * len(layers) + 1)
         return save_figure(stem, lambda f: grid(f, layers, title), size=size)
     columns = 1 if len(layers) < 3 else min(3, len(layers))
     width = 5.2 if columns == 1 else 3.4 if n_channels > 1 else 2.7
@@ -128,14 +131,27 @@ def draw_channels(
 
 def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
     n_channels = layers[0].psi.shape[-1]
-    panels = figure.subplots(len(layers), n_channels, squeeze=False, sharex="row", sharey="row")
-    for row, layer in zip(panels, layers, strict=True):
-        for channel, axes in enumerate(row):
+    lines, columns = _lines(n_channels)
+    parts = np.ravel(figure.subfigures(len(layers), 1, squeeze=False))
+    for part, layer in zip(parts, layers, strict=True):
+        panels = part.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+        for channel, axes in enumerate(panels.flat):
+            if channel >= n_channels:
+                axes.axis("off")
+                continue
             _panel(axes, layer, [channel])
-        row[0].set_ylabel(f"{layer.name}:  " + r"$\psi_\ell(u)$")
-    for channel, axes in enumerate(panels[0]):
-        axes.set_title(_psi(channel))
+            axes.tick_params(labelbottom=channel + columns >= n_channels)  # nothing below it
+            if lines > 1 or layer is layers[0]:
+                axes.set_title(_psi(channel))
+        for row in panels:
+            row[0].set_ylabel(f"{layer.name}:  " + r"$\psi_\ell(u)$")
     _finish(figure, layers, title)
+
+
+def _lines(n_channels: int) -> tuple[int, int]:
+    """Of a layer, and panels in each: as even as can be."""
+    lines = -(-n_channels // WIDE)
+    return lines, -(-n_channels // lines)
 
 
 def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) -> None:
@@ -147,7 +163,7 @@ def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) 
     for axes, layer in zip(panels.flat, layers, strict=False):
         _panel(axes, layer, range(n_channels))
         axes.set_title(layer.name, fontsize=9)
-        if n_channels > 1:
+        if n_channels > 1 or not layer.psi.any():
             axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     for row in panels:
         row[0].set_ylabel(r"$\psi_\ell(u)$" if n_channels > 1 else r"$\psi(u)$")
@@ -176,8 +192,20 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
         for group, line in enumerate(psi):
             axes.plot(layer.grid, line, lw=width, label="_" if group else label, **look)
     if layer.exponential:
-        axes.set_yscale("log")
-        axes.set_ylim(bottom=max(LEAST, layer.psi.min()))
+        _logarithmic(axes, max(LEAST, layer.psi.min()))
+    elif not layer.psi.any():
+        axes.set_ylim(-0.05, 1)
+
+
+def _logarithmic(axes: Any, bottom: float) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=bottom)
+    if axes.get_ylim()[1] < DECADES * bottom:  # powers of ten alone would leave it bare
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _psi(channel: int) -> str:

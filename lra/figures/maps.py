@@ -16,6 +16,7 @@ from lra.data.loader import Loader
 from lra.figures.trained import Trained
 from lra.report.figures import save_figure
 from lra.report.looks import PALETTE
+from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
 
 SHORT = 80  # tokens that fit one line
@@ -30,6 +31,7 @@ class Maps:
     ids: np.ndarray  # (n,) real tokens
     rows: np.ndarray  # (layers, H, n)
     query: str  # which row it is
+    heads: list[str]  # (H,) names
 
 
 def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Maps:
@@ -40,28 +42,45 @@ def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Ma
         raise UserError(f"{split} has examples 0 to {len(part) - 1}, not {example}")
     batch = Loader(part, 1, rules=trained.protocol.data).batch(np.array([example]))
     layers = [m for m in trained.network.modules() if isinstance(m, Attention)]
-    lacking = [m.name for m in layers if not m.has_matrix]
-    if lacking:
-        raise UserError(f"attention '{lacking[0]}' has no attention matrix to draw")
-    matrices: list[Tensor] = []
+    matrices: list[dict[str, Tensor]] = []
 
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         q, k, _, mask, x = inputs
-        matrices.append(module.matrix(q, k, mask, x)[0])  # type: ignore[operator]
+        matrices.append(_implied(module, q, k, mask, x))
 
     with ExitStack() as stack, torch.no_grad():
         for layer in layers:
             stack.callback(layer.register_forward_hook(hook).remove)
         trained.network(batch.ids, batch.mask)
-    A = torch.stack(matrices)  # (layers, H, n, n)
+    heads = list(matrices[0])
+    A = torch.stack([m[head] for m in matrices for head in heads])  # (layers * H, n, n)
+    A = A.unflatten(0, (len(matrices), -1))
     one = (0, 0) if trained.task.dual else (0,)
     ids = batch.ids[one]
     mask = None if batch.mask is None else batch.mask[one]
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
     if trained.protocol.style.pooling is Pooling.cls:
-        return Maps(ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS")
+        return Maps(ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS", heads)
     rows = A[:, :, real][..., real].mean(2)
-    return Maps(ids[real].numpy(), rows.numpy(), "mean over queries")
+    return Maps(ids[real].numpy(), rows.numpy(), "mean over queries", heads)
+
+
+def _implied(
+    layer: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
+) -> dict[str, Tensor]:
+    """The first example's matrix (n, n) of every head; of PolaFormer both, one a half of the
+    values."""
+    assert isinstance(layer, Attention)
+    if isinstance(layer, PolaFormer):
+        streams = layer.streams(q, k, mask)
+        return {
+            f"head {h}, {signs} signs": A[0, h]
+            for h in range(q.shape[1])
+            for signs, A in zip(("equal", "opposite"), streams, strict=True)
+        }
+    if not layer.has_matrix:
+        raise UserError(f"attention '{layer.name}' has no attention matrix to draw")
+    return {f"head {h}": A for h, A in enumerate(layer.matrix(q, k, mask, x)[0])}
 
 
 def draw_maps(trained: Trained, maps: Maps, title: str, stem: Path) -> list[Path]:
@@ -90,11 +109,11 @@ def _pixels(figure: Any, maps: Maps, picture: np.ndarray, title: str) -> None:
             image = axes.imshow(maps.rows[i, h].reshape(picture.shape) * n, **_scale(maps))
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-            axes.set_title(f"head {h}" if i == 0 else "", fontsize=9)
+            axes.set_title(_head(maps, i, h), fontsize=9)
         row[1].set_ylabel(f"layer {i}")
     panels[0][0].imshow(picture, cmap="gray")
     panels[0][0].set_title("input", fontsize=9)
-    _finish(figure, image, panels, title)
+    _finish(figure, maps, image, panels, title)
 
 
 def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
@@ -118,9 +137,16 @@ def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
             axes.set_yticks(list(starts), [f"{line * WRAP:,}" for line in starts], fontsize=7)
             axes.set_xticks([])
             axes.spines[:].set_visible(False)
-            axes.set_title(f"head {h}" if i == 0 else "", fontsize=9)
+            axes.set_title(_head(maps, i, h), fontsize=9)
         row[0].set_ylabel(f"layer {i}")
-    _finish(figure, image, panels, title)
+    _finish(figure, maps, image, panels, title)
+
+
+def _head(maps: Maps, layer: int, head: int) -> str:
+    """With the least and the largest share, which a common scale hides where attention is flat."""
+    shares = maps.rows[layer, head] * maps.rows.shape[-1]
+    name = maps.heads[head].replace(", ", "\n")
+    return f"{name}: {shares.min():.2f} to {shares.max():.2f}"
 
 
 def _scale(maps: Maps) -> dict[str, Any]:
@@ -130,8 +156,12 @@ def _scale(maps: Maps) -> dict[str, Any]:
     return {"cmap": "magma", "vmin": min(0.0, float(shares.min())), "vmax": top}
 
 
-def _finish(figure: Any, image: Any, panels: np.ndarray, title: str) -> None:
-    figure.colorbar(image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8)
+def _finish(figure: Any, maps: Maps, image: Any, panels: np.ndarray, title: str) -> None:
+    cut = maps.rows.max() * maps.rows.shape[-1] > image.norm.vmax
+    figure.colorbar(
+        image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8,
+        extend="max" if cut else "neither",
+    )  # fmt: skip
     figure.suptitle(title, fontsize=9, color="0.3")
 
 
@@ -143,7 +173,9 @@ def _bars(figure: Any, maps: Maps, words: list[str], title: str) -> None:
     for i, axes in enumerate(panels):
         for h in range(n_heads):
             at = np.arange(n) + (h - (n_heads - 1) / 2) * width
-            axes.bar(at, maps.rows[i, h], width, color=PALETTE[h % len(PALETTE)], label=f"head {h}")
+            axes.bar(
+                at, maps.rows[i, h], width, color=PALETTE[h % len(PALETTE)], label=maps.heads[h]
+            )
         axes.axhline(1 / n, color="0.4", lw=0.8, ls=":", label="uniform")
         axes.set_ylabel(f"layer {i}, attention")
         axes.margins(x=0.01)

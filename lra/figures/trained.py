@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from lra import data, model
 from lra.callbacks import load_checkpoint
-from lra.config import Model, Protocol, UserError
+from lra.config import CONFIGS, Model, Protocol, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find
@@ -71,13 +71,23 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     network.load_state_dict(
         {k.removeprefix("network."): v for k, v in weights.items() if k.startswith("network.")}
     )
-    name = f"{task.name}, {attention['name']}, seed {seed}, {path.stem} checkpoint"
+    name = f"{task.name}, {_chosen(attention)}, seed {seed}, {path.stem} checkpoint"
     conditions = (
         f"protocol {protocol.name} v{protocol.version}, model {settings['model']['name']}, "
-        f"budget {settings['budget']:g}: {protocol.recipe.steps:,} steps"
+        f"budget {settings['budget']:g}: {protocol.recipe.steps:,} steps of "
+        f"{protocol.recipe.batch}\ndata: {prepared.facts['provenance']}"
     )
     stem = f"{task.name}-{attention['name']}-{folder.resolve().parent.name}-{seed}"
     return Trained(network.eval(), task, prepared, protocol, name, conditions, stem)
+
+
+def _chosen(attention: dict[str, Any]) -> str:
+    """Its name, and the options in which it differs from its configuration file."""
+    path = CONFIGS / "attention" / f"{attention['name']}.yaml"
+    usual = yaml.safe_load(path.read_text()) if path.exists() else {}
+    usual = {"dwc": "none", "profile": None} | usual
+    differ = (f"{k}={v}" for k, v in attention.items() if k != "name" and v != usual.get(k))
+    return " ".join([attention["name"], *differ])
 
 
 def _typed(schema: type, values: dict[str, Any]) -> Any:

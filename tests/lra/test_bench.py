@@ -17,10 +17,10 @@ from torch import Tensor
 import luna
 from lra.bench import attention as bench
 from lra.bench import rounds, worker
-from lra.bench.figure import spread
 from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.sheet import _ratios, markdown, slope
 from lra.cli import main
+from lra.report.names import spread
 
 
 @contextmanager
@@ -154,6 +154,7 @@ def test_labels_are_apart_and_in_order() -> None:
     assert min(gaps) >= 0.02 - 1e-12
     assert (moved[0], moved[-1]) == (0.1, 0.9)
     assert sum(moved[1:4]) == pytest.approx(sum(places[1:4]))
+    assert spread([0.0, 0.0, 1.0, 1.0], 0.2, within=(0, 1)) == pytest.approx([0, 0.2, 0.8, 1])
 
 
 @pytest.mark.parametrize(

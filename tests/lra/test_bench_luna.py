@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -63,12 +64,19 @@ def test_every_target_is_told_beside_what_was_measured():
 def test_the_picture_is_the_same_for_the_same_numbers(tmp_path):
     from lra.bench.luna_figure import draw
 
+    facts = {
+        "settings": asdict(SETTINGS),
+        "machine": {"device": "a CPU", "kind": "cpu", "threads": 2},
+        "versions": {"torch": "1"},
+        "date": "2026-01-01",
+    }
     for name in ("first", "second"):
-        draw(rows(), tmp_path / name)
+        draw(rows(), facts, tmp_path / name)
     assert (tmp_path / "first.png").stat().st_size > 10_000
     svg = (tmp_path / "first.svg").read_bytes()
     assert svg == (tmp_path / "second.svg").read_bytes()
     assert b"softmax, fused" in svg
+    assert b"a CPU, 2 threads" in svg
 
 
 def test_calls_are_interleaved_and_each_first_one_is_left_out():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,15 @@ import torch
 from lra.cli import main
 from lra.compose import Run
 from lra.config import UserError
-from lra.figures.channels import COLOURS, DEAD, LayerChannels, channels, draw_channels, overlay
+from lra.figures.channels import (
+    COLOURS,
+    DEAD,
+    LayerChannels,
+    channels,
+    draw_channels,
+    grid,
+    overlay,
+)
 from lra.figures.maps import attention_maps, draw_maps
 from lra.figures.trained import Trained, restore
 from lra.run import train
@@ -65,6 +74,20 @@ def test_a_channel_that_is_dead_in_one_layer_is_drawn_alive_in_the_next():
     assert colours[0][1] == colours[1][1]
 
 
+@pytest.mark.parametrize(("n_channels", "panels"), [(8, (1, 8)), (9, (2, 5))])
+def test_many_channels_take_several_lines(n_channels: int, panels: tuple[int, int]):
+    figure_type = pytest.importorskip("matplotlib.figure").Figure
+    u = np.linspace(-1, 1, 5)
+    psi = np.arange(n_channels) * np.ones((1, 5, 1))
+    figure = figure_type()
+    grid(figure, [LayerChannels("layer 0", u, u, psi), LayerChannels("layer 1", u, u, psi)], "T")
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert len(drawn) == 2 * n_channels
+    for number, axes in enumerate(drawn):
+        assert axes.get_subplotspec().get_gridspec().get_geometry() == panels
+        assert axes.lines[0].get_ydata()[0] == number % n_channels
+
+
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
     run = trained("attention=luna", "attention.M=2", "protocol.data.pad=full")
     (layer,) = channels(run, examples=4)
@@ -94,6 +117,15 @@ def test_maps_are_rows_of_the_attention_matrix(trained: Callable[..., Trained], 
         attention_maps(run, 10**6)
 
 
+def test_polaformer_has_a_map_for_either_half_of_the_values(trained: Callable[..., Trained]):
+    run = trained("attention=polaformer")
+    maps = attention_maps(run, 3)
+    assert maps.heads == [f"head {h}, {of} signs" for h in (0, 1) for of in ("equal", "opposite")]
+    assert maps.rows.shape == (1, 4, len(maps.ids))
+    np.testing.assert_allclose(maps.rows.sum(-1), 1, rtol=1e-4)
+    assert np.abs(maps.rows[:, 0] - maps.rows[:, 1]).max() > 1e-4
+
+
 def test_from_the_command_line(
     trained: Callable[..., Trained], tmp_path: Path, data_dir: Path, capsys
 ):
@@ -114,6 +146,42 @@ def test_from_the_command_line(
         checkpoint.unlink()
     assert main(["figures", "maps", *where]) == 2
     assert "has no checkpoint: train the run again" in capsys.readouterr().err
+
+
+def test_the_title_names_what_is_unusual_and_the_data(trained: Callable[..., Trained]):
+    run = trained("attention=luna", "attention.M=2", "attention.envelope=scalar")
+    assert run.name == "listops, luna M=2 envelope=scalar, seed 1, best checkpoint"
+    assert run.conditions.endswith("2 steps of 8\ndata: a bundled miniature, for trying things out")
+
+
+def test_benchmarks_are_drawn_again_from_their_file(tmp_path: Path, capsys):
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"n": n, "flops": n, "train_seconds": n / 1e3, "peak_bytes": n << 20, "stopped": None,
+         "method": method, "profile": "strict"}
+        for n in (64, 128) for method in ("luna", "softmax")
+    ]  # fmt: skip
+    facts = {
+        "benchmark": "lra bench attention",
+        "settings": {"batch": 1, "heads": 2, "head_dim": 8, "seconds": 1.0, "mib": 1.0},
+        "machine": {"device": "a CPU", "kind": "cpu", "threads": 1},
+        "versions": {"torch": "2"},
+        "date": "2026-01-01",
+    }
+    file = tmp_path / "attention-a-cpu-torch2.13.0.json"
+    file.write_text(json.dumps(facts | {"rows": rows}))
+    pictures = [file.with_name(f"attention-a-cpu-torch2.13.0.{kind}") for kind in ("png", "svg")]
+    assert main(["figures", "scaling", str(file)]) == 0
+    assert capsys.readouterr().out.split() == [str(path) for path in pictures]
+    first = [path.read_bytes() for path in pictures]
+    assert b"One attention, batch 1, 2 heads of 8, float32 " in first[1]
+    assert main(["figures", "scaling", str(file), "--out", str(tmp_path / "new")]) == 0
+    assert [(tmp_path / "new" / path.name).read_bytes() for path in pictures] == first
+    file.write_text(json.dumps(facts | {"benchmark": "lra bench data"}))
+    assert main(["figures", "scaling", str(file)]) == 2
+    assert "is of `lra bench data`, which has no picture" in capsys.readouterr().err
+    assert main(["figures", "scaling", str(pictures[1])]) == 2
+    assert "no file of numbers that `lra bench` wrote" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
