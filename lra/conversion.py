@@ -102,6 +102,7 @@ def check(cfg: DictConfig) -> Conversion:
 
 
 def convert(run: Conversion) -> dict[str, Any]:
+    from lra import environment
     from luna.convert import pipeline, tasks
     from luna.convert.host import quiet
 
@@ -121,6 +122,7 @@ def convert(run: Conversion) -> dict[str, Any]:
             recipe=recipe,
             seed=run.seed,
             log=print,
+            origin={"git": environment.git()},
         )
     recovery = record["recovery"]
     print(

@@ -147,12 +147,12 @@ def _copy(sources: Sequence[str], target: str) -> None:
 
     conversions = converted.incoming(sources, Path(target))
     sorted_out = export(sources, Path(target), some=not any(conversions.values()))
-    converted.write(conversions["new"], Path(target))
+    converted.write(conversions["kept"], Path(target))
     for kind, found in (("conversions", conversions), ("records", sorted_out)):
         if kind == "records" or any(found.values()):
             print(f"{len(found['new'])} new {kind} in {target}, {len(found['known'])} known before")
         for record in found["other"]:
             print(
                 f"  {record.path} repeats a run that is there, with another outcome: the first "
-                f"{'to finish' if kind == 'records' else 'to be recorded'} stands"
+                "to finish stands"
             )

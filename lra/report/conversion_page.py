@@ -74,6 +74,7 @@ def _page_run(record: Converted, results: Path) -> dict[str, Any]:
         "training examples": str(f.get("train_examples") or ""),
         "teacher": f["teacher"],
         "data": f.get("data") or "",
+        "revision": record.revision,
         "time": f"{f.get('seconds') or 0:.0f} s",
         "machine": f"{f.get('device') or 'unknown'}, torch {f.get('torch') or '?'}",
     }

@@ -92,7 +92,7 @@ def markdown(table: Table, results: Path) -> str:
     parts = [f"# {escape_md(table.title)}", GENERATED, grid(head, body)]
     parts.append("\n".join(f"* {escape_md(note)}" for note in notes(table)))
     parts += [*beside_md(beside(table)), *_pairs_of_rows(table)]
-    columns = ("attention", "task", "run", "seed", "score", "stages", "data")
+    columns = ("attention", "task", "run", "seed", "score", "stages", "data", "revision")
     return "\n\n".join([*parts, "## Runs", grid(columns, _runs(table, results))]) + "\n"
 
 
@@ -111,8 +111,8 @@ def _runs(table: Table, results: Path) -> Iterator[list[str]]:
         for record in cell.records:
             data = escape_md(record.facts.get("data") or "as the task names it")
             seed = cited(record["seed"], record.path, results)
-            yield [target + escape_md(row.label), task, record["key"], seed,
-                   f"{record.score:.2f}", stages(record, 1), data]  # fmt: skip
+            yield [target + escape_md(row.label), task, record["key"], seed, f"{record.score:.2f}",
+                   stages(record, 1), data, record.revision[:10] or "–"]  # fmt: skip
             target = ""
 
 

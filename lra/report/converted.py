@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ FACTS: dict[str, kinds.Kind] = {
     "?seconds": kinds.number,
     "?device": kinds.text,
     "?torch": kinds.text,
+    "?git.revision": kinds.word,
+    "?times.finished": kinds.time,
 }
 # What two records of one run share: its key is made on its machine, from the teacher's folder.
 IDENTITY = ("task", "model", "attention", "options", "recipe", "teacher", "data", "seed")
@@ -71,6 +74,16 @@ class Converted:
     def identity(self) -> str:
         return json.dumps([self.facts.get(fact) for fact in IDENTITY], sort_keys=True)
 
+    @cached_property
+    def finished(self) -> datetime | None:
+        when = kinds.find(self.facts, "times.finished")
+        return None if when is None else datetime.fromisoformat(when)
+
+    @property
+    def revision(self) -> str:
+        """Empty where it was not recorded, as in the first records."""
+        return kinds.find(self.facts, "git.revision") or ""
+
     @property
     def name(self) -> str:
         """Where an export puts it."""
@@ -87,8 +100,16 @@ def load(folder: Path) -> list[Converted]:
             continue
         record = read(path)
         if record is not None:
-            found.setdefault(record.identity, record)
+            found[record.identity] = first_of(found.get(record.identity), record)
     return sorted(found.values(), key=lambda r: r.name)
+
+
+def first_of(a: Converted | None, b: Converted) -> Converted:
+    """Of two records of one run: the one that finished first. Early records do not tell when; of
+    such a pair the one that was there stands."""
+    if a is None:
+        return b
+    return b if a.finished and b.finished and b.finished < a.finished else a
 
 
 def read(path: Path) -> Converted | None:
@@ -125,13 +146,16 @@ def _are_answers(labels: dict[str, Any], predictions: dict[str, Any]) -> bool:
 
 def incoming(sources: Iterable[str | Path], target: Path) -> dict[str, list[Converted]]:
     """The conversions of the sources, checked: new to the target, known there, or there with
-    another outcome. Of two records of one run the one that is there stands."""
+    another outcome; and those to keep of the new and the other ones."""
     there = {r.identity: r for r in load(target)}
-    sorted_out: dict[str, list[Converted]] = {"new": [], "known": [], "other": []}
+    sorted_out: dict[str, list[Converted]] = {"new": [], "known": [], "other": [], "kept": []}
     for record in [r for source in map(Path, sources) for r in load(source)]:
-        old = there.setdefault(record.identity, record)
-        same = old["score"] == record["score"]
-        sorted_out["new" if old is record else "known" if same else "other"].append(record)
+        old = there.get(record.identity)
+        there[record.identity] = kept = first_of(old, record)
+        same = old is not None and old["score"] == record["score"]
+        sorted_out["new" if old is None else "known" if same else "other"].append(record)
+        if kept is record and not same:
+            sorted_out["kept"].append(record)
     return sorted_out
 
 

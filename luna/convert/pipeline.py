@@ -14,6 +14,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,14 @@ def run(
     recipe: Recipe | None = None,
     seed: int = 0,
     log: Log | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one run, also in `folder`/result.json; the model is saved in `folder`/model.
 
     processor  the teacher's tokenizer, or its image size and normalisation
     data       a local folder; None: the Hugging Face hub, for GLUE
     attention  a method of the registry; None finetunes `teacher` itself, as it is
+    origin     more facts for the record: the revision of the code, say
     """
     spec, recipe, folder = tasks.task(task), recipe or Recipe(), Path(folder)
     identity = _identity(teacher, spec, data, attention, options, recipe, seed)
@@ -89,6 +92,7 @@ def run(
     student.save_pretrained(folder / "model")  # type: ignore[operator]
     processor.save_pretrained(folder / "model")
     result = identity | {
+        **(origin or {}),
         "schema": SCHEMA,
         "status": "finished",
         "options": identity["options"] | (describe(student) or {}).get("options", {}),
@@ -101,6 +105,7 @@ def run(
         "phi_parameters": _count(student),
         "train_examples": opened.n_train,
         "seconds": time.monotonic() - started,
+        "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "device": _device(student),

@@ -12,7 +12,7 @@ import pytest
 from hydra.errors import HydraException
 
 import luna
-from lra import conversion
+from lra import conversion, environment
 from lra.config import CONFIGS, UserError
 from tests.luna.convert import kit
 
@@ -138,6 +138,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
     record = json.loads(path.read_text())
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["options"]["layers"] == "all"
+    assert record["git"]["revision"] == environment.git()["revision"]
 
     # The same again finds the finished run: the new head was seeded.
     again = conversion.convert(compose("stage=teacher", *common))

@@ -195,7 +195,8 @@ def test_a_damaged_record_is_refused_by_name(
 def test_a_run_that_two_machines_recorded_counts_once(
     convert: Convert, runs: Path, tmp_path: Path, capsys
 ):
-    """Its key is made of the teacher's path, and so is another on each; what is there stands."""
+    """Its key is made of the teacher's path, and so is another on each; the first to finish
+    stands, or what is there where that was not recorded."""
     first, second = convert("luna", 0.8), convert("luna", 0.9, key="elsewhere")
     assert len(converted.load(runs)) == 1
     second.rename(second.with_suffix(".later"))
@@ -203,8 +204,23 @@ def test_a_run_that_two_machines_recorded_counts_once(
     second.with_suffix(".later").rename(second)
     first.unlink()
     assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 0
-    assert "with another outcome: the first to be recorded stands" in capsys.readouterr().out
+    assert "with another outcome: the first to finish stands" in capsys.readouterr().out
     assert [r["score"] for r in converted.load(tmp_path / "out")] == [0.8]
+
+
+@pytest.mark.parametrize("there", [0.8, 0.9])
+def test_the_conversion_that_finished_first_stands_whichever_came_first(
+    convert: Convert, runs: Path, tmp_path: Path, there: float
+):
+    out = tmp_path / "out"
+    for n, score in enumerate(sorted([0.8, 0.9], key=lambda s: s != there)):
+        hour = 10 if score == 0.8 else 11
+        place = convert("luna", score, key=f"k{n}", git={"revision": f"r{hour}"},
+                        times={"finished": f"2026-01-01T{hour}:00:00+00:00"})  # fmt: skip
+        assert main(["records", "import", str(runs), "--into", str(out)]) == 0
+        place.unlink()
+    (record,) = converted.load(out)
+    assert (record["score"], record.revision) == (0.8, "r10")
 
 
 def test_a_damaged_run_and_no_conversion_is_imported(
