@@ -15,13 +15,13 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
+from hydra.core.utils import JobReturn, configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lra.config import UserError
-from lra.sweep import GRACE, Outcome, note
+from lra.config import UserError, first_line
+from lra.sweep import GRACE, lost
 
 SETTINGS = {  # of Ray, unless the environment has others; it reads them when it is imported
     "RAY_DEDUP_LOGS": "0",  # it would hide lines of jobs that fail alike
@@ -102,10 +102,8 @@ def _result(task: Any, job: DictConfig) -> JobReturn:
         return ray.get(task)
     except ray.exceptions.RayError as error:
         words = list(job.hydra.overrides.task)
-        told = str(getattr(error, "cause", None) or error).strip()
-        outcome = Outcome(words, "failed", f"lost by Ray: {told.splitlines()[0]}")
-        note(job.hydra, outcome)
-        return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
+        reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
+        return lost(job.hydra.sweep.dir, job.hydra.job.num, words, reason)
 
 
 def _connect(init: dict[str, Any]) -> None:

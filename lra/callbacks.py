@@ -18,7 +18,7 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from lra import parent
-from lra.config import UserError
+from lra.config import UserError, first_line
 from lra.disk import write_atomically
 from lra.runs import RunFolder, writing
 
@@ -80,7 +80,7 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, ValueError, OSError) as error:
         raise UserError(
-            f"{path} is damaged ({_first_line(error)}); remove it to start from the beginning"
+            f"{path} is damaged ({first_line(error)}); remove it to start from the beginning"
         ) from error
     if identity is not None and checkpoint.get("identity") != identity:
         raise UserError(
@@ -272,8 +272,3 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
         return []
     text = path.read_text()
     return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

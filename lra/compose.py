@@ -7,6 +7,7 @@ answer at once.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -214,6 +215,8 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: set it on the command line, {key}=..."
     first = str(error).strip().splitlines()[0]
+    if first.startswith("Ambiguous value"):  # seed=1,2
+        return f"{first}: for a sweep over its values add -m, for a text quote it"
     return f"{key}: {first}" if isinstance(error, ValidationError) and key else first
 
 
@@ -231,6 +234,10 @@ def guard(command: Callable[[], Any]) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough: `lra ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # where no lra.disk stands around it, as in Hydra
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = "no space left on the disk: free some, or point runs_dir and data_dir elsewhere"
     except ValueError as error:
         luna = sys.modules.get("luna")  # not imported for the sake of its error
         if luna is None or not isinstance(error, luna.LunaError):

@@ -51,10 +51,13 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None where there is no such file; UserError where it is not JSON."""
+    """None where there is no such file; UserError where it is not a JSON object."""
     try:
-        return json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged (no JSON object); remove it and run again")
+    return value

@@ -56,10 +56,9 @@ def train(run: Run) -> float:
     )
     folder = RunFolder(run, prepared.fingerprint)
     module.identity = folder.identity
-    if (
-        not _is_main_process()
-    ):  # a further process of a distributed run: the first holds lock and status
-        _fit_and_test(run, module, prepared, folder, admitted.record())
+    if not _is_main_process():  # one more of a distributed run: the first holds lock and status
+        if folder.result() is None:
+            _fit_and_test(run, module, prepared, folder, admitted.record())
         return 0.0
     with folder.lock():
         result = folder.result()
@@ -101,6 +100,9 @@ def _train(
     except KeyboardInterrupt:
         folder.set_status("interrupted", signal="SIGINT")
         raise SystemExit(130) from None
+    except BrokenPipeError:  # who read its output is gone, perhaps a sweep that was killed
+        folder.set_status("interrupted", signal="SIGPIPE")
+        raise
     except BaseException as error:
         _note_failure(folder, error)
         raise
@@ -169,7 +171,7 @@ def _fit_and_test(
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    """Lightning's Trainer as every run has it; `callbacks` come last, `changes` override
+    """Lightning's Trainer as every run has it, with more `callbacks`; `changes` override
     arguments."""
     recipe = run.protocol.recipe
     clipped = recipe.clip is not Clip.none
@@ -189,8 +191,9 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "callbacks": [
             RandomState(run.seed),
             Metrics(folder.metrics, every=run.trainer.log_every),
-            Report(folder, style=run.trainer.progress, every=run.trainer.print_every),
             *callbacks,
+            # Last: what it prints may break a pipe, and Checkpoints would not get to save.
+            Report(folder, style=run.trainer.progress, every=run.trainer.print_every),
         ],
         "logger": build_loggers(run, folder) or False,
         "plugins": [AtomicCheckpointIO()],

@@ -103,7 +103,7 @@ class RunFolder:
             yield
 
     def result(self) -> dict[str, Any] | None:
-        return read_json(self.result_file)
+        return read_result(self.result_file)
 
     def status(self) -> dict[str, Any]:
         return read_json(self.status_file) or {"status": "new"}
@@ -128,6 +128,26 @@ class RunFolder:
         with writing(self.path):
             write_json(self.result_file, result | times)
         self.set_status("finished")
+
+
+def find(run: Run) -> RunFolder | None:
+    """The folder that a run has or will have; None while its data are not prepared."""
+    from lra.data.prepare import find as find_data
+
+    if run.compute.solve:  # the search decides some of the options, and they identify the run
+        from lra.compute import settled
+
+        run = settled(run)
+    prepared = find_data(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)
+    return None if prepared is None else RunFolder(run, prepared.fingerprint)
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Of a finished run; None where there is no such file."""
+    result = read_json(path)
+    if result is not None and not {"test", "dev"} <= result.keys():
+        raise UserError(f"{path} is no result of a run; remove it and run again")
+    return result
 
 
 def writing(path: Path) -> contextlib.AbstractContextManager[None]:

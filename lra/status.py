@@ -39,6 +39,9 @@ def add_parser(commands: Any) -> None:
         nargs="*",
         help="a sweep as for train.py -m; without it every run of the folder is shown",
     )
+    status.add_argument(
+        "-m", "--multirun", action="store_true", help="as train.py has it; makes no difference"
+    )
     status.add_argument("--runs", default="runs", help="folder of runs, without overrides (runs)")
     status.add_argument(
         "--watch", type=float, metavar="SECONDS", help="show it again every so often, until Ctrl-C"
@@ -78,7 +81,16 @@ def of_folder(runs: Path) -> list[State]:
 
 
 def of_run(folder: Path, name: str) -> State:
-    result = read_json(folder / "result.json")
+    try:
+        return _of_run(folder, name)
+    except UserError as error:  # a damaged file, which hides no other run
+        return State(name, "failed", str(error))
+
+
+def _of_run(folder: Path, name: str) -> State:
+    from lra.runs import read_result
+
+    result = read_result(folder / "result.json")
     if result is not None:
         return State(name, "done", f"{result['test']['accuracy']:.1%}")
     status = read_json(folder / "status.json")
@@ -149,21 +161,18 @@ def of_sweep(words: Sequence[str]) -> list[State]:
     import hydra
 
     from lra.compose import check
-    from lra.data.prepare import find
-    from lra.runs import RunFolder
+    from lra.runs import find
 
     states = []
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
         for job in jobs(words):
             run = check(hydra.compose("train", job))
-            length = run.protocol.data.max_length
-            prepared = find(run.task, max_length=length, data_dir=run.data_dir)
-            if prepared is None:
+            folder = find(run)
+            if folder is None:
                 states.append(State(" ".join(job), "to do", "data not prepared"))
-                continue
-            folder = RunFolder(run, prepared.fingerprint).path
-            name = folder.relative_to(run.runs_dir).as_posix()
-            states.append(of_run(folder, name))
+            else:
+                name = folder.path.relative_to(run.runs_dir).as_posix()
+                states.append(of_run(folder.path, name))
     return states
 
 
@@ -176,8 +185,14 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-    fixed = [w for w, o in zip(words, parser.parse_overrides(list(words)), strict=True)
-             if not o.is_sweep_override()]  # fmt: skip
+    parsed = parser.parse_overrides(list(words))
+    for override in parsed:
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            raise UserError(
+                f"{override.input_line} is for a search, whose trials are not known before: "
+                "`lra status --runs` shows those there are"
+            )
+    fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
     composed = hydra.compose("train", fixed, return_hydra_config=True)
     params = composed.hydra.sweeper.params or {}  # of a named sweep, such as sweep=seeds
     named = [f"{key}={value}" for key, value in params.items()]

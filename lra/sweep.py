@@ -16,20 +16,22 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra import parent
-from lra.compose import Run, check
-from lra.config import UserError
+from lra.compose import Run, check, guard
+from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
-from lra.runs import RunFolder
+from lra.runs import find, writing
 
 TRAIN = Path(__file__).resolve().parent.parent / "train.py"
 GRACE = 60.0  # seconds a run that is told to stop has to write its checkpoint
@@ -62,15 +64,28 @@ def job(cfg: DictConfig) -> float:
         outcome = attempt(check(cfg), words, label)
     except UserError as error:
         outcome = Outcome(words, "failed", str(error))
-    note(hydra, outcome)
+    except Exception as error:  # a bug, or submitit says that SLURM's limit is near
+        traceback.print_exc()
+        outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
+    note(hydra.sweep.dir, hydra.job.num, outcome)
     return outcome.score
 
 
-def note(hydra: Any, outcome: Outcome) -> None:
-    """Leave the outcome of a job, known by its `hydra` config, where the sweep ends with it."""
-    folder = _outcomes(hydra.sweep.dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{hydra.job.num}.json", dataclasses.asdict(outcome))
+def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
+    """Leave the outcome of a job where the sweep ends with it."""
+    folder = _outcomes(sweep_dir)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{number}.json", dataclasses.asdict(outcome))
+
+
+def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobReturn:
+    """For a launcher: what came of a job whose worker is gone. It has failed, unless its outcome
+    is there."""
+    known = read_json(_outcomes(sweep_dir) / f"{number}.json")
+    outcome = Outcome(**known) if known else Outcome(list(words), "failed", reason)
+    note(sweep_dir, number, outcome)
+    return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
 
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
@@ -97,18 +112,14 @@ def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
 
 def finished(run: Run) -> dict[str, Any] | None:
     """The result of a run that is done; costs no more than reading two files."""
-    from lra.data.prepare import find
-
-    if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute import settled
-
-        run = settled(run)
-    prepared = find(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)
-    return None if prepared is None else RunFolder(run, prepared.fingerprint).result()
+    folder = find(run)
+    return None if folder is None else folder.result()
 
 
 def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
     """Run one job in its own process: its exit code and, if it failed, the first line why."""
+    # SLURM may send its warning to all processes of a job: the run waits for the sweep's SIGTERM.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     process = subprocess.Popen(
         [sys.executable, str(TRAIN), *words, "hydra.mode=RUN"],  # an experiment may say MULTIRUN
         stdout=subprocess.PIPE,
@@ -117,10 +128,11 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         start_new_session=True,  # Ctrl-C reaches the sweep, which passes on one signal, not two
         env=parent.environment(),
     )
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     errors: list[str] = []
     readers = [
-        threading.Thread(target=_echo, args=(process.stdout, label, [])),
-        threading.Thread(target=_echo, args=(process.stderr, label, errors)),
+        threading.Thread(target=_echo, args=(process.stdout, label, []), daemon=True),
+        threading.Thread(target=_echo, args=(process.stderr, label, errors), daemon=True),
     ]
     for reader in readers:
         reader.start()
@@ -133,8 +145,10 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         _stop(process)
         raise
     finally:
+        with contextlib.suppress(ProcessLookupError):  # what it left behind, as DDP's processes
+            os.killpg(process.pid, signal.SIGKILL)
         for reader in readers:
-            reader.join()
+            reader.join(GRACE)
     return process.returncode, _reason(process.returncode, errors, limit)
 
 
@@ -151,10 +165,11 @@ def _wait(process: subprocess.Popen[str], seconds: float) -> bool:
     return False
 
 
-def _echo(stream: Iterable[str], label: str, kept: list[str]) -> None:
-    for line in stream:
-        print(f"{label} {line}", end="", flush=True)
-        kept.append(line.rstrip())
+def _echo(stream: IO[str], label: str, kept: list[str]) -> None:
+    with stream:
+        for line in stream:
+            print(f"{label} {line}", end="", flush=True)
+            kept.append(line.rstrip())
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
@@ -178,14 +193,37 @@ def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
     told = [line for line in errors if line.startswith("error: ")]
     if told:
         return told[-1].removeprefix("error: ")
-    return next((line for line in reversed(errors) if line.strip()), f"exit code {code}")
+    said = (line for line in reversed(errors) if line.strip())
+    return _exception(errors) or next(said, f"exit code {code}")
+
+
+def _exception(errors: list[str]) -> str | None:
+    """The line that names the last one; its message may go on, as that of CUDA's errors does."""
+    traces = [i for i, line in enumerate(errors) if line.startswith("Traceback (")]
+    below = errors[traces[-1] + 1 :] if traces else []
+    return next((line for line in below if line and not line.startswith(" ")), None)
 
 
 class Summary(Callback):
-    """Prints how the jobs of a sweep ended; the command exits with 1 if any failed."""
+    """Prints how the jobs of a sweep ended; the command exits with 1 if any failed.
+
+    Hydra makes warnings of a callback's exceptions, but not of SystemExit."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
+
+        def make() -> None:  # Hydra and its launchers would do it with a traceback
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+
+        if code := guard(make):
+            raise SystemExit(code)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         outcomes = read_outcomes(_outcomes(config.hydra.sweep.dir))
+        if not outcomes:
+            print("error: this sweep has no jobs; does a glob match nothing?", file=sys.stderr)
+            raise SystemExit(2)
         print(summarise(outcomes))
         if any(o.state == "failed" for o in outcomes):
             raise SystemExit(1)

@@ -33,6 +33,10 @@ def metrics(place: Path, step: int, seconds: float) -> None:
     (place / "metrics.csv").write_text(text)  # the last line is being written
 
 
+def result(accuracy: float) -> str:
+    return json.dumps({"test": {"accuracy": accuracy}, "dev": {"accuracy": accuracy}})
+
+
 def test_a_silent_run_whose_lock_is_held_is_running(tmp_path: Path):
     place = folder(tmp_path, status="running", step=40, steps=100)
     metrics(place, 20, 10.0)
@@ -73,7 +77,7 @@ def test_asking_does_not_take_a_run_s_lock(tmp_path: Path):
 
 def test_a_result_is_what_makes_a_run_done(tmp_path: Path):
     place = folder(tmp_path, status="running")
-    (place / "result.json").write_text(json.dumps({"test": {"accuracy": 0.4125}}))
+    (place / "result.json").write_text(result(0.4125))
     assert of_run(place, "x").state == "done"
     assert of_run(place, "x").detail == "41.2%"
 
@@ -82,13 +86,24 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
     folder(tmp_path, status="interrupted", signal="SIGTERM")
     done = folder(tmp_path, status="finished")
-    (done / "result.json").write_text(json.dumps({"test": {"accuracy": 0.4}}))
+    (done / "result.json").write_text(result(0.4))
     assert summary(of_folder(tmp_path)).splitlines() == [
         "3 runs: 1 done, 1 interrupted, 1 failed",
         "interrupted  listops/luna/seed-1  by SIGTERM",
         "failed       listops/luna/seed-0  RuntimeError: no memory",
     ]
     assert summary([]) == "no runs"
+
+
+@pytest.mark.parametrize("text", ["", '{"test": {"accu', "[]", "{}"])
+def test_a_damaged_file_is_told_and_hides_no_other_run(tmp_path: Path, text: str):
+    damaged, other = folder(tmp_path, status="finished"), folder(tmp_path, status="failed")
+    (damaged / "result.json").write_text(text)
+    (other / "status.json").write_text('{"status": "fai')
+    told = summary(of_folder(tmp_path)).splitlines()
+    assert told[0] == "2 runs: 2 failed"
+    assert "result.json is " in told[1]
+    assert "status.json is damaged" in told[2]
 
 
 def test_a_sweep_knows_its_jobs_that_have_not_started(
@@ -114,5 +129,7 @@ def test_data_that_are_not_prepared_are_said(tmp_path: Path):
 def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["status", "--runs", str(tmp_path / "none")]) == 2
     assert "is no folder of runs" in capsys.readouterr().err
+    assert main(["status", "-m", "protocol.recipe.lr=interval(0.1,1)"]) == 2
+    assert "is for a search, whose trials are not known before" in capsys.readouterr().err
     assert main(["status", "attention=nonesuch"]) == 2
     assert "unknown attention 'nonesuch'" in capsys.readouterr().err

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,13 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from lra import parent
 from lra.callbacks import read_metrics
-from lra.compose import explain
-from lra.config import UserError
 from lra.disk import read_json
 from lra.run import train
 from lra.sweep import Outcome, summarise
@@ -87,7 +82,7 @@ def test_a_run_that_is_killed_is_tried_again_and_resumes(overrides: list[str], t
     assert "sweep of 2: 2 done" in text
 
 
-SUBMITIT = ("hydra/launcher=submitit_local",)
+SUBMITIT = ("hydra/launcher=local",)
 RAY = (
     "hydra/launcher=ray",
     "hydra.launcher.init.address=local",
@@ -180,32 +175,6 @@ def test_runs_side_by_side_on_one_machine(overrides: list[str], tmp_path: Path):
     assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
-def test_ray_does_not_wait_for_a_machine_that_it_has_not():
-    from hydra_plugins.lra_ray import check_room
-
-    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
-    dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
-    check_room([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
-    check_room([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
-    with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
-        check_room([dead, node], {"num_gpus": 2, "num_cpus": 4})
-    with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
-        check_room([node], {"num_gpus": 1, "num_cpus": 8})
-
-
-def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatch):
-    absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
-    assert explain(absent) == (
-        "hydra/sweeper/optuna needs an extra that is not installed: docs/clusters.md"
-    )
-    from hydra_plugins.lra_ray import RayLauncher
-
-    monkeypatch.setitem(sys.modules, "ray", None)
-    settings = OmegaConf.create({})
-    with pytest.raises(UserError, match=re.escape("pip install -c constraints.txt -e '.[ray]'")):
-        RayLauncher(init=settings, remote=settings).launch([], 0)
-
-
 def test_a_sweep_that_is_killed_takes_its_workers_with_it(
     overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -235,6 +204,18 @@ def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyP
     [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
     assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
     assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
+
+
+def test_every_process_of_a_finished_distributed_run_ends(
+    small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Under torchrun and srun all of them look; the first one only says so and ends."""
+    train(small(*SHORT))
+    [checkpoint] = tmp_path.rglob("last.ckpt")
+    checkpoint.unlink()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    train(small(*SHORT))  # trains, alone, if it does not look
+    assert not checkpoint.exists()
 
 
 def test_a_search_goes_by_the_dev_set(overrides: list[str], tmp_path: Path):
