@@ -53,6 +53,13 @@ class Cell:
         return stats.mean([r[key] for r in self.records])
 
     @property
+    def learned(self) -> bool:
+        """Whether it is above always giving one answer, where it is known what that gives."""
+        majority = self.records[0].get("data.majority")
+        # Accuracies are float32; one example of 25,000 is 0.004.
+        return majority is None or self.mean > 100 * majority + 1e-3
+
+    @property
     def match(self) -> str:
         """How the run met its compute budget."""
         return compute_class(self.records[0].facts)
@@ -191,10 +198,13 @@ def _published(table: str | None, record: Record) -> Published | None:
 
 
 def _marked(rows: list[Row], tasks: Sequence[str]) -> list[Row]:
-    """The best cell of every task, and the cells that tie with it."""
+    """The best cell of every task, and the cells that tie with it; where no cell is above always
+    giving one answer, nothing was learned and none is best."""
     marked = [dataclasses.replace(row, cells=dict(row.cells)) for row in rows]
     for task in tasks:
         samples = {i: row.cells[task].values for i, row in enumerate(rows) if task in row.cells}
+        if not any(rows[i].cells[task].learned for i in samples):
+            continue
         best, tied = stats.ties(samples)
         for i in samples:
             cell = dataclasses.replace(rows[i].cells[task], best=i in best, tie=tied.get(i))

@@ -86,7 +86,9 @@ def _of_task(table: Table, task: str) -> str:
         f"{first['test.examples']} test examples, {first['test.select']} checkpoint; "
     )
     if majority is not None:
-        line += f"always answering the majority class gives {100 * majority:.2f}; "
+        line += f"always answering the majority class gives {100 * majority:.2f}"
+        learned = any(row.cells[task].learned for row in table.rows if task in row.cells)
+        line += "; " if learned else ", no row is above that and none is marked as best; "
     line += f"compute budget {budget_name(first.get('compute.budget'))}; "
     line += f"machine {' / '.join(machines)}"
     if not table.timed[task]:

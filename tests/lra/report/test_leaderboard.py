@@ -9,7 +9,7 @@ import pytest
 from lra.config import UserError
 from lra.report import published, records
 from lra.report.leaderboard import FIVE, Table, _cell
-from lra.report.render import markdown
+from lra.report.render import markdown, notes
 from lra.report.specs import Spec
 
 from .conftest import Make, table
@@ -133,6 +133,19 @@ def test_seeds_of_different_settings_never_share_a_cell(make: Make, runs: Path):
     make("luna", 0.5, seed=2, lr=0.1)
     with pytest.raises(UserError, match="differ in settings that no row shows"):
         _cell(Spec(name="t", title="T"), records.load([runs]))
+
+
+@pytest.mark.parametrize(("accuracy", "best"), [(0.1, False), (0.11, True)])
+def test_none_is_best_where_all_give_one_answer(
+    make: Make, runs: Path, accuracy: float, best: bool
+):
+    """The larger class is a tenth of the fixture's test set."""
+    make("luna", accuracy)
+    make("linear", 0.1)
+    told = table(runs)
+    luna_ = next(row for row in told.rows if row.attention == "luna")
+    assert luna_.cells["listops"].best == best
+    assert any("no row is above that" in note for note in notes(told)) != best
 
 
 def test_ties_with_the_best(make: Make, runs: Path):
