@@ -31,8 +31,8 @@ def tabular(text: str) -> list[list[str]]:
     """The cells of a LaTeX tabular; its braces pair and every row has a cell for each column."""
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     begin, *body, end = lines
-    columns = re.fullmatch(r"\\begin\{tabular\}\{(l r*)\}".replace(" ", ""), begin)
-    assert columns is not None
+    columns = re.fullmatch(r"\\begin\{tabular\}\{(lr*)\}", begin)
+    assert columns, f"no tabular of one left and then right columns: {begin}"
     assert end == r"\end{tabular}"
     assert [line for line in body if line.endswith("rule")][0::2] != []
     rows = []
