@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +152,17 @@ def test_a_method_looks_the_same_in_every_table(make: Make, runs: Path):
     fewer = [r for r in every if r.attention != "linear"]
     assert looks.looks(fewer) == [look[r.attention] for r in fewer]
     assert looks.places([r for r in every if r.attention == "luna"]) == [0]
+
+
+def test_a_new_method_moves_no_colour_and_takes_none():
+    """Its name alone decides on its look, and no method of the list has that look."""
+    known = [SimpleNamespace(attention=name) for name in looks.KNOWN]
+    before = looks.looks(known)
+    added = [SimpleNamespace(attention=name) for name in ("aaa", "mine", "zzz")]
+    assert looks.looks([*added, *known])[len(added) :] == before
+    assert looks.looks([*known, *added[::-1]])[::-1][: len(added)] == looks.looks(added)
+    assert all(look not in before for look in looks.looks(added))
+    assert len({str(look) for look in before}) == len(known)
 
 
 def test_names_avoid_each_other(make: Make, runs: Path):
