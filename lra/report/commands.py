@@ -11,7 +11,7 @@ from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
-    from lra.report.leaderboard import Table
+    from lra.report.table import Table
 
 SUFFIXES = (".md", ".csv", ".tex")
 
@@ -62,46 +62,36 @@ def _table(arguments: argparse.Namespace) -> None:
 
 
 def draw(results: Path) -> list[Path]:
-    """The figures of every table of a results folder."""
+    """The figures of every table of training runs."""
     from lra.report.figures import write as write_figures
 
-    return write_figures(tables_of(results), results / "figures")
+    return write_figures([t for t in tables_of(results) if t.timed], results / "figures")
 
 
 def tables_of(results: Path) -> list[Table]:
-    from lra.report.leaderboard import build_all
+    """Every table of a results folder: those of tables.yaml, then one per converted model."""
+    from lra.report import conversions, leaderboard
     from lra.report.specs import specs
 
     records = results / "records"
     if not records.is_dir():
         raise UserError(f"{records} does not exist; make it from finished runs: lra records export")
-    return build_all(specs(results), records)
+    return [*leaderboard.build_all(specs(results), records), *conversions.build_all(records)]
 
 
 def content(results: Path) -> dict[Path, str]:
     """Every file that the records of a results folder give."""
-    from lra.report import conversion, conversion_render, latex, render
     from lra.report.page import page
+    from lra.report.render import WRITERS
 
-    tables, converted = tables_of(results), conversion.build_all(results / "records")
-    writers = {
-        "md": render.markdown,
-        "csv": render.to_csv,
-        "tex": latex.latex,
-        "cost.tex": latex.cost,
-        "published.tex": latex.beside_published,
-    }
+    tables = tables_of(results)
     files = {
-        f"{table.spec.name}.{suffix}": writer(table, results)
+        results / "tables" / f"{table.name}.{suffix}": writer(table, results)
         for table in tables
-        for suffix, writer in writers.items()
-    } | {
-        f"{table.name}.{suffix}": writer(table, results)
-        for table in converted
-        for suffix, writer in conversion_render.WRITERS.items()
+        for suffix, writer in WRITERS.items()
     }
-    placed = {results / "tables" / name: text for name, text in files.items() if text}
-    return placed | {results / "index.html": page(tables, results, converted)}
+    files = {path: text for path, text in files.items() if text}
+    return files | {results / "index.html": page(tables, results)}
 
 
 def write(results: Path) -> list[Path]:
@@ -142,17 +132,12 @@ def _on_disk(results: Path) -> set[Path]:
 
 def _copy(sources: Sequence[str], target: str) -> None:
     """All of the sources' records, or none of them where one is refused."""
-    from lra.report import converted
-    from lra.report.records import export
+    from lra.records import export
 
-    conversions = converted.incoming(sources, Path(target))
-    sorted_out = export(sources, Path(target), some=not any(conversions.values()))
-    converted.write(conversions["kept"], Path(target))
-    for kind, found in (("conversions", conversions), ("records", sorted_out)):
-        if kind == "records" or any(found.values()):
-            print(f"{len(found['new'])} new {kind} in {target}, {len(found['known'])} known before")
-        for record in found["other"]:
-            print(
-                f"  {record.path} repeats a run that is there, with another outcome: the first "
-                "to finish stands"
-            )
+    found = export(sources, Path(target))
+    print(f"{len(found['new'])} new records in {target}, {len(found['known'])} known before")
+    for record in found["other"]:
+        print(
+            f"  {record.path} repeats a run that is there, with another outcome: the first "
+            "to finish stands"
+        )

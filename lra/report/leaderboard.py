@@ -1,114 +1,30 @@
-"""Tables of comparable runs: their rows and cells, and what they tell.
-
-Rows are attentions, told apart by the options in which runs of one attention differ; columns are
-tasks. Which runs may share a table is decided in mixtures.py.
-"""
+"""Tables of training runs: rows are attentions, named by the options in which runs of one attention
+differ; columns are tasks."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lra import data
 from lra.config import UserError
+from lra.records import TRAINING, Record, load
 from lra.report import published, stats
-from lra.report.mixtures import refuse_mixtures
 from lra.report.published import Published
-from lra.report.records import Record, load
 from lra.report.specs import Spec, select
-from lra.report.tables import compute_class
+from lra.report.table import Cell, Row, Table, differences, differing, marked, one_line
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # what an average is over
 
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """Runs of one row on one task, alike but for the seed."""
-
-    records: list[Record]
-    published: Published | None = None
-    best: bool = False
-    tie: float | None = None  # adjusted p-value, where the seeds can't tell it from the best
-
-    @property
-    def values(self) -> list[float]:
-        return [100 * r.accuracy for r in self.records]
-
-    @property
-    def mean(self) -> float:
-        return stats.mean(self.values)
-
-    @property
-    def deviation(self) -> float | None:
-        return stats.deviation(self.values)
-
-    @property
-    def difference(self) -> float | None:
-        return None if self.published is None else self.mean - self.published.value
-
-    def cost(self, key: str) -> float:
-        return stats.mean([r[key] for r in self.records])
-
-    @property
-    def learned(self) -> bool:
-        """Whether it is above always giving one answer, where it is known what that gives."""
-        majority = self.records[0].get("data.majority")
-        # Accuracies are float32; one example of 25,000 is 0.004.
-        return majority is None or self.mean > 100 * majority + 1e-3
-
-    @property
-    def match(self) -> str:
-        """How the run met its compute budget."""
-        return compute_class(self.records[0].facts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    attention: str
-    options: dict[str, Any]  # those that tell it from other rows of its attention
-    cells: dict[str, Cell]  # by task
-
-    @property
-    def label(self) -> str:
-        parts = [self.attention, *(f"{k}={v}" for k, v in self.options.items())]
-        return " ".join(" ".join(parts).split())  # on one line, whatever an option holds
-
-    @property
-    def average(self) -> float | None:
-        """Over the five tasks of the benchmark, and only if all five are there."""
-        if not set(FIVE) <= set(self.cells):
-            return None
-        return stats.mean([self.cells[task].mean for task in FIVE])
-
-    @property
-    def published_average(self) -> float | None:
-        """Of the published values beside the average, where it has all five as well."""
-        if self.average is None:
-            return None
-        known = [self.cells[task].published for task in FIVE]
-        values = [p.value for p in known if p is not None]
-        return stats.mean(values) if len(values) == len(FIVE) else None
-
-    @property
-    def complete(self) -> int:
-        """How many of the five tasks there are: the average's denominator."""
-        return len(set(FIVE) & set(self.cells))
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    spec: Spec
-    tasks: list[str]
-    rows: list[Row]
-    timed: dict[str, bool]  # tasks all of whose runs were timed on one machine
-    conditions: str
-
-    @property
-    def records(self) -> list[Record]:
-        return [r for row in self.rows for cell in row.cells.values() for r in cell.records]
+# Facts that all runs of a table share, and those that its runs on one task share. The fingerprint
+# covers every option of the data.
+OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
+            "compute.budget.reference", "compute.budget.tolerance")  # fmt: skip
+OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples",
+           "compute.budget.parameters", "compute.budget.flops")  # fmt: skip
+GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 
 def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
@@ -116,10 +32,8 @@ def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
     tables = []
     for spec in found:
         place = folder / spec.records
-        records = select(load([place]), spec.where) if place.is_dir() else []
-        runs = {
-            task: {r["identity"] for r in records if r["task"] == task} for task in data.names()
-        }
+        records = select(load([place], TRAINING), spec.where) if place.is_dir() else []
+        runs = {t: {r["identity"] for r in records if r["task"] == t} for t in data.names()}
         records = [r for r in records if len(runs[r["task"]]) >= spec.at_least]
         if records:
             tables.append(build(spec, records))
@@ -127,53 +41,61 @@ def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
 
 
 def build(spec: Spec, records: Sequence[Record]) -> Table:
-    """A table of these records; UserError if they can't be compared."""
+    """A table of these records; UserError if they cannot be compared."""
     refuse_mixtures(spec, records)
     tasks = [t for t in data.names() if any(r["task"] == t for r in records)]
-    telling = _telling(spec, records)
+    naming = differing(records, _settings(spec))
     groups: dict[tuple, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        name = record["attention.name"]
-        options = {key: _setting(record, key) for key in telling[name]}
-        groups[name, tuple(options.items())][record["task"]].append(record)
-    rows = [
-        Row(name, {_short(k): v for k, v in options}, {t: _cell(spec, cells[t]) for t in cells})
-        for (name, options), cells in groups.items()
-    ]
-    rows = sorted(_marked(rows, tasks), key=_order(rows))
+        chosen = [*naming[record.attention], *spec.vary]
+        options = {key: _setting(record, key) for key in dict.fromkeys(chosen)}
+        groups[record.attention, tuple(options.items())][record["task"]].append(record)
+    built = [_row(spec, name, options, by) for (name, options), by in groups.items()]
+    rows = marked(built, tasks)
+    rows.sort(key=_order(rows))
     timed = {t: len({_machine(r) for r in records if r["task"] == t}) == 1 for t in tasks}
-    return Table(spec, tasks, rows, timed, _conditions(records[0]))
+    return Table(
+        name=spec.name,
+        title=spec.title,
+        tasks=tasks,
+        rows=rows,
+        notes=_notes(rows, tasks, timed, _conditions(records[0])),
+        summaries=("average",),
+        published=spec.published,
+        timed=timed,
+        conditions=_conditions(records[0]),
+    )
 
 
-def _telling(spec: Spec, records: Sequence[Record]) -> dict[str, list[str]]:
-    """Per attention, the settings that name its rows: those in which its runs on one task differ,
-    and those that the table is about."""
-    seen: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    keys: dict[str, dict[str, None]] = defaultdict(dict)
-    for record in records:
-        name = record["attention.name"]
+def _settings(spec: Spec) -> Callable[[Record], dict[str, Any]]:
+    """What may tell two rows of one attention apart: its options, and what the table is about."""
+
+    def settings(record: Record) -> dict[str, Any]:
         own = [f"attention.{option}" for option in record["settings.attention"]]
-        for key in [*own, *spec.vary]:
-            keys[name][key] = None
-            seen[name, record["task"], key].add(str(_setting(record, key)))
-    tasks = {task for _, task, _ in seen}
-    return {
-        name: [k for k in own if k in spec.vary or any(len(seen[name, t, k]) > 1 for t in tasks)]
-        for name, own in keys.items()
-    }
+        return {key: _setting(record, key) for key in own if key not in spec.vary}
+
+    return settings
 
 
 def _setting(record: Record, key: str) -> Any:
     return record.get(f"settings.{key}")
 
 
-def _short(key: str) -> str:
-    return key.rpartition(".")[2]
-
-
-def _machine(record: Record) -> tuple[Any, ...]:
-    """Speed is compared on one kind of machine only."""
-    return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
+def _row(spec: Spec, attention: str, options: tuple, by_task: dict[str, list[Record]]) -> Row:
+    short = {key.rpartition(".")[2]: value for key, value in options}
+    cells = {task: _cell(spec, records) for task, records in by_task.items()}
+    there = [cells[task] for task in FIVE if task in cells]
+    whole = len(there) == len(FIVE)
+    printed = [c.published.value for c in there if c.published]
+    return Row(
+        label=one_line(" ".join([attention, *(f"{k}={v}" for k, v in short.items())])),
+        attention=attention,
+        options=short,
+        cells=cells,
+        summary={"average": stats.mean([c.mean for c in there]) if whole else None},
+        published_summary=stats.mean(printed) if whole and len(printed) == len(FIVE) else None,
+        tasks=f"{len(there)}/{len(FIVE)}",
+    )
 
 
 def _cell(spec: Spec, records: list[Record]) -> Cell:
@@ -181,35 +103,25 @@ def _cell(spec: Spec, records: list[Record]) -> Cell:
     first = records[0]
     if len({r["identity"] for r in records}) > 1:
         raise UserError(
-            f"table '{spec.name}': runs of {first['attention.name']} on {first['task']} differ in "
+            f"table '{spec.name}': runs of {first.attention} on {first['task']} differ in "
             "settings that no row shows; name them in `vary` (docs/results.md)"
         )
-    return Cell(records, _published(spec.published, first))
+    return Cell([r.score for r in records], records, _published(spec.published, first))
 
 
 def _published(table: str | None, record: Record) -> Published | None:
     if table is None:
         return None
     if not published.is_ablation(table):
-        return published.lra(table, record["attention.name"], record["task"])
-    if record["attention.name"] != "luna":
+        return published.lra(table, record.attention, record["task"])
+    if record.attention != "luna":
         return None
     return published.ablation(table, record["task"], record["settings.attention"])
 
 
-def _marked(rows: list[Row], tasks: Sequence[str]) -> list[Row]:
-    """The best cell of every task, and the cells that tie with it; where no cell is above always
-    giving one answer, nothing was learned and none is best."""
-    marked = [dataclasses.replace(row, cells=dict(row.cells)) for row in rows]
-    for task in tasks:
-        samples = {i: row.cells[task].values for i, row in enumerate(rows) if task in row.cells}
-        if not any(rows[i].cells[task].learned for i in samples):
-            continue
-        best, tied = stats.ties(samples)
-        for i in samples:
-            cell = dataclasses.replace(rows[i].cells[task], best=i in best, tie=tied.get(i))
-            marked[i].cells[task] = cell
-    return marked
+def _machine(record: Record) -> tuple[Any, ...]:
+    """Speed is compared on one kind of machine only."""
+    return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
 
 
 def _order(rows: Sequence[Row]) -> Callable[[Row], Any]:
@@ -220,7 +132,7 @@ def _order(rows: Sequence[Row]) -> Callable[[Row], Any]:
     if len(tasks) == 1:
         (task,) = tasks
         return lambda row: -row.cells[task].mean
-    return lambda row: (row.average is None, -(row.average or 0), row.label)
+    return lambda row: (row.summary["average"] is None, -(row.summary["average"] or 0), row.label)
 
 
 def _sortable(value: Any) -> tuple[bool, float, str]:
@@ -234,3 +146,130 @@ def _conditions(record: Record) -> str:
         f"protocol {protocol['name']} v{protocol['version']}, model {record['model']}, "
         f"budget {record['budget']:g}, precision {record['precision']}"
     )
+
+
+# ---------------------------------------------------------------------- notes
+
+
+def _notes(
+    rows: Sequence[Row], tasks: Sequence[str], timed: dict[str, bool], conditions: str
+) -> list[str]:
+    """What a reader must know to read the numbers."""
+    cells = [cell for row in rows for cell in row.cells.values()]
+    seeds = [len(cell.records) for cell in cells]
+    notes = [f"Runs of {conditions}. Test accuracy in %: mean ± sample deviation (seeds)."]
+    if len(rows) > 1:
+        notes.append("Bold: best mean of its column.")
+    if len(rows) > 1 and max(seeds) > 1:
+        notes.append(
+            "≈: the seeds cannot tell it from the best (Welch's test, Holm-corrected, "
+            f"p ≥ {stats.LEVEL:g})."
+        )
+    if len(rows) > 1 and min(seeds) == 1:
+        notes.append("Rows of a single seed are not tested: their differences may be chance.")
+    if any(compute_class(cell.records[0]) != "-" for cell in cells):
+        notes.append(
+            'Compute: "matched" means within the tolerance of the budget named below; "×1.34" is '
+            'the worse of the two ratios to that budget; "exempt" means that no setting of the '
+            "method meets it, and its runs say why."
+        )
+    if len(tasks) > 1:
+        notes.append("An average is over all five tasks or not given; k/5 says how many there are.")
+    return [*notes, *(_task_note(rows, task, timed[task]) for task in tasks)]
+
+
+def _task_note(rows: Sequence[Row], task: str, timed: bool) -> str:
+    cells = [row.cells[task] for row in rows if task in row.cells]
+    records = [r for cell in cells for r in cell.records]
+    first = records[0]
+    machines = sorted({f"{r['machine.device']}, threads {r.get('machine.threads')}"
+                       for r in records})  # fmt: skip
+    parts = [
+        f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
+        f"fingerprint {first['data.fingerprint']}",
+        f"{first['steps']} steps of {first['batch']}",
+        f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
+    ]
+    if first.floor is not None:
+        floor = f"always answering the majority class gives {first.floor:.2f}"
+        learned = any(cell.learned for cell in cells)
+        parts.append(floor + ("" if learned else ", no row is above that and none is best"))
+    parts += [f"compute budget {budget_name(first)}", f"machine {' / '.join(machines)}"]
+    if not timed:
+        parts.append("speed and memory are left out, they come from different machines")
+    return one_line(f"{task}: {'; '.join(parts)}.")
+
+
+def budget_name(record: Record) -> str:
+    """The compute budget that a run was held to."""
+    budget = record.get("compute.budget")
+    if budget is None:
+        return "none, compute=off"
+    parameters = f"{budget['parameters']:,} parameters" if budget.get("parameters") else ""
+    flops = f"{budget['flops'] / 1e9:.3f} GFLOPs" if budget.get("flops") else ""
+    return f"{budget.get('reference')}: " + ", ".join(filter(None, (parameters, flops)))
+
+
+def compute_class(record: Record) -> str:
+    """`matched`, `over budget ×N` or `under ×N`, and whether it is exempt by declaration."""
+    verdict = record.get("compute.verdict") or "-"
+    return (
+        f"exempt, {verdict}" if record.get("compute.exempt") and verdict != "matched" else verdict
+    )
+
+
+# ---------------------------------------------------------------------- which runs share a table
+
+
+def refuse_mixtures(spec: Spec, records: Sequence[Record]) -> None:
+    """UserError with everything in which the runs of one table differ."""
+
+    def kept(facts: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in facts.items() if key not in spec.vary}
+
+    found = differences(records, lambda r: kept({k: r.get(k) for k in OF_TABLE}))
+    for task in dict.fromkeys(r["task"] for r in records):
+        among = [r for r in records if r["task"] == task]
+        differ = differences(among, lambda r: kept(_task_facts(r)))
+        found += [f"on {task}, {line}" for line in differ]
+    if found:
+        raise UserError(
+            f"table '{spec.name}' would mix runs that cannot be compared; narrow it with `where` "
+            f"(docs/results.md). They differ:\n  " + "\n  ".join(found)
+        )
+
+
+def comparable(records: Sequence[Record]) -> list[tuple[list[Record], dict[str, str]]]:
+    """The runs of each task in groups that may share a table, and for each group the facts that
+    tell it from other groups of its task."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    known: dict[tuple[str, str], dict[str, str]] = {}
+    for record in records:
+        facts = {key: record.get(key) for key in OF_TABLE} | _task_facts(record)
+        key = record["task"], str(sorted(facts.items()))
+        groups[key].append(record)
+        known[key] = {name: str(value) for name, value in facts.items()}
+    return [(group, _apart(key, known)) for key, group in groups.items()]
+
+
+def _apart(this: tuple[str, str], known: dict[tuple[str, str], dict[str, str]]) -> dict[str, str]:
+    task, own = this[0], known[this]
+    others = [facts for (of, _), facts in known.items() if of == task]
+    names = dict.fromkeys(name for facts in others for name in facts)
+    differ = [name for name in names if len({facts.get(name) for facts in others}) > 1]
+    return {name: own.get(name, "absent") for name in differ}
+
+
+def _task_facts(record: Record) -> dict[str, Any]:
+    facts = {key: record.get(key) for key in OF_TASK}
+    for group in GROUPS_OF_TASK:
+        facts |= {k.removeprefix("settings."): v for k, v in _flat(record.get(group), group)}
+    return facts
+
+
+def _flat(value: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}")
+    else:
+        yield name, value

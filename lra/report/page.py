@@ -8,26 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.report import conversion, conversion_page, published, render
-from lra.report.leaderboard import Cell, Row, Table
+from lra.records import TRAINING, Record
+from lra.report import published
+from lra.report.leaderboard import compute_class
 from lra.report.looks import places
-from lra.report.records import Record
+from lra.report.render import committed, stages
+from lra.report.table import Cell, Table, pairs_of
 
 TEMPLATE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "script.html"))
 SCRIPT_PLACE, PLACE = "<!--SCRIPT-->\n", "/*DATA*/"
 
 
-def page(tables: Sequence[Table], results: Path, converted: Sequence[conversion.Table] = ()) -> str:
+def page(tables: Sequence[Table], results: Path) -> str:
     """Works from file:// and loads nothing. No text of a record can end the script element or
     become markup: `<`, `>` and `&` are escaped here, and the page only sets text content."""
     runs = {run_key(r): _run(r, results) for table in tables for r in table.records}
-    for table in converted:
-        runs |= conversion_page.page_runs(table, results)
     content = {
-        "tables": [
-            *(_table(t) for t in tables),
-            *(conversion_page.page_table(t) for t in converted),
-        ],
+        "tables": [_table(table) for table in tables],
         "runs": dict(sorted(runs.items())),
         "sources": published.sources(),
     }
@@ -45,75 +42,80 @@ def run_key(record: Record) -> str:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    spec = table.spec
     return {
-        "name": spec.name,
-        "title": spec.title,
+        "name": table.name,
+        "title": table.title,
         "tasks": table.tasks,
-        "notes": render.notes(table),
-        "published": published.title(spec.published) if spec.published else None,
-        "extra": None,
+        "notes": table.notes,
+        "published": published.title(table.published) if table.published else None,
+        "summaries": table.summaries,
+        "costs": bool(table.timed),
         "rows": [
-            _row(row, table, place)
+            {
+                "label": row.label,
+                "colour": place,
+                "summary": row.summary,
+                "published_summary": row.published_summary,
+                "tasks": row.tasks,
+                "cells": {t: _cell(c, table.timed.get(t)) for t, c in row.cells.items()},
+            }
             for row, place in zip(table.rows, places(table.rows), strict=True)
         ],
     }
 
 
-def _row(row: Row, table: Table, colour: int) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        "colour": colour,
-        "average": row.average,
-        "published_average": row.published_average,
-        "complete": row.complete,
-        "cells": {t: _cell(c, timed=table.timed[t]) for t, c in row.cells.items()},
-    }
-
-
-def _cell(cell: Cell, *, timed: bool) -> dict[str, Any]:
+def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
+    """`timed` is None for cells without costs."""
     known = cell.published
-    return {
+    shown: dict[str, Any] = {
         "mean": cell.mean,
         "deviation": cell.deviation,
         "best": cell.best,
         "tie": cell.tie,
-        "parameters": round(cell.cost("compute.parameters")),
-        "gflops": cell.cost("compute.flops") / 1e9,
-        "match": cell.match,
-        "speed": cell.cost("steps_per_second") if timed else None,
-        "memory": cell.cost("peak_memory_mib") if timed else None,
         "published": {"value": known.value, "source": known.source} if known else None,
         "difference": cell.difference,
         "runs": [run_key(r) for r in cell.records],
     }
+    if timed is not None:
+        shown |= {
+            "parameters": round(cell.cost("compute.parameters")),
+            "gflops": cell.cost("compute.flops") / 1e9,
+            "match": compute_class(cell.records[0]),
+            "speed": cell.cost("steps_per_second") if timed else None,
+            "memory": cell.cost("peak_memory_mib") if timed else None,
+        }
+    return shown
 
 
 def _run(record: Record, results: Path) -> dict[str, Any]:
+    facts = _training(record) if record.kind == TRAINING else _conversion(record)
+    facts |= {
+        "machine": pairs_of(record["machine"]),
+        "versions": pairs_of(record.get("versions") or {}),
+        "revision": record.revision,
+        "finished": record.get("times.finished") or "",
+    }
     return {
         "identity": record["identity"],
         "seed": record["seed"],
-        "curve": record["curve"],
-        "record": render.committed(record.path, results),
-        "facts": [[name, value] for name, value in details(record).items() if value],
+        "curve": record.get("curve") or [],
+        "record": committed(record.path, results),
+        "facts": [[name, value] for name, value in facts.items() if value],
     }
 
 
-def details(record: Record) -> dict[str, str]:
-    """What the page tells of a run."""
+def _training(record: Record) -> dict[str, str]:
+    """What the page says of a training run."""
     f = record.facts
-    options = {k: v for k, v in f["settings"]["attention"].items() if k != "name"}
-    recipe = record.get("settings.protocol.recipe") or {}
     dead = record.get("test.dead_rows")
-    versions = record.get("versions") or {}
     return {
-        "test accuracy": f"{100 * record.accuracy:.2f} on {f['test']['examples']} examples, "
+        "test accuracy": f"{record.score:.2f} on {f['test']['examples']} examples, "
         f"{f['test']['select']} checkpoint, step {f['test'].get('step', '?')}",
         "last checkpoint": _percent(record.get("test_last.accuracy")),
         "best dev accuracy": _percent(record.get("dev.accuracy")),
         "rows without attention": "" if dead is None else f"{dead:.2%} of queries",
-        "options": _pairs(options),
-        "recipe": _pairs(recipe),
+        "options": _options(record),
+        "recipe": pairs_of(record.get("settings.protocol.recipe") or {}),
         "protocol": f"{f['protocol']['name']} v{f['protocol']['version']}, model {f['model']}, "
         f"budget {f['budget']:g}, {f['steps']} steps of {f['batch']}, precision {f['precision']}",
         "compute": f"{f['compute']['parameters']:,} parameters, "
@@ -121,19 +123,29 @@ def details(record: Record) -> dict[str, str]:
         f"{record.get('compute.verdict') or 'not checked'}",
         "exempt because": record.get("compute.exempt") or "",
         "data": f"{f['data']['source']} ({record.get('data.provenance') or 'as named'}), "
-        f"fingerprint {f['data']['fingerprint']}; {_pairs(record.get('data.options') or {})}",
+        f"fingerprint {f['data']['fingerprint']}; {pairs_of(record.get('data.options') or {})}",
         "time": f"{record.get('seconds.training') or 0:.0f} s training, "
         f"{f['steps_per_second']:.2f} steps/s, peak memory {f['peak_memory_mib']:.0f} MiB",
-        "machine": _pairs(f["machine"]),
-        "versions": _pairs(versions),
-        "revision": render.revision(record),
-        "finished": f["times"]["finished"],
     }
+
+
+def _conversion(record: Record) -> dict[str, str]:
+    """What the page says of a conversion."""
+    return {
+        "scores": stages(record, 2),
+        "options": _options(record),
+        "recipe": pairs_of(record["settings.recipe"]),
+        "trained parameters of φ": f"{record['phi_parameters']:,}",
+        "training examples": str(record.get("train_examples") or ""),
+        "teacher": record["settings.teacher"],
+        "data": record.get("data.fingerprint") or "",
+        "time": f"{record.get('seconds.total') or 0:.0f} s",
+    }
+
+
+def _options(record: Record) -> str:
+    return pairs_of({k: v for k, v in record["attention"].items() if k != "name"})
 
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.2f}"
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return " ".join(f"{k}={v}" for k, v in values.items())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lra.report.converted import Converted
+from lra.records import Record
 from lra.report.stats import holm
 
 FLIPS = 10_000
@@ -33,7 +33,7 @@ class Pair:
 
 
 def compare(
-    rows: Mapping[str, Sequence[Converted]], asked: Callable[[str, str], bool] = lambda a, b: True
+    rows: Mapping[str, Sequence[Record]], asked: Callable[[str, str], bool] = lambda a, b: True
 ) -> list[Pair]:
     """The pairs of rows on one task that are asked for; those whose records lack predictions or
     labels left out."""
@@ -58,7 +58,7 @@ def sign_flips(differences: np.ndarray) -> float:
     return float((1 + extreme.sum()) / (1 + FLIPS))
 
 
-def _values(records: Sequence[Converted]) -> np.ndarray | None:
+def _values(records: Sequence[Record]) -> np.ndarray | None:
     """(examples,) of the first dev set, mean over seeds."""
     found = []
     for record in records:

@@ -65,6 +65,11 @@ def conversion(table: str, method: str, task: str) -> Published | None:
     return Published(row["values"][found["tasks"].index(task)], row["source"])
 
 
+def digits(table: str) -> int:
+    """Digits after the point that a table was printed with."""
+    return 1 if table in facts()["conversions"] else 2
+
+
 def is_ablation(table: str) -> bool:
     return table in facts()["ablations"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lra.config import CONFIGS, UserError
-from lra.report.records import Record
+from lra.records import Record
 
 SPECS = Path(__file__).with_name("tables.yaml")
 

@@ -16,6 +16,8 @@ from omegaconf import OmegaConf
 from lra.compose import Run, compose
 from lra.config import CONFIGS, Model, Protocol
 
+from .synthetic import Make, write_run
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Trains in a second; dropout stays on, so that random state matters.
@@ -117,3 +119,14 @@ def settings() -> Callable[..., tuple[Protocol, Model]]:
         return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)
 
     return read
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def make(runs: Path) -> Make:
+    """make("luna", 0.4, seed=2, ...): the folder of one synthetic run below `runs`."""
+    return lambda attention, accuracy, **more: write_run(runs, attention, accuracy, **more)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lra import records
 from lra.cli import main
 from lra.config import CONFIGS
-from lra.report import records
 from lra.report.specs import specs
 
-from .conftest import Make
+from ..synthetic import Make
 
 
 @pytest.fixture

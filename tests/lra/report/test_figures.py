@@ -15,7 +15,7 @@ from lra.report import figures, looks, records
 from lra.report.leaderboard import build
 from lra.report.specs import Spec
 
-from .conftest import Make
+from ..synthetic import Make
 
 mpl = pytest.importorskip("matplotlib")
 

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lra.records import Record
 from lra.report import paired
-from lra.report.converted import Converted
 
 
-def record(
-    answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1
-) -> Converted:
+def record(answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1) -> Record:
     facts: dict[str, Any] = {"task": task, "seed": seed}
-    return Converted(
+    return Record(
         facts | {"predictions": {"dev": answers}, "labels": {"dev": labels}}, Path("x.json")
     )
 
@@ -61,7 +59,7 @@ def test_a_regression_is_compared_by_squared_error():
 def test_records_without_labels_are_left_out_and_pairs_share_holms_correction():
     labels = [1] * 12
     rows = {
-        "old": [Converted({"task": "sst2", "predictions": {"dev": [1] * 12}}, Path("x"))],
+        "old": [Record({"task": "sst2", "predictions": {"dev": [1] * 12}}, Path("x"))],
         "good": [record([1] * 12, labels)],
         "bad": [record([0] * 8 + [1] * 4, labels)],
         "worse": [record([0] * 9 + [1] * 3, labels)],

@@ -7,13 +7,12 @@ import io
 import re
 from pathlib import Path
 
-from lra.report import records
-from lra.report.latex import beside_published, cost, latex
+from lra import records
 from lra.report.leaderboard import FIVE, build
-from lra.report.render import markdown, to_csv
+from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv
 from lra.report.specs import Spec
 
-from .conftest import Make, table
+from ..synthetic import Make, table
 
 
 def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
@@ -21,7 +20,7 @@ def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
     make("luna", 0.42, seed=2)
     (line,) = csv.DictReader(io.StringIO(to_csv(table(runs), runs)))
     identity = records.load([runs])[0]["identity"]
-    assert line["accuracy"] == "41.0000"
+    assert line["score"] == "41.0000"
     assert line["seeds"] == "2"
     assert line["runs"] == f"{identity}/seed-1 {identity}/seed-2"
     assert line["fingerprint"] == "listops-generated"
@@ -69,16 +68,16 @@ def test_latex_of_several_tasks_has_costs_and_published_values(make: Make, runs:
     make("linear", 0.3)
     found = table(runs, published="lra")
     assert tabular(latex(found, runs))[1] == ["luna", *[r"$\mathbf{51.5} \pm 0.7$ (2)"] * 5,
-                                              "51.5 (5/5)"]  # fmt: skip
-    costs = tabular(cost(found, runs))
+                                              "51.5", "5/5"]  # fmt: skip
+    costs = tabular(latex_cost(found, runs))
     assert [r[0] for r in costs[1:4]] == [r"\multicolumn{6}{l}{\emph{listops}}", "luna", "linear"]
     assert costs[2][1:3] == ["84,000", "0.019"]
-    head, first, second = tabular(beside_published(found, runs))
+    head, first, second = tabular(latex_published(found, runs))
     assert head[-2:] == ["average", r"published by"]
     assert first[0] == "linear"  # by name: no ranking
     assert second[1] == "51.5 / 38.94 (+12.6)"
     assert second[-2:] == ["51.5 / 65.44 (-13.9)", "luna"]
-    assert "% luna: measured by LUNA's authors" in beside_published(found, runs)
+    assert "% luna: measured by LUNA's authors" in latex_published(found, runs)
 
 
 def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):

@@ -1,0 +1,128 @@
+"""Synthetic records: folders of runs as training leaves them, without training."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra import records
+from lra.report.leaderboard import build
+from lra.report.specs import Spec, select
+from lra.report.table import Table
+from lra.runs import SCHEMA_VERSION, identity_of
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "luna": {"M": 8, "L": 8, "kernel": "learned", "envelope": "none"},
+    "linear": {"eps": 1e-6},
+    "softmax": {},
+}
+PROTOCOL = {
+    "name": "luna",
+    "version": 1,
+    "recipe": {"batch": 32, "steps": 100, "lr": 0.002, "betas": [0.9, 0.98]},
+    "evaluation": {"every": 50},
+}
+MODEL = {"name": "small", "n_layers": 2, "d_model": 64}
+
+
+def facts(
+    attention: str,
+    accuracy: float,
+    *,
+    task: str = "listops",
+    seed: int = 1,
+    source: str = "generated",
+    options: dict[str, Any] | None = None,
+    budget: float = 0.02,
+    lr: float = 0.002,
+    model: str = "small",
+    version: int = 1,
+    **more: Any,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
+    protocol = copy.deepcopy(PROTOCOL) | {"version": version}
+    protocol["recipe"]["lr"] = lr
+    chosen = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
+    settings = {
+        "attention": chosen,
+        "model": MODEL | {"name": model},
+        "protocol": protocol,
+        "budget": budget,
+        "task": {"name": task, "source": source},
+        "precision": "32-true",
+    }
+    fingerprint = f"{task}-{source}"
+    result: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "status": "finished",
+        "identity": identity_of(settings, fingerprint),
+        "task": task,
+        "attention": chosen,
+        "model": model,
+        "protocol": {"name": "luna", "version": version},
+        "budget": budget,
+        "seed": seed,
+        "steps": 100,
+        "batch": 32,
+        "compute": {
+            "parameters": 80_000 + 1000 * len(attention),
+            "flops": 19_188_224,
+            "verdict": "matched",
+            "budget": {"reference": "luna", "tolerance": {"parameters": 0.05}, "flops": 19_000_000},
+            "exempt": None,
+        },
+        "data": {"fingerprint": fingerprint, "source": source, "majority": 0.1,
+                 "provenance": "re-generated, not the released files"},
+        "dev": {"accuracy": accuracy, "step": 100},
+        "test": {"accuracy": accuracy, "loss": 1.5, "examples": 2000, "step": 100,
+                 "select": "best", "dead_rows": 0.0},
+        "test_last": {"accuracy": accuracy - 0.01},
+        "seconds": {"training": 20.0, "evaluation": 1.0},
+        "steps_per_second": 5.0 + len(attention),
+        "peak_memory_mib": 400.0 + 10 * len(attention),
+        "precision": "32-true",
+        "machine": {"device": "a CPU", "kind": "cpu", "threads": 1, "processes": 1},
+        "versions": {"torch": "2.13.0"},
+        "git": {"revision": "0123456789abcdef", "dirty": False},
+        "times": {"started": "2026-01-01T00:00:00+0000", "finished": "2026-01-01T00:01:00+0000"},
+    }  # fmt: skip
+    for key, value in more.items():
+        *parents, last = key.split("__")
+        place = result
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    return result, settings
+
+
+Make = Callable[..., Path]
+
+
+def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
+    """A run's folder; returns its result.json."""
+    result, settings = facts(attention, accuracy, **more)
+    folder = (
+        root / result["task"] / "luna" / "small" / attention / result["identity"]
+        / f"seed-{result['seed']}"
+    )  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"settings": settings, "seed": result["seed"]}, sort_keys=False)
+    )
+    rows = [f"50,2.1,0.2,,\n50,,,2.0,{accuracy / 2}\n100,,,1.8,{accuracy}\n"]
+    (folder / "metrics.csv").write_text(
+        "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows)
+    )
+    return folder / "result.json"
+
+
+def table(runs: Path, **spec: Any) -> Table:
+    """The table of a folder's runs."""
+    made = Spec(**{"name": "t", "title": "T"} | spec)
+    return build(made, select(records.load([runs]), made.where))

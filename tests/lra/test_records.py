@@ -1,0 +1,183 @@
+"""Records travel, and what is damaged or foreign stays out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra import records
+from lra.cli import main
+from lra.compose import Run
+from lra.config import UserError
+from lra.report.leaderboard import build
+from lra.report.page import page
+from lra.report.render import markdown
+from lra.report.specs import Spec
+from lra.run import train
+
+from .synthetic import Make
+
+# The clock of the first machine shows more, and its zone tells that it was earlier.
+EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change facts by dotted name, `.` written `__`."""
+    facts = json.loads(path.read_text())
+    for key, value in changes.items():
+        *parents, last = key.split("__")
+        place = facts
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    path.write_text(json.dumps(facts))
+
+
+def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    (before,) = records.load([runs])
+    assert before["curve"] == [[50, 0.2], [100, 0.4]]
+    assert before["settings.protocol.recipe.lr"] == 0.002
+    records.export([runs], tmp_path / "out")
+    (after,) = records.load([tmp_path / "out"])
+    content = {k: v for k, v in after.facts.items() if k != "digest"}
+    assert content == before.facts
+    assert after.path == tmp_path / "out" / before.name
+    again = records.export([tmp_path / "out"], tmp_path / "more")
+    assert len(again["new"]) == 1
+    assert (tmp_path / "more" / before.name).read_bytes() == after.path.read_bytes()
+
+
+def test_what_training_leaves_behind_is_a_record(small: Callable[..., Run], tmp_path: Path):
+    words = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "attention=luna")
+    accuracy = train(small(*words))
+    (record,) = records.load([tmp_path / "runs"])
+    assert record.score == pytest.approx(100 * accuracy)
+    assert [step for step, _ in record["curve"]] == [2, 4]
+    records.export([tmp_path / "runs"], tmp_path / "out")
+    (exported,) = records.load([tmp_path / "out"])
+    text = markdown(build(Spec(name="t", title="T"), [exported]), tmp_path)
+    assert f"{100 * accuracy:.1f} (1)" in text
+    assert "steps/s" in page([build(Spec(name="t", title="T"), [exported])], tmp_path)
+
+
+def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    records.export([runs], tmp_path / "out")
+    make("luna", 0.5, seed=2)
+    counts = {k: len(v) for k, v in records.export([runs], tmp_path / "out").items()}
+    assert counts == {"new": 1, "known": 1, "other": 0}
+
+
+@pytest.mark.parametrize("later", [0.2, 0.9])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
+    runs: Path, tmp_path: Path, make: Make, order: tuple[int, int], later: float
+):
+    places = []
+    for name, accuracy, finished in (("a", 0.4, EARLIER), ("b", later, LATER)):
+        make("luna", accuracy, times__finished=finished)
+        places.append(runs.rename(tmp_path / name))
+    for i in order:
+        last = records.export([places[i]], tmp_path / "out")
+    assert [r.score for r in records.load([tmp_path / "out"])] == [40]
+    assert len(last["other"]) == 1
+    assert [r.score for r in records.load(places)] == [40]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"schema": 99}, "is foreign: schema 99"),
+        ({"status": "running"}, "is foreign"),
+        ({"test__accuracy": None}, "test.accuracy is missing"),
+        ({"test__accuracy": 41.0}, "test.accuracy is 41.0, which is no share"),
+        ({"steps_per_second": float("inf")}, "steps_per_second is inf, which is no number"),
+        ({"compute__flops": 10**400}, "compute.flops is 10+, which is no number"),
+        ({"seed": True}, "seed is True, which is no whole"),
+        ({"git__revision": 5}, "git.revision is 5, which is no word"),
+        ({"times__finished": "2026-01-01T00:00:00"}, "times.finished is .* which is no time"),
+        ({"data__options": [1]}, r"data.options is \[1\], which is no group"),
+        ({"task": "cifar"}, "there is no task 'cifar'"),
+        ({"attention__name": "softmax"}, "its attention is .* that of its settings is"),
+        ({"precision": "bf16-mixed"}, "its precision is bf16-mixed, that of its settings is 32"),
+        ({"identity": "0" * 12}, "its settings and data are those of run"),
+        ({"data__fingerprint": "another"}, "its settings and data are those of run"),
+        ({"model": "../../etc"}, "model is '../../etc', which is no word"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(make: Make, runs: Path, change: dict, told: str):
+    path = make("luna", 0.4)
+    edit(path, **change)
+    with pytest.raises(UserError, match=told) as error:
+        records.load([runs])
+    assert str(path) in str(error.value)
+
+
+def test_changed_settings_are_another_run(make: Make, runs: Path):
+    config = make("luna", 0.4).with_name("config.yaml")
+    config.write_text(config.read_text().replace("lr: 0.002", "lr: 0.02"))
+    with pytest.raises(UserError, match="its settings and data are those of run"):
+        records.load([runs])
+
+
+def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
+    metrics = make("luna", 0.4).with_name("metrics.csv")
+    metrics.write_text("step,dev_accuracy\n50,0.4x\n")
+    with pytest.raises(UserError, match=str(metrics)):
+        records.load([runs])
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+def test_what_is_no_record_is_refused_by_name(make: Make, runs: Path, content: str):
+    path = make("luna", 0.4)
+    path.write_text(content)
+    with pytest.raises(UserError, match=str(path)):
+        records.load([runs])
+
+
+def test_a_run_without_its_settings_is_refused(make: Make, runs: Path):
+    make("luna", 0.4).with_name("config.yaml").unlink()
+    with pytest.raises(UserError, match=r"no readable config\.yaml"):
+        records.load([runs])
+
+
+def test_an_exported_number_cannot_be_edited_in_passing(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    records.export([runs], tmp_path / "out")
+    (path,) = (tmp_path / "out").rglob("*.json")
+    edit(path, test__accuracy=0.5)
+    with pytest.raises(UserError, match="its digest does not fit"):
+        records.load([tmp_path / "out"])
+
+
+def test_one_damaged_record_and_none_is_imported(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    edit(make("softmax", 0.3), schema=0)
+    with pytest.raises(UserError, match="foreign"):
+        records.export([runs], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_from_the_command_line(
+    make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    make("luna", 0.4)
+    out, other = str(tmp_path / "out"), str(tmp_path / "other")
+    assert main(["records", "export", out, "--runs", str(runs)]) == 0
+    shutil.rmtree(runs)
+    assert main(["records", "import", out, "--into", other]) == 0
+    assert main(["records", "import", out, "--into", other]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"1 new records in {out}, 0 known before",
+        f"1 new records in {other}, 0 known before",
+        f"0 new records in {other}, 1 known before",
+    ]
+    assert main(["records", "import", str(runs)]) == 2
+    assert "there is no folder of records" in capsys.readouterr().err
