@@ -122,7 +122,7 @@ def convert(run: Conversion) -> dict[str, Any]:
             recipe=recipe,
             seed=run.seed,
             log=print,
-            origin={"git": environment.git()},
+            origin={"git": environment.git(), "versions": environment.versions()},
         )
     recovery = record["recovery"]
     print(

@@ -27,7 +27,7 @@ from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
 from lra.config import UserError
 from lra.disk import write_json
-from lra.report.tables import compute_class
+from lra.report.leaderboard import compute_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ def markdown(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(rows, key=lambda r: r["seconds"] or float("inf")):
-        cells = [f"`{row['attention']}`", compute_class({"compute": row})]
+        cells = [f"`{row['attention']}`", compute_class(row)]
         cells.append(f"{row['step_flops'] / 1e9:,.2f}")
         cells.append(times(row["flops_ratio"]) if row["flops_ratio"] else "")
         if row["stopped"]:

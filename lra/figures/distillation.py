@@ -4,7 +4,6 @@ feature maps are fitted."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,11 +13,9 @@ from typing import Any
 
 from lra.config import UserError
 from lra.figures.students import tell_apart, told
-from lra.report import converted
-from lra.report.converted import Converted
+from lra.records import CONVERSION, Record, paths, read
 from lra.report.figures import save_figure
 from lra.report.looks import looks
-from lra.report.records import everything
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
 DASHES = ("-", "--", ":", "-.")
@@ -30,7 +27,7 @@ class Line:
 
     attention: str
     label: str
-    records: list[Converted]
+    records: list[Record]
 
     @cached_property
     def seeds(self) -> list[dict[int, dict[int, float]]]:
@@ -57,21 +54,21 @@ def lines(places: Sequence[Path]) -> list[Line]:
     records = [record for place in places for record in _read(place)]
     settings = [
         {"task": r["task"], "model": r["model"]}
-        | r["options"]
-        | {k: v for k, v in r["recipe"].items() if k in NUMBERS}
+        | {k: v for k, v in r["attention"].items() if k != "name"}
+        | {k: v for k, v in r["settings.recipe"].items() if k in NUMBERS}
         for r in records
     ]
-    labels = tell_apart([r["attention"] for r in records], settings)
-    groups: dict[str, list[Converted]] = defaultdict(list)
+    labels = tell_apart([r.attention for r in records], settings)
+    groups: dict[str, list[Record]] = defaultdict(list)
     for label, record in zip(labels, records, strict=True):
         groups[label].append(record)
-    return [Line(runs[0]["attention"], label, runs) for label, runs in groups.items()]
+    return [Line(runs[0].attention, label, runs) for label, runs in groups.items()]
 
 
-def _read(place: Path) -> list[Converted]:
-    paths = [place] if place.is_file() else everything(place)
-    read = [converted.read(path) for path in paths if _measured(path)]
-    found = [record for record in read if record is not None]
+def _read(place: Path) -> list[Record]:
+    """The conversions in a file or folder whose stage 1 measured a KL."""
+    records = [read(path) for path in ([place] if place.is_file() else paths(place))]
+    found = [r for r in records if r is not None and r.kind == CONVERSION and _measured(r)]
     if not found:
         raise UserError(
             f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "
@@ -80,17 +77,11 @@ def _read(place: Path) -> list[Converted]:
     return found
 
 
-def _measured(path: Path) -> bool:
-    """Whether it is the record of a conversion with a stage 1, not of a teacher or of training."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is no record of a conversion: {error}") from error
-    stage1 = facts.get("stage1") if isinstance(facts, dict) else None
-    return bool(stage1 and stage1["curve"][0]["kl"])
+def _measured(record: Record) -> bool:
+    return bool(record["stage1"] and record["stage1"]["curve"][0]["kl"])
 
 
-def _curves(record: Converted) -> dict[int, dict[int, float]]:
+def _curves(record: Record) -> dict[int, dict[int, float]]:
     by_layer: dict[int, dict[int, float]] = defaultdict(dict)
     for point in record["stage1"]["curve"]:
         for layer, kl in point["kl"].items():

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lra.config import UserError
-from lra.report import converted
-from lra.report.converted import Converted
+from lra.records import Record
+from lra.records import read as read_record
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
 Batch = Mapping[str, Tensor]
@@ -28,7 +28,7 @@ class Student:
     folder: Path
     label: str
     block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
-    record: Converted | None  # of a run of `python convert.py`
+    record: Record | None  # of a run of `python convert.py`
 
     @property
     def stage(self) -> str:
@@ -103,9 +103,9 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     return [Student(*each) for each in zip(models, folders, labels, blocks, records, strict=True)]
 
 
-def _record(folder: Path) -> Converted | None:
+def _record(folder: Path) -> Record | None:
     path = folder / "result.json"
-    return converted.read(path) if path.is_file() else None
+    return read_record(path) if path.is_file() else None
 
 
 def made(students: Sequence[Student]) -> str:
@@ -113,7 +113,7 @@ def made(students: Sequence[Student]) -> str:
     return told([student.record for student in students if student.record is not None])
 
 
-def told(records: Sequence[Converted]) -> str:
+def told(records: Sequence[Record]) -> str:
     """Task, model and budget of conversions, for titles: nobody shall take a few steps for the
     paper's recipe. What differs among them is parted by a slash."""
     facts = [_facts(record) for record in records]
@@ -121,8 +121,8 @@ def told(records: Sequence[Converted]) -> str:
     return "; ".join(told) + " examples" if told else ""
 
 
-def _facts(record: Converted) -> list[str]:
-    recipe = record["recipe"]
+def _facts(record: Record) -> list[str]:
+    recipe = record["settings.recipe"]
     epochs, examples = recipe["epochs"], recipe["train_examples"]
     steps = f"{recipe['stage1_steps']:,} steps of {recipe['batch']}"
     return [

@@ -10,9 +10,9 @@ from typing import Any
 
 from lra.config import UserError
 from lra.report import names, stats
-from lra.report.leaderboard import Cell, Row, Table
 from lra.report.looks import LUNA, looks
 from lra.report.names import INK, Point
+from lra.report.table import Cell, Row, Table
 
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "luna",
@@ -39,7 +39,7 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
         for task in table.tasks:
             rows = [row for row in table.rows if task in row.cells]
             for name, draw in _figures(rows):
-                stem = folder / f"{table.spec.name}-{task}-{name}"
+                stem = folder / f"{table.name}-{task}-{name}"
                 paths += _save(stem, draw, rows, task, table)
     return paths
 
@@ -219,11 +219,11 @@ def _heading(table: Table, rows: Sequence[Row], task: str) -> str:
     steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
     counts = set(_seeds(rows, task))
     seeds = "one seed" if counts == {1} else f"{_range(counts)} seeds"
-    examples, p = records[0]["test.examples"], stats.mean([r.accuracy for r in records])
+    examples, p = records[0]["test.examples"], stats.mean([r.score / 100 for r in records])
     error = 100 * (p * (1 - p) / examples) ** 0.5
     provenance = records[0].get("data.provenance")
     facts = [
-        f"{task}: {table.spec.title}",
+        f"{task}: {table.title}",
         f"{_range(steps)} steps of {_range(batches)}; {table.conditions}",
         f"{seeds}; one standard error of {examples:,} test examples is {error:.1f} points",
         *([f"data: {provenance}"] if provenance else ()),

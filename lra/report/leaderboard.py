@@ -4,7 +4,7 @@ differ; columns are tasks."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def _notes(
         )
     if len(rows) > 1 and min(seeds) == 1:
         notes.append("Rows of a single seed are not tested: their differences may be chance.")
-    if any(compute_class(cell.records[0]) != "-" for cell in cells):
+    if any(compute_class(cell.records[0]["compute"]) != "-" for cell in cells):
         notes.append(
             'Compute: "matched" means within the tolerance of the budget named below; "×1.34" is '
             'the worse of the two ratios to that budget; "exempt" means that no setting of the '
@@ -210,12 +210,11 @@ def budget_name(record: Record) -> str:
     return f"{budget.get('reference')}: " + ", ".join(filter(None, (parameters, flops)))
 
 
-def compute_class(record: Record) -> str:
+def compute_class(compute: Mapping[str, Any]) -> str:
     """`matched`, `over budget ×N` or `under ×N`, and whether it is exempt by declaration."""
-    verdict = record.get("compute.verdict") or "-"
-    return (
-        f"exempt, {verdict}" if record.get("compute.exempt") and verdict != "matched" else verdict
-    )
+    verdict = compute.get("verdict") or "-"
+    exempt = compute.get("exempt") and verdict != "matched"
+    return f"exempt, {verdict}" if exempt else verdict
 
 
 # ---------------------------------------------------------------------- which runs share a table

@@ -80,7 +80,7 @@ def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
         shown |= {
             "parameters": round(cell.cost("compute.parameters")),
             "gflops": cell.cost("compute.flops") / 1e9,
-            "match": compute_class(cell.records[0]),
+            "match": compute_class(cell.records[0]["compute"]),
             "speed": cell.cost("steps_per_second") if timed else None,
             "memory": cell.cost("peak_memory_mib") if timed else None,
         }

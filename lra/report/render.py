@@ -47,7 +47,7 @@ def costs(cell: Cell, *, timed: bool) -> list[str]:
     return [
         f"{cell.cost('compute.parameters'):,.0f}",
         f"{cell.cost('compute.flops') / 1e9:.3f}",
-        compute_class(cell.records[0]),
+        compute_class(cell.records[0]["compute"]),
         *(speed if timed else ["", ""]),
     ]
 

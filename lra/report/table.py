@@ -147,7 +147,9 @@ def differences(
             if key in its or absent is not None:
                 names[str(value)].add(record.attention)
         if len(names) > 1:
-            found.append(f"{key} is {' or '.join(_held_by(v, of) for v, of in sorted(names.items()))}")
+            found.append(
+                f"{key} is {' or '.join(_held_by(v, of) for v, of in sorted(names.items()))}"
+            )
     return found
 
 

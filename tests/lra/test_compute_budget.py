@@ -25,7 +25,7 @@ from lra.compute.budget import Budget, Cost, times
 from lra.compute.solve import closest, compare, knob_values, solve
 from lra.config import CONFIGS, Gate, Tolerance, UserError
 from lra.disk import read_json
-from lra.report.tables import compute_class
+from lra.report.leaderboard import compute_class
 from luna.base import Attention, Paper, register
 
 TOLERANCE = Tolerance(parameters=0.05, flops=0.1, examples=0.01)
@@ -457,7 +457,7 @@ def recorded(admission: Admission, **facts: Any) -> dict[str, Any]:
 
 
 def test_a_table_tells_the_class():
-    assert compute_class(recorded(admit(composed("attention=luna")))) == "matched"
+    assert compute_class(recorded(admit(composed("attention=luna")))["compute"]) == "matched"
     softmax = recorded(admit(composed("task=listops", "attention=softmax")))
-    assert compute_class(softmax).startswith("exempt, over budget ×3.9")
-    assert compute_class(recorded(admit(composed("compute=off")))) == "-"
+    assert compute_class(softmax["compute"]).startswith("exempt, over budget ×3.9")
+    assert compute_class(recorded(admit(composed("compute=off")))["compute"]) == "-"

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lra import records
 from lra.cli import main
 from lra.config import CONFIGS
-from lra.report import figures, looks, records
+from lra.report import figures, looks
 from lra.report.leaderboard import build
 from lra.report.specs import Spec
 
