@@ -4,6 +4,9 @@ A coordinate is (row, column); an angle, in radians, turns from the columns' axi
 A pen owns every table that depends on an angle alone, so drawing an image costs lookups and small
 array minima: no line, no resize, no dilation. The rules are those of drewlinsley/pathfinder
 (`snakes.py`, December 2019), by which LRA's images were made.
+
+Every machine draws the same: pixels, room and weights are integers, and sines come from
+`lra.data.exact`.
 """
 
 from __future__ import annotations
@@ -13,75 +16,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw
 
-Point = tuple[int, int]
-LANCZOS = 3  # support of the kernel, in pixels of the smaller image
+from lra.data.exact import arctan2, cosine, sine
+from lra.data.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
+
+CERTAIN = (
+    2**38
+)  # the weight of an endpoint straight ahead; with 255 of room, 64 of them fit a double
 
 
 def move(at: Point, angle: float, distance: float) -> Point:
     """A step from `at`, both coordinates rounded up."""
     row, column = at
     return (
-        math.ceil(row + distance * math.sin(angle)),
-        math.ceil(column + distance * math.cos(angle)),
+        math.ceil(row + distance * sine(angle)),
+        math.ceil(column + distance * cosine(angle)),
     )
 
 
 def reverse(angle: float) -> float:
     """The opposite direction, in [-pi, pi]."""
     return angle + math.pi if angle < 0 else angle - math.pi
-
-
-def disc(radius: int) -> np.ndarray:
-    """(2r+1, 2r+1) bool."""
-    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
-    return x * x + y * y <= radius * radius
-
-
-def scale8(array: np.ndarray) -> np.ndarray:
-    """min ... max onto 0 ... 255 (SciPy's old bytescale); 8-bit arrays stay as they are."""
-    if array.dtype == np.uint8:
-        return array
-    low, high = float(array.min()), float(array.max())
-    scaled = (array - low) * (255.0 / ((high - low) or 1.0))
-    return (scaled.clip(0, 255) + 0.5).astype(np.uint8)
-
-
-def shrink(array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Lanczos to (rows, columns), on 8 bits: Pillow rounds between its passes, and so must we."""
-    image = Image.fromarray(scale8(array))
-    return np.asarray(image.resize(shape[::-1], Image.Resampling.LANCZOS))
-
-
-def dilate(array: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """OpenCV's grey dilation: the kernel unreflected and anchored at its centre, -inf outside."""
-    ry, rx = kernel.shape[0] // 2, kernel.shape[1] // 2
-    rows, columns = array.shape
-    padded = np.pad(array.astype(np.float64), ((ry, ry), (rx, rx)), constant_values=-np.inf)
-    out = np.full(array.shape, -np.inf)
-    for i, j in np.argwhere(kernel):
-        np.maximum(out, padded[i : i + rows, j : j + columns], out=out)
-    return out
-
-
-def covers(blocked: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Where a shape of these (k, 2) offsets would touch a blocked cell; outside nothing blocks."""
-    reach = int(np.abs(cells).max())
-    padded = np.pad(blocked, reach)
-    rows, columns = blocked.shape
-    out = np.zeros_like(blocked)
-    for row, column in (cells + reach).tolist():
-        out |= padded[row : row + rows, column : column + columns]
-    return out
-
-
-def stamp(layer: np.ndarray, mark: np.ndarray, at: Point) -> None:
-    """Compose a square mark, centred on `at`, into a square layer by maximum, cropped."""
-    half = len(mark) // 2
-    inside = tuple(slice(max(c - half, 0), c + half + 1) for c in at)
-    part = tuple(slice(max(half - c, 0), half + len(layer) - c) for c in at)
-    np.maximum(layer[inside], mark[part], out=layer[inside])
 
 
 def add_marker(layer: np.ndarray, at: Point, radius: float, scale: int) -> None:
@@ -101,8 +56,8 @@ def add_marker(layer: np.ndarray, at: Point, radius: float, scale: int) -> None:
 @lru_cache(maxsize=4096)
 def _marker(radius: float, scale: int, up: int, down: int, left: int, right: int) -> np.ndarray:
     y, x = np.ogrid[-up * scale : (down + 1) * scale, -left * scale : (right + 1) * scale]
-    fine = (x * x + y * y <= (radius * scale) ** 2).astype(np.float64)
-    return shrink(fine, (up + down + 1, left + right + 1))
+    fine = radius * scale
+    return shrink(x * x + y * y <= fine * fine, (up + down + 1, left + right + 1))
 
 
 class Stroke(NamedTuple):
@@ -130,7 +85,7 @@ class Heading(NamedTuple):
     right: float
     turns: list[Turn]
     offsets: np.ndarray  # (turns,) of the endpoints from the pivot, in the flattened maps of `Room`
-    weights: np.ndarray  # (turns,) cos² of the bend, over 255
+    weights: np.ndarray  # (turns,) int64: cos² of the bend, times CERTAIN
 
 
 class Pen:
@@ -153,41 +108,49 @@ class Pen:
         # A pivot with an endpoint in the image is at most radius + 1 outside, the next a step more.
         self.pad = 2 * (self.radius + 1) + length + 2 * margin + 1
         self.width = side + 2 * self.pad
-        self._strokes: dict[float, Stroke] = {}
+        self._strokes: dict[Point, Stroke] = {}
         self._headings: dict[float, Heading] = {}
-        arc = np.deg2rad(np.arange(0, 360, 360 / (2 * self.radius * np.pi)))  # one pixel a step
-        circle = self.radius * np.stack([np.sin(arc), np.cos(arc)], axis=1)
-        ends = np.unique(np.floor(circle).astype(int), axis=0)
-        angles = np.arctan2(ends[:, 0], ends[:, 1]).tolist()
+        arc = [step / self.radius for step in range(math.ceil(2 * math.pi * self.radius))]
+        ends = {
+            (math.floor(self.radius * sine(angle)), math.floor(self.radius * cosine(angle)))
+            for angle in arc  # one pixel a step
+        }
         self.turns = [
-            Turn(row, column, angle, self.stroke(reverse(angle)))
-            for (row, column), angle in zip(ends.tolist(), angles, strict=True)
+            Turn(row, column, arctan2(row, column), self.stroke(reverse(arctan2(row, column))))
+            for row, column in sorted(ends)
         ]
 
     def stroke(self, angle: float) -> Stroke:
-        if angle not in self._strokes:
-            ink, occupancy = self._draw(angle)
+        """Many angles share one: on the enlarged canvas a line ends on a whole pixel."""
+        centre = self.half * self.scale
+        row, column = move((centre, centre), angle, self.length * self.scale)
+        to = row - centre, column - centre
+        if to not in self._strokes:
+            ink, occupancy = self._draw(to)
             near = np.pad(occupancy, self.margin)
             far = dilate(near, disc(self.margin)).astype(np.uint8)
             # a/255 + b/255 >= 1.8 is a + b >= 459, in float32 too: b needs a room of b - 203.
             need = np.maximum(near, 203) - np.uint8(203)
-            self._strokes[angle] = Stroke(ink, occupancy, 255 - np.stack([near, far]), need)
-        return self._strokes[angle]
+            self._strokes[to] = Stroke(ink, occupancy, 255 - np.stack([near, far]), need)
+        return self._strokes[to]
 
     def heading(self, angle: float) -> Heading:
         if angle not in self._headings:
-            bends = np.abs(np.array([turn.angle for turn in self.turns]) - angle)
-            bends = np.minimum(bends, 2 * np.pi - bends) * self.continuity
-            ahead = np.flatnonzero(bends < np.pi / 2)
-            turns = [self.turns[i] for i in ahead]
+            turns, weights = [], []
+            for turn in self.turns:
+                bend = abs(turn.angle - angle)
+                bend = min(bend, 2 * math.pi - bend) * self.continuity
+                if bend < math.pi / 2:
+                    turns.append(turn)
+                    weights.append(round(cosine(bend) * cosine(bend) * CERTAIN))
             offsets = [turn.row * self.width + turn.column for turn in turns]
             step = self.length + 2 * self.margin
             self._headings[angle] = Heading(
-                down=step * math.sin(angle),
-                right=step * math.cos(angle),
+                down=step * sine(angle),
+                right=step * cosine(angle),
                 turns=turns,
                 offsets=np.array(offsets) + self.width**2,  # the second map's
-                weights=np.cos(bends[ahead]) ** 2 / 255,
+                weights=np.array(weights, np.int64),
             )
         return self._headings[angle]
 
@@ -201,18 +164,13 @@ class Pen:
         stamp(kernel, self.stroke(angle).occupancy, (centre + 1, centre + 1))
         return np.argwhere(kernel == 255) - centre
 
-    def _draw(self, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    def _draw(self, to: Point) -> tuple[np.ndarray, np.ndarray]:
         """Ink and occupancy, drawn `scale` times larger and shrunk."""
-        centre = self.half * self.scale
-        canvas = Image.new("F", (2 * centre + 1, 2 * centre + 1))
-        row, column = move((centre, centre), angle, self.length * self.scale)
-        width = round(self.thickness * self.scale)
-        ImageDraw.Draw(canvas).line([(centre, centre), (column, row)], fill=255, width=width)
-        line = np.asarray(canvas)
-        around = np.argwhere(disc(self.margin * self.scale)) - self.margin * self.scale
-        grown = covers(line > 0, around) * np.uint8(255)
+        fine = line(self.half * self.scale, to, round(self.thickness * self.scale))
+        reach = self.margin * self.scale
+        grown = covers(fine, np.argwhere(disc(reach)) - reach)
         shape = (2 * self.half + 1, 2 * self.half + 1)
-        return shrink(line, shape), shrink(grown, shape)
+        return shrink(fine, shape), shrink(grown, shape)
 
 
 class Room:
@@ -247,7 +205,8 @@ class Room:
         return not np.count_nonzero(self._part(stroke, at)[0] < stroke.need)
 
     def weights(self, pivot: Point, heading: Heading) -> np.ndarray:
-        """(turns,) cos²(bend) (1 - dilated map) of each endpoint; 0 outside the image."""
+        """(turns,) int64: 255 CERTAIN cos²(bend) (1 - dilated map) of each endpoint; 0 outside the
+        image."""
         row, column = pivot
         origin = (row + self.pen.pad) * self.pen.width + column + self.pen.pad
         return self.maps.take(heading.offsets + origin) * heading.weights

@@ -63,9 +63,13 @@ class Shape:
 
     def mean_nodes(self) -> float:
         """Of a raw tree: nodes multiply by the mean number of children from each depth to the
-        next."""
+        next. Added up one by one: a power's last bit is libm's, and the data hang on the result."""
         growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
-        return sum(growth**depth for depth in range(self.max_depth))
+        total, level = 0.0, 1.0
+        for _ in range(self.max_depth):
+            total += level
+            level *= growth
+        return total
 
     def block_trees(self) -> int:
         return max(64, int(NODES_PER_BLOCK / self.mean_nodes()))

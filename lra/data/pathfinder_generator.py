@@ -18,25 +18,16 @@ from typing import NamedTuple
 import numpy as np
 
 from lra.config import UserError
-from lra.data.draw import (
-    Pen,
-    Point,
-    Room,
-    Stroke,
-    add_marker,
-    covers,
-    move,
-    reverse,
-    scale8,
-    stamp,
-)
+from lra.data.draw import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
+from lra.data.exact import cosine, sine
 from lra.data.parallel import ordered_map
+from lra.data.raster import Point, covers, scale8, stamp
 
 VERSION = "pathfinder-generator-1"  # change it when the same seed gives other images
 BLOCK = 100  # images a worker draws at a time
 
 SEED_TRIES, TURN_TRIES, DISTRACTOR_TRIES = 3, 3, 5
-DEAD_END = 1e-4  # a snake cannot go on when the weights of its endpoints sum to less
+DEAD_END = 255 * CERTAIN // 10_000  # a snake cannot go on when its endpoints weigh less in all
 FREE = 179  # room of a cell that counts as free: its occupancy is at most 0.3
 MIN_FREE = 0.01  # of the image, for another distractor
 
@@ -76,7 +67,7 @@ SIZES = {
         distractor_dashes=20,
     ),
     64: Settings(
-        side=64, padding=1, length=5, thickness=1.0, margins=(1,), marker_radius=2.5,
+        side=64, padding=1, length=5, thickness=1, margins=(1,), marker_radius=2.5,
         seed_distance=12, continuity=1.8, contrast=0.8, distractor_contrast=0.8,
         distractor_dashes=22,
     ),
@@ -86,7 +77,7 @@ SIZES = {
         distractor_dashes=35,
     ),
     256: Settings(
-        side=256, padding=22, length=5, thickness=2.0, margins=(3,), marker_radius=5.0,
+        side=256, padding=22, length=5, thickness=2, margins=(3,), marker_radius=5.0,
         seed_distance=27, continuity=1.8, contrast=1.0, distractor_contrast=1.0,
         distractor_dashes=30,
     ),
@@ -215,8 +206,8 @@ class Stage:
             angle = self.angles[below(rng, 360)]
             around = below(rng, 360) * math.pi / 180
             tail = (
-                round(row + distance * math.sin(around)),
-                round(column + distance * math.cos(around)),
+                round(row + distance * sine(around)),
+                round(column + distance * cosine(around)),
             )
             if (second := self._seed(tail, angle)) is not None:
                 return first, second
@@ -235,11 +226,11 @@ class Stage:
         heading = self.pen.heading(snake.angle)
         pivot = math.ceil(snake.pivot[0] + heading.down), math.ceil(snake.pivot[1] + heading.right)
         cumulative = self.room.weights(pivot, heading).cumsum()
-        total = float(cumulative[-1])
+        total = int(cumulative[-1])
         if total < DEAD_END:
             return False
         for _ in range(TURN_TRIES):
-            turn = heading.turns[cumulative.searchsorted(rng.random() * total, side="right")]
+            turn = heading.turns[cumulative.searchsorted(below(rng, total), side="right")]
             end = pivot[0] + turn.row, pivot[1] + turn.column
             if self.room.fits(turn.stroke, end):
                 self._leave(snake)
@@ -268,7 +259,7 @@ class Stage:
         for _ in range(SEED_TRIES):
             angle = self.angles[below(rng, 360)]
             cells = self.footprints.get(angle)
-            if cells is None or (~blocked).mean() < MIN_FREE:
+            if cells is None or np.count_nonzero(~blocked) < MIN_FREE * blocked.size:
                 return None
             free = np.flatnonzero(~covers(blocked, cells))
             if len(free) == 0:

@@ -9,24 +9,13 @@ import math
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
 from lra.config import UserError
 from lra.data import pathfinder_generator as generator
-from lra.data.draw import (
-    Pen,
-    Room,
-    add_marker,
-    covers,
-    dilate,
-    disc,
-    move,
-    reverse,
-    scale8,
-    shrink,
-    stamp,
-)
+from lra.data.draw import CERTAIN, Pen, Room, add_marker, move, reverse
+from lra.data.exact import arctan2
 from lra.data.pathfinder_generator import Pathfinder, Settings, Stage, generate, settings
+from lra.data.raster import covers, dilate, disc, line, scale8, shrink, stamp
 
 STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]
 pathfinder = functools.cache(lambda side, difficulty="hard": Pathfinder(settings(side, difficulty)))
@@ -50,15 +39,12 @@ def ink_and_occupancy(
     """One dash on an empty image: lra.md 5.2 word by word."""
     half = chosen.length + math.ceil(chosen.thickness) + margin
     centre = half * chosen.scale
-    canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1))
     row, column = move((centre, centre), angle, chosen.length * chosen.scale)
-    ImageDraw.Draw(canvas).line(
-        [centre, centre, column, row], fill=255, width=int(chosen.thickness * chosen.scale)
-    )
-    line = np.asarray(canvas).astype(float)
-    grown = dilate(line, disc(margin * chosen.scale)).astype(np.uint8)
+    width = int(chosen.thickness * chosen.scale)
+    fine = line(centre, (row - centre, column - centre), width) * 255.0
+    grown = dilate(fine, disc(margin * chosen.scale)).astype(np.uint8)
     out = []
-    for small in (shrink(line, (2 * half + 1,) * 2), shrink(grown, (2 * half + 1,) * 2)):
+    for small in (shrink(fine, (2 * half + 1,) * 2), shrink(grown, (2 * half + 1,) * 2)):
         image = np.zeros((chosen.side + 2 * half,) * 2, np.float32)
         rows = slice(start[0], start[0] + 2 * half + 1)
         image[rows, start[1] : start[1] + 2 * half + 1] = small / 255 * contrast
@@ -82,7 +68,7 @@ def endpoints(chosen: Settings, margin: int, pivot, angle, grown) -> dict:
         if not (0 <= row < chosen.side and 0 <= column < chosen.side):
             continue
         end = int(row), int(column)
-        direction = math.atan2(end[0] - pivot[0], end[1] - pivot[1])
+        direction = arctan2(end[0] - pivot[0], end[1] - pivot[1])
         bend = abs(direction - angle)
         bend = min(bend, 2 * math.pi - bend)
         weight = math.cos(min(chosen.continuity * bend, math.pi / 2)) ** 2 * (1 - grown[end])
@@ -168,7 +154,7 @@ def test_room_is_the_map_and_its_dilation(side: int, margin: int) -> None:
         angle = stage(side, margin).angles[rng.integers(360)]
         expected = endpoints(chosen, margin, pivot, angle, grown)
         heading = pen.heading(angle)
-        weights = room.weights(pivot, heading)
+        weights = room.weights(pivot, heading) / (255 * CERTAIN)
         ends = [(pivot[0] + turn.row, pivot[1] + turn.column) for turn in heading.turns]
         assert {end for end, (weight, _) in expected.items() if weight > 1e-12} <= set(ends)
         for end, turn, weight in zip(ends, heading.turns, weights, strict=True):

@@ -1,0 +1,106 @@
+"""Generated data are the same on every CPU: tables, images, expressions and grey levels, made again
+with other instruction sets, have the digests that are written down here."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+from lra.data import listops_generator, pathfinder_generator
+from lra.data.image import grey
+from tests.lra.conftest import command, environment
+
+SAMPLE = {
+    "pens": "b885c6880f288dd4",
+    "pathfinder": "761f1482a758d952",
+    "listops": "faf47aa2749f8440",
+    "grey": "ca2de8423c3d46ca",
+}
+SPECIAL = [name for name in __cpu_dispatch__ if __cpu_features__[name]]  # code of this CPU's own
+WITHOUT = {
+    "AVX-512": [name for name in SPECIAL if "AVX512" in name or name == "X86_V4"],
+    "AVX2 and FMA": SPECIAL,
+}
+LIBM = "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"  # other last bits of math.sin and math.pow
+
+
+def test_every_table_and_sample_has_the_digest_of_the_first_machine() -> None:
+    assert sample() == SAMPLE
+
+
+@pytest.mark.parametrize("missing", WITHOUT)
+def test_another_instruction_set_gives_the_same_sample(missing: str) -> None:
+    chosen = {"NPY_DISABLE_CPU_FEATURES": " ".join(WITHOUT[missing])}
+    if missing != "AVX-512":
+        chosen["GLIBC_TUNABLES"] = LIBM
+    code = f"import json; from {__name__} import *; print(json.dumps([SPECIAL, sample()]))"
+    done = command("-c", code, env=environment() | chosen)
+    assert done.returncode == 0, done.stderr
+    left, found = json.loads(done.stdout)
+    assert not set(left) & set(WITHOUT[missing])
+    assert found == SAMPLE
+
+
+def sample() -> dict[str, str]:
+    return {what: digest(parts()) for what, parts in PARTS.items()}
+
+
+def digest(parts: Iterator[object]) -> str:
+    """Of arrays, byte by byte, and of numbers, bit by bit."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return found.hexdigest()[:16]
+
+
+@functools.cache
+def drawer(side: int) -> pathfinder_generator.Pathfinder:
+    return pathfinder_generator.Pathfinder(pathfinder_generator.settings(side, "easy"))
+
+
+def pens() -> Iterator[object]:
+    """What dashes and turns are made of, for every endpoint and every ninth degree."""
+    for side in pathfinder_generator.SIZES:
+        for stage in drawer(side).stages.values():
+            pen = stage.pen
+            for turn in pen.turns:
+                yield from (turn.row, turn.column, turn.angle, *turn.stroke)
+            for angle in [*stage.angles[::9], *(turn.angle for turn in pen.turns)]:
+                heading = pen.heading(angle)
+                yield from (heading.down, heading.right, heading.offsets, heading.weights)
+            yield from (pen.stroke(angle).ink for angle in stage.angles)
+            yield stage.first_tails
+
+
+def pathfinder() -> Iterator[object]:
+    for side in pathfinder_generator.SIZES:
+        for number in range(3):
+            image, scene = drawer(side).image(1, number)
+            yield from (image, scene.label, scene.margin, scene.markers)
+
+
+def listops() -> Iterator[object]:
+    shape = listops_generator.Shape(
+        min_length=20, max_length=256, max_depth=6, max_args=5, p_leaf=0.7
+    )
+    for ids, value in islice(listops_generator.generate(shape, seed=1), 200):
+        yield from (ids, value)
+
+
+def colours() -> Iterator[object]:
+    yield grey(np.random.default_rng(0).integers(0, 256, (100, 3, 1024), np.uint8))
+
+
+PARTS: dict[str, Callable[[], Iterator[object]]] = {
+    "pens": pens,
+    "pathfinder": pathfinder,
+    "listops": listops,
+    "grey": colours,
+}
