@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -12,6 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from lra.runs import RunFolder
 
+# What the bar leaves out, in this order, until the rest fits the terminal. Title and dev accuracy
+# stand in the lines above it.
+DISPENSABLE = ("title", "dev", "rate", "accuracy")
+SHORTEST_BAR = 6
+
 
 class Report(pl.Callback):
     """Progress on the screen and in status.json."""
@@ -19,20 +26,21 @@ class Report(pl.Callback):
     def __init__(self, folder: RunFolder, *, style: str, every: float):
         self.folder, self.every = folder, every
         self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
-        self._start: tuple[int, float] | None = None  # step and time that rates count from
-        self._shown = (0, 0.0)  # those of the last line
+        self._start: tuple[int, float] | None = None  # step and time that the rate counts from
+        self._shown = 0.0  # when the last line was shown
         self._bar: Progress | None = None
         self._dev = ""
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if self.style == "bar" and trainer.is_global_zero:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.fields[before]}"),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[after]}"),
             )
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(module.title, total=trainer.max_steps, text="")
+            self._task = self._bar.add_task("", total=trainer.max_steps, before="", after="")
+            self._show(trainer, {"title": module.title})
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
@@ -40,41 +48,59 @@ class Report(pl.Callback):
             return
         self.folder.progress(trainer.global_step, trainer.max_steps)
         now = time.monotonic()
-        if self._start is None:  # the first step compiles and warms up, and tells nothing
-            self._start = self._shown = (trainer.global_step, now)
-        if self.style == "off" or now - self._shown[1] < (0.5 if self._bar else self.every):
+        if self._start is None:  # the first step compiles and warms up: its time says nothing
+            self._start, self._shown = (trainer.global_step, now), now
+        if self.style == "off" or now - self._shown < (0.5 if self._bar else self.every):
             return
-        text = self._text(trainer, module, now)
-        self._shown = (trainer.global_step, now)
+        self._shown = now
+        parts = self._parts(trainer, module, now)
         if self._bar:
-            self._bar.update(self._task, completed=trainer.global_step, text=text)
+            self._show(trainer, {"title": module.title} | parts)
         else:
-            print(f"  step {trainer.global_step:>6}/{trainer.max_steps}  {text}", flush=True)
+            print("  ".join([f"  {_step(trainer)}", *parts.values()]), flush=True)
 
-    def _text(self, trainer: pl.Trainer, module: Any, now: float) -> str:
+    def _parts(self, trainer: pl.Trainer, module: Any, now: float) -> dict[str, str]:
+        parts = {}
         sums = module.meter.sums  # not .mean(): that would wait for the other processes
-        parts = []
         if sums is not None:
             loss, hits, examples = sums.tolist()
-            parts.append(f"loss {loss / examples:.3f}  acc {hits / examples:.1%}")
+            parts["loss"] = f"loss {loss / examples:.3f}"
+            parts["accuracy"] = f"acc {hits / examples:.1%}"
         if self._dev:
-            parts.append(self._dev)
+            parts["dev"] = self._dev
         if self._start and trainer.global_step > self._start[0]:
-            recent, overall = (
-                (trainer.global_step - step) / max(now - since, 1e-9)
-                for step, since in (self._shown, self._start)
-            )
-            left = (trainer.max_steps - trainer.global_step) / overall
-            parts.append(f"{recent:.1f} steps/s  {clock(left)} left")
-        return "  ".join(parts)
+            # One rate for both, evaluations included, so that the two numbers agree.
+            rate = (trainer.global_step - self._start[0]) / max(now - self._start[1], 1e-9)
+            parts["rate"] = f"{rate:.2g} steps/s" if rate < 1 else f"{rate:.1f} steps/s"
+            parts["left"] = f"{clock((trainer.max_steps - trainer.global_step) / rate)} left"
+        return parts
+
+    def _show(self, trainer: pl.Trainer, parts: dict[str, str]) -> None:
+        """Move the bar, with as many of the parts beside it as the terminal has room for."""
+        assert self._bar is not None
+        room = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
+        for name in DISPENSABLE:
+            if sum(len(part) + len("  ") for part in parts.values()) <= room:
+                break
+            parts.pop(name, None)
+        title = parts.pop("title", None)
+        self._bar.update(
+            self._task,
+            completed=trainer.global_step,
+            before=f"{title}  {_step(trainer)}" if title else _step(trainer),
+            after="  ".join(parts.values()),
+        )
+
+    def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
+        if self._bar:
+            self._show(trainer, {"title": module.title, "left": "evaluating"})
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
         self._dev = f"dev {accuracy:.1%}"
         if self.style == "off" or not trainer.is_global_zero:
             return
-        step = f"  step {trainer.global_step:>6}/{trainer.max_steps}"
-        line = f"{step}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
+        line = f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
         if self._bar:
             self._bar.console.print(line, highlight=False)
         else:
@@ -84,6 +110,29 @@ class Report(pl.Callback):
         if self._bar:
             self._bar.stop()
             self._bar = None
+
+
+def _step(trainer: pl.Trainer) -> str:
+    """`step   100/400`, as wide at the first step as at the last."""
+    steps = trainer.max_steps
+    return f"step {trainer.global_step:>{len(str(steps))}}/{steps}"
+
+
+def say(text: str, *, indent: int = 0) -> None:
+    """Print lines, on a terminal broken between words, the rest of a line `indent` columns in."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(
+            textwrap.fill(
+                line,
+                width,
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.splitlines()
+        )
+    print(text, flush=True)
 
 
 def clock(seconds: float) -> str:

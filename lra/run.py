@@ -32,7 +32,7 @@ from lra.datamodule import LRAData
 from lra.disk import write_atomically
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
-from lra.progress import Report, clock
+from lra.progress import Report, clock, say
 from lra.runs import RunFolder, plain, settings, writing
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
@@ -108,7 +108,7 @@ def _train(
         raise
     folder.finish(result)
     test, seconds = result["test"], sum(result["seconds"].values())
-    print(
+    say(
         f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
         f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}"
     )
@@ -228,14 +228,16 @@ def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) 
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
     usual |= {"name": run.attention["name"], "dwc": "none"}
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
-    print(f"task       {run.task.name}  {prepared.describe()}")
-    print(f"attention  {run.attention['name']}  {' '.join(shown)}")
-    print(f"compute    {admitted.describe()}")
-    print(
-        f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}"
-    )
-    print(f"run        {folder.path}")
+    facts = {
+        "task": f"{run.task.name}  {prepared.describe()}",
+        "attention": f"{run.attention['name']}  {' '.join(shown)}",
+        "compute": admitted.describe(),
+        "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}",
+        "run": str(folder.path),
+    }
+    for label, text in facts.items():
+        say(f"{label:<11}" + text.replace("\n", "\n" + " " * 11), indent=11)
 
 
 def _note_failure(folder: RunFolder, error: BaseException) -> None:

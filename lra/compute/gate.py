@@ -42,11 +42,11 @@ class Admission:
         outside = self.budget.outside(self.ratios)
         shown = [m for m in self.ratios if m in SIZES or m in outside]
         ratios = ", ".join(f"{LABELS[m]} {times(self.ratios[m])}" for m in shown)
-        line += f"\n           against {self.budget.reference}: {ratios}: {self.verdict}"
+        line += f"\nagainst {self.budget.reference}: {ratios}: {self.verdict}"
         for option, (before, after) in self.solved.items():
-            line += f"\n           solved: attention.{option}={after}, it was {before}"
+            line += f"\nsolved: attention.{option}={after}, it was {before}"
         if self.run.compute.exempt and self.verdict != "matched":
-            line += f"\n           exempt: {self.run.compute.exempt}"
+            line += f"\nexempt: {self.run.compute.exempt}"
         return line
 
     def record(self) -> dict[str, Any]:
