@@ -27,11 +27,14 @@ from omegaconf.errors import (
 )
 
 from lra import data
-from lra.config import CONFIGS, Compute, Gate, Logger, Model, Protocol, Trainer, UserError, nearest
+from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer, UserError, nearest
 
 # Keys of an attention's file that are no options of the method (configs/train.yaml says what each
 # is for).
 ABOUT_COST = ("knobs", "exempt", "preset", "presets", "tasks")
+
+# Keys of a config that hold no settings: Hydra's own, and tables that settings are looked up in.
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs")
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Run:
     protocol: Protocol
     compute: Compute
     trainer: Trainer
-    logger: Logger
+    logger: Loggers
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # however small the budget
@@ -202,8 +205,11 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     key = str(getattr(error, "full_key", None) or getattr(error, "key", None) or "")
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
         parent = error.parent_node
+        name = key.rpartition(".")[2]
+        if isinstance(parent, DictConfig) and (elsewhere := _places(name, _root(parent))):
+            return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
         known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
-        return f"'{key}' is not a setting{nearest(key.rpartition('.')[2], known)}"
+        return f"'{key}' is not a setting{nearest(name, known)}"
     looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
     if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
         group = looked_up[1]
@@ -218,6 +224,23 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     if first.startswith("Ambiguous value"):  # seed=1,2
         return f"{first}: for a sweep over its values add -m, for a text quote it"
     return f"{key}: {first}" if isinstance(error, ValidationError) and key else first
+
+
+def _root(node: DictConfig) -> DictConfig:
+    parent = node._get_parent()
+    return node if parent is None else _root(cast(DictConfig, parent))
+
+
+def _places(name: str, cfg: DictConfig, above: str = "") -> list[str]:
+    """Where a config has a setting of this name: lr is protocol.recipe.lr."""
+    found = []
+    for key in map(str, cfg):
+        place = f"{above}{key}"
+        if key == name:
+            found.append(place)
+        elif OmegaConf.is_dict(cfg._get_node(key)) and key not in TABLES:
+            found += _places(name, cast(DictConfig, cfg._get_node(key)), f"{place}.")
+    return found
 
 
 def guard(command: Callable[[], Any]) -> int:

@@ -29,7 +29,8 @@ def first_line(error: BaseException) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an error message: the closest known names, or all of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    spelt = {name.lower(): name for name in known}  # M is close to m
+    close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known)}"
 
 
@@ -234,8 +235,21 @@ class Trainer:
     progress: str  # auto | bar | lines | off
 
 
+class WandbMode(Enum):
+    offline = "offline"
+    online = "online"
+
+
 @dataclass
-class Logger:
-    name: str  # csv | wandb | tensorboard; metrics.csv is always written
-    project: str | None
-    mode: str | None
+class Wandb:
+    project: str
+    mode: WandbMode
+
+
+@dataclass
+class Loggers:
+    """Where metrics go besides metrics.csv, which is always written; those not chosen are None."""
+
+    csv: dict[str, Any] | None = None
+    wandb: Wandb | None = None
+    tensorboard: dict[str, Any] | None = None

@@ -140,7 +140,8 @@ class LRAModule(pl.LightningModule):
                 f"{split}/loss": loss,
                 f"{split}/accuracy": accuracy,
                 f"{split}/examples": float(examples),
-            }
+            },
+            logger=False,  # lra.callbacks.Metrics writes them, once
         )
 
     def dead_rows(self) -> float | None:

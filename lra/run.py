@@ -143,6 +143,10 @@ def _fit_and_test(
         module.load_state_dict(best["state_dict"])
         test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
     select = evaluation.select.name if evaluation.select.name in test else "last"
+    for logger in trainer.loggers:
+        scores = {f"test_{measure}": test[select][measure] for measure in ("loss", "accuracy")}
+        logger.log_metrics(scores, step=test[select]["step"])
+        logger.finalize("success")
     device = trainer.strategy.root_device
     return {
         "task": run.task.name,
@@ -196,6 +200,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
             Report(folder, style=run.trainer.progress, every=run.trainer.print_every),
         ],
         "logger": build_loggers(run, folder) or False,
+        "log_every_n_steps": 1,  # Lightning logs nothing itself, and warns of a longer interval
         "plugins": [AtomicCheckpointIO()],
         "use_distributed_sampler": False,
         "enable_checkpointing": False,
@@ -206,7 +211,8 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
 
 
 def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -> dict[str, Any]:
-    values = trainer.test(module, loaders, verbose=False)[0]
+    trainer.test(module, loaders, verbose=False)
+    values = {name: value.item() for name, value in trainer.callback_metrics.items()}
     return {
         "accuracy": values["test/accuracy"],
         "loss": values["test/loss"],

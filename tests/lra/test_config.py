@@ -127,6 +127,11 @@ MISTAKES = {
     "unknown key": (["model.n_layrs=3"], "'model.n_layrs' is not a setting; did you mean n_layers"),
     "unknown attention option": (["attention.MM=3"], "'attention.MM' is not a setting"),
     "unknown task option": (["task.sourc=tiny"], "'task.sourc' is not a setting; did you mean so"),
+    "a setting without its group": (
+        ["lr=0.1"],
+        "'lr' is not a setting; did you mean protocol.recipe.lr?",
+    ),
+    "the other case": (["attention.m=4"], "'attention.m' is not a setting; did you mean M?"),
     "appended key": (["+model.width=3"], "'model.width' is not a setting"),
     "appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "wrong type": (["model.n_layers=two"], "model.n_layers"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import hydra
 import pytest
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 import luna
 from lra import conversion, environment
@@ -48,6 +51,16 @@ def test_every_file_composes(group, name):
         luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
     if group == "model":
         assert run.model.name == name
+
+
+def test_help_lists_every_choice():
+    from luna.convert import glue, images, layerwise, recipe, stage2
+
+    help = OmegaConf.load(ROOT / "convert.yaml").hydra.help.template
+    literals = (layerwise.Loss, stage2.Schedule, recipe.Select)
+    choices = {*glue.TASKS, *images.TASKS, *(c for kind in literals for c in get_args(kind))}
+    choices |= {c.name for kind in (conversion.Stage, conversion.Device) for c in kind}
+    assert choices - set(re.findall(r"\w+", help)) == set()
 
 
 def test_every_method_can_be_chosen():

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning.loggers.logger import Logger
 
+from lra import loggers
 from lra import run as runner
 from lra.callbacks import read_metrics
 from lra.compose import Run
 from lra.config import UserError
 from lra.disk import read_json
-from lra.runs import identity
+from lra.runs import RunFolder, identity
 
 from .conftest import SMALL, command, environment
 
@@ -254,10 +256,10 @@ def test_a_closed_folder_is_one_sentence(train, tmp_path: Path):
     assert "(Permission denied)" in done.stderr
 
 
-def test_an_unknown_logger_and_wandb_without_a_key_are_one_sentence(train, tmp_path: Path):
+def test_wandb_without_a_key_are_one_sentence(train, tmp_path: Path):
     clean = {k: v for k, v in environment().items() if not k.startswith("WANDB_API")}
     clean |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
-    done = train("logger=wandb", "logger.mode=online", env=clean)
+    done = train("logger=[csv,wandb]", "logger.wandb.mode=online", env=clean)
     assert done.returncode == 2, done.stderr
     assert "wandb has no API key: run `wandb login`" in done.stderr
     assert "Traceback" not in done.stderr
@@ -267,6 +269,52 @@ def test_wandb_offline_writes_its_record(train, tmp_path: Path):
     done = train("logger=wandb")
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.rglob("offline-run-*/run-*.wandb"))
+
+
+class Recorder(Logger):
+    """What reaches a logger: (step, names)."""
+
+    name = version = "recorder"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, tuple[str, ...]]] = []
+
+    def log_hyperparams(self, *_: object) -> None: ...
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.rows.append((step, tuple(metrics)))
+
+
+def test_every_logger_gets_each_value_once(small: Callable[..., Run], monkeypatch):
+    recorders = [Recorder(), Recorder()]
+    monkeypatch.setattr(runner, "build_loggers", lambda *_: recorders)
+    run = small("trainer.log_every=15")
+    runner.train(run)
+    training, dev = (
+        ("train_loss", "train_accuracy", "lr"),
+        ("dev_loss", "dev_accuracy", "dead_rows"),
+    )
+    best = read_json(next(Path(run.runs_dir).rglob("result.json")))["test"]["step"]
+    assert [r for r in recorders[0].rows if r[1][0] != "test_loss"] == [
+        (10, dev), (15, training), (20, dev), (30, training), (30, dev)
+    ]  # fmt: skip
+    assert recorders[0].rows[-1] == (best, ("test_loss", "test_accuracy"))
+    assert recorders[0].rows == recorders[1].rows
+
+
+def test_tensorboard_and_wandb_can_be_on_together(small: Callable[..., Run], monkeypatch):
+    run = small("logger=[wandb,tensorboard]", "logger.wandb.project=mine")
+    assert run.logger.wandb is not None
+    assert (run.logger.wandb.project, run.logger.tensorboard, run.logger.csv) == ("mine", {}, None)
+    monkeypatch.setattr(loggers, "_wandb", lambda *_: "wandb")
+    monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", lambda *_, **__: "board")
+    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: name)
+    assert loggers.build(run, RunFolder(run, "data")) == ["wandb", "board"]
+    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'luna-lra\[tensorboard\]'"):
+        loggers.build(run, RunFolder(run, "data"))
 
 
 def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp_path: Path):
