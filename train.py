@@ -1,36 +1,12 @@
-"""Train one attention on one Long Range Arena task.
+"""Train one attention on one Long Range Arena task: `lra train`, from a clone.
 
 python train.py task=listops attention=luna
 """
-
-from __future__ import annotations
+# Hydra's shell completion looks for the word @hydra.main in this file; it is in lra/apps.py.
 
 import sys
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
-
-from lra import sweep
-from lra.compose import check, guard
-
-
-@hydra.main(version_base="1.3", config_path="configs", config_name="train")
-def main(cfg: DictConfig) -> float | None:
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
-        return sweep.job(cfg)
-
-    def train() -> None:
-        run = check(cfg)  # before anything heavy is imported
-        from lra.run import train
-
-        train(run)
-
-    if code := guard(train):
-        raise SystemExit(code)
-    return None
-
+from lra.cli import main
 
 if __name__ == "__main__":
-    sys.exit(guard(main))
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -3,12 +3,8 @@ table."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import yaml
-
 import luna
-from lra.config import CONFIGS
+from lra import groups
 
 # The slot of the small model (configs/model/small.yaml), two layers of which make a network.
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
@@ -39,8 +35,7 @@ def rows() -> list[dict[str, str]]:
 def knobs(name: str) -> str:
     """The options that decide what a method costs, as its file declares them; `-` where none
     brings it within the compute budget on any task."""
-    path = CONFIGS / "attention" / f"{name}.yaml"
-    file: dict[str, Any] = yaml.safe_load(path.read_text()) if path.exists() else {}
+    file = groups.read("attention", name) if groups.find("attention", name) else {}
     return "-" if isinstance(file.get("exempt"), str) else ", ".join(file.get("knobs", {}))
 
 

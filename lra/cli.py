@@ -1,20 +1,58 @@
-"""The `lra` command: everything around training. `python train.py` trains."""
+"""The `lra` command."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
+from lra import groups
 from lra.compose import guard
+
+HYDRA = {  # commands whose words Hydra reads
+    "train": "train an attention on a task; without more words: the choices",
+    "convert": "give a trained softmax model linear attention; the same",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    return guard(lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _main(words: list[str]) -> None:
+    words, folder = groups.take_folder(words)
+    with groups.searching(folder):
+        if words[:1] and words[0] in HYDRA:
+            from lra.apps import start
+
+            start(words[0], words[1:])
+        elif words[:1] == ["-sc"]:
+            from lra.apps import complete
+
+            complete(words, _parser()[1])
+        else:
+            arguments = _parser()[0].parse_args(words or ["--help"])
+            arguments.run(arguments)
+
+
+def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    """The parser, and the names of the commands."""
     parser = argparse.ArgumentParser(
         prog="lra",
-        description="Long Range Arena: data, counts, benchmarks, tables. `python train.py` trains.",
+        description="Long Range Arena: training, data, counts, benchmarks, tables.",
+    )
+    version = f"luna-lra {metadata.version('luna-lra')}"
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument(
+        "--config-dir",
+        metavar="DIR",
+        help="a folder like configs/, whose files add choices or replace ours; for all commands",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    for name, purpose in HYDRA.items():
+        commands.add_parser(name, help=purpose)
 
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     listing.add_argument("--markdown", action="store_true", help="as the README has it")
@@ -31,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "overrides",
         nargs="*",
         metavar="[table] overrides",
-        help="as for train.py: task=listops attention=luna ...; with the word table before them "
+        help="as for lra train: task=listops attention=luna ...; with the word table before them "
         "the page of all tasks and attentions",
     )
     compute.add_argument("--write", action="store_true", help="of the table, to results/compute")
@@ -53,8 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     add_status(commands)
 
-    arguments = parser.parse_args(argv)
-    return guard(lambda: arguments.run(arguments))
+    return parser, list(commands.choices)
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -76,7 +113,3 @@ def _compute(arguments: argparse.Namespace) -> None:
         table(words[1:], write=arguments.write)
     else:
         show(compose(words))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

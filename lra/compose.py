@@ -12,7 +12,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -82,11 +83,23 @@ def check(cfg: DictConfig) -> Run:
 
 
 def compose(overrides: Sequence[str]) -> Run:
-    """The run that `python train.py <overrides>` would start; for commands and tests."""
+    """The run that `lra train <overrides>` would start; for commands and tests."""
     import hydra
 
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+    with initialised():
         return check(hydra.compose("train", list(overrides)))
+
+
+@contextmanager
+def initialised() -> Iterator[None]:
+    """Inside the block hydra.compose reads configs/ and the user's folder."""
+    import hydra
+
+    from lra import search_path
+
+    search_path.install()
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        yield
 
 
 def _schema(cfg: DictConfig) -> DictConfig:

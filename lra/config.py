@@ -13,7 +13,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+PACKAGE = Path(__file__).resolve().parent
+# A wheel carries the repository's configs/ inside the package (pyproject.toml).
+CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f.is_dir())
 
 
 class UserError(Exception):

@@ -1,4 +1,4 @@
-"""`python convert.py`: one conversion from config to record (luna/convert/pipeline.py does it)."""
+"""`lra convert`: one conversion from config to record (luna/convert/pipeline.py does it)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _teacher(run: Conversion) -> str:
     found = sorted(there.glob("seed-*/result.json"))
     if not found:
         raise UserError(
-            f"there is no teacher for {run.task} yet: run `python convert.py stage=teacher "
+            f"there is no teacher for {run.task} yet: run `lra convert stage=teacher "
             f"task={run.task} model={run.model.name} ...` first, or give one with teacher=<folder>"
         )
     return str(found[0].parent / "model")

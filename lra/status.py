@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lra.config import CONFIGS, UserError
+from lra.config import UserError
 from lra.disk import read_json
 
 FRESH = 15.0  # seconds; a run that wrote its status since then is running without a doubt
@@ -37,10 +37,10 @@ def add_parser(commands: Any) -> None:
     status.add_argument(
         "overrides",
         nargs="*",
-        help="a sweep as for train.py -m; without it every run of the folder is shown",
+        help="a sweep as for lra train -m; without it every run of the folder is shown",
     )
     status.add_argument(
-        "-m", "--multirun", action="store_true", help="as train.py has it; makes no difference"
+        "-m", "--multirun", action="store_true", help="as lra train has it; makes no difference"
     )
     status.add_argument("--runs", default="runs", help="folder of runs, without overrides (runs)")
     status.add_argument(
@@ -75,7 +75,7 @@ def summary(states: Sequence[State]) -> str:
 def of_folder(runs: Path) -> list[State]:
     """Every run that ever started below a folder."""
     if not runs.is_dir():
-        raise UserError(f"{runs} is no folder of runs; train one: python train.py")
+        raise UserError(f"{runs} is no folder of runs; train one: lra train")
     folders = sorted(path.parent for path in runs.rglob("status.json"))
     return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
 
@@ -157,14 +157,14 @@ def _spent(metrics: Path) -> tuple[int, float] | None:
 
 
 def of_sweep(words: Sequence[str]) -> list[State]:
-    """Every job that `python train.py -m <words>` would have, those without a folder too."""
+    """Every job that `lra train -m <words>` would have, those without a folder too."""
     import hydra
 
-    from lra.compose import check
+    from lra.compose import check, initialised
     from lra.runs import find
 
     states = []
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+    with initialised():
         for job in jobs(words):
             run = check(hydra.compose("train", job))
             folder = find(run)

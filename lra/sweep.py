@@ -1,4 +1,4 @@
-"""Many runs from one command: `python train.py -m attention=luna,linear seed=1,2,3`.
+"""Many runs from one command: `lra train -m attention=luna,linear seed=1,2,3`.
 
 Whatever the launcher, every run is a process of its own: one that crashes, is killed or runs out of
 memory takes no other with it. A run that is finished is skipped without starting anything. Each job
@@ -27,13 +27,13 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from lra import parent
+from lra import groups, parent
 from lra.compose import Run, check, guard
 from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
 from lra.runs import find, writing
 
-TRAIN = Path(__file__).resolve().parent.parent / "train.py"
+TRAIN = ("-m", "lra", "train")  # what Python is asked for each run
 GRACE = 60.0  # seconds a run that is told to stop has to write its checkpoint
 LOOK = 1.0  # seconds between looks at whether the sweep itself still lives
 ELSEWHERE = " is being run by "  # what a run says whose lock another process holds
@@ -59,6 +59,9 @@ def job(cfg: DictConfig) -> float:
     """What a launcher calls for each job: its score. It never raises: a launcher would give up the
     others."""
     hydra = HydraConfig.get()
+    for source in hydra.runtime.config_sources:
+        if source.provider == groups.PROVIDER:  # a worker may have started without it
+            os.environ[groups.VARIABLE] = source.path
     words, label = list(hydra.overrides.task), f"#{hydra.job.num}"
     try:
         outcome = attempt(check(cfg), words, label)
@@ -121,7 +124,7 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
     # SLURM may send its warning to all processes of a job: the run waits for the sweep's SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     process = subprocess.Popen(
-        [sys.executable, str(TRAIN), *words, "hydra.mode=RUN"],  # an experiment may say MULTIRUN
+        [sys.executable, *TRAIN, *words, "hydra.mode=RUN"],  # an experiment may say MULTIRUN
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,7 +19,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     kinds = bench.add_subparsers(dest="what", required=True, metavar=what)
 
     train = kinds.add_parser("train", help="training overhead, data loading, start-up")
-    train.add_argument("overrides", nargs="*", help="as for train.py")
+    train.add_argument("overrides", nargs="*", help="as for lra train")
     train.add_argument("--steps", type=int, default=30, help="steps a timed repetition takes")
     train.add_argument("--repeats", type=int, default=5, help="interleaved repetitions")
     train.set_defaults(run=_train)
@@ -78,7 +78,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="time and peak memory of a training step beside its counted FLOPs",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    counted.add_argument("overrides", nargs="*", help="as for train.py: task=listops model=small")
+    counted.add_argument("overrides", nargs="*", help="as for lra train: task=listops model=small")
     counted.add_argument("--methods", nargs="+", metavar="NAME", help="every one if not given")
     counted.add_argument("--batch", type=int, default=4)
     counted.add_argument("--steps", type=int, default=5, help="timed, in each round")

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 import luna
-from lra import environment
 from lra.bench import files
 from lra.compose import compose
 from lra.compute.budget import budget_of, cost_of, times
@@ -95,7 +94,6 @@ def _measure(
             command,
             capture_output=True,
             text=True,
-            cwd=environment.REPOSITORY,
             timeout=settings.timeout,
         )
     except subprocess.TimeoutExpired:

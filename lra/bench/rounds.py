@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 import luna
-from lra import environment
 from lra.bench.sheet import Row
 from lra.config import UserError
 
@@ -93,7 +92,6 @@ def ask(module: str, request: dict[str, Any]) -> tuple[list[Row], str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=environment.REPOSITORY,
     )
     try:
         output, errors = process.communicate(timeout=PATIENCE * request["seconds"])

@@ -151,13 +151,11 @@ def _startup(overrides: Sequence[str]) -> float:
     """Seconds from the shell to the line that reports the first step, as a user would see it."""
     with tempfile.TemporaryDirectory() as runs:
         command = [
-            sys.executable, "train.py", *overrides, f"runs_dir={runs}", "compute=off",
+            sys.executable, "-m", "lra", "train", *overrides, f"runs_dir={runs}", "compute=off",
             "trainer.progress=lines", "trainer.print_every=0",
         ]  # fmt: skip
         start = time.perf_counter()
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, cwd=environment.REPOSITORY
-        ) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("  step"):

@@ -7,14 +7,15 @@ training sees (steps x batch, the protocol's own).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 import luna
+from lra import groups
 from lra.compose import Run, scale
 from lra.compute.count import Count, count_once
-from lra.config import CONFIGS, Protocol, Tolerance, UserError, nearest
+from lra.config import Protocol, Tolerance, UserError, nearest
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a reference that is no attention
@@ -91,26 +92,18 @@ def examples(protocol: Protocol) -> int:
 
 def protocol_examples(run: Run) -> int | None:
     """Steps x batch as the protocol's file has them, at the run's `budget`; None for a protocol
-    that is not in configs/."""
-    path = CONFIGS / "protocol" / f"{run.protocol.name}.yaml"
-    if not path.exists():
+    that has no file."""
+    if groups.find("protocol", run.protocol.name) is None:
         return None
     typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": {"name": run.task.name}})
-    cfg.protocol = OmegaConf.merge(typed, _load(run.protocol.name))
+    cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)
     assert isinstance(protocol, Protocol)
     shipped = replace(run, protocol=protocol)
     scale(shipped)
     return examples(shipped.protocol)
-
-
-def _load(name: str) -> DictConfig:
-    """A protocol's file upon those in its defaults list."""
-    own = cast(DictConfig, OmegaConf.load(CONFIGS / "protocol" / f"{name}.yaml"))
-    parents = [parent for parent in own.pop("defaults", []) if parent != "_self_"]
-    return cast(DictConfig, OmegaConf.merge(*map(_load, parents), own))
 
 
 def times(ratio: float) -> str:

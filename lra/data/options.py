@@ -9,15 +9,14 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 from enum import Enum
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from lra.config import CONFIGS, UserError, nearest
+from lra import groups
+from lra.config import UserError, nearest
 from lra.data.task import Task, TaskOptions, plain
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -64,27 +63,14 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
 def default_length(task: Task, protocol: str = "luna") -> int:
     """Ids kept of an example under a protocol; the benchmark's own number where it says nothing of
     the task."""
-    table = _protocol(protocol).get("tasks", {})
+    table = groups.read("protocol", protocol).get("tasks", {})
     return table.get(task.name, {}).get("max_length", task.max_length)
 
 
-def _protocol(name: str) -> dict[str, Any]:
-    known = {file.stem: file for file in (CONFIGS / "protocol").glob("*.yaml")}
-    if name not in known:
-        raise UserError(f"unknown protocol '{name}'{nearest(name, known)}")
-    return _parsed(known[name])
-
-
-@cache
-def _parsed(file: Path) -> dict[str, Any]:
-    return yaml.safe_load(file.read_text())
-
-
 def _load(task: Task, protocol: str) -> DictConfig:
-    rules = {name: part for name, part in _protocol(protocol).items() if name != "tasks"}
-    file = CONFIGS / "task" / f"{task.name}.yaml"
+    rules, file = groups.read("protocol", protocol), groups.find("task", task.name)
     try:
-        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), OmegaConf.load(file))
+        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), groups.read("task", task.name))
         if any(OmegaConf.is_interpolation(cfg, str(key)) for key in cfg):
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)

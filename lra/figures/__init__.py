@@ -87,7 +87,7 @@ def _of_students(parser: Any) -> None:
         type=Path,
         nargs="+",
         metavar="model",
-        help="folders of convert.py or save_pretrained",
+        help="folders of lra convert or save_pretrained",
     )
     parser.add_argument(
         "--teacher", type=Path, help="the softmax model; else softmax in the first model's weights"

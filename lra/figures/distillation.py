@@ -72,7 +72,7 @@ def _read(place: Path) -> list[Record]:
     if not found:
         raise UserError(
             f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "
-            "`python convert.py` or their records (result.json)"
+            "`lra convert` or their records (result.json)"
         )
     return found
 

@@ -28,7 +28,7 @@ class Student:
     folder: Path
     label: str
     block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
-    record: Record | None  # of a run of `python convert.py`
+    record: Record | None  # of a run of `lra convert`
 
     @property
     def stage(self) -> str:
@@ -75,7 +75,7 @@ class Panel:
 
 
 def model_folder(folder: Path) -> Path:
-    """Of a run of `python convert.py` the model in it, else the folder itself."""
+    """Of a run of `lra convert` the model in it, else the folder itself."""
     inside = folder / "model"
     return inside if (inside / "config.json").is_file() else folder
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
 from omegaconf import OmegaConf
 
-from lra import data, model
+from lra import data, groups, model
 from lra.callbacks import load_checkpoint
-from lra.config import CONFIGS, Model, Protocol, UserError
+from lra.config import Model, Protocol, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find
@@ -47,7 +47,7 @@ def restore(folder: Path, data_dir: Path) -> Trained:
         config = yaml.safe_load((folder / "config.yaml").read_text())
     except OSError as error:
         raise UserError(
-            f"{folder} is no folder of a run of train.py: it has no config.yaml (for a converted "
+            f"{folder} is no folder of a run of lra train: it has no config.yaml (for a converted "
             "model: lra figures tokens, patches or channels)"
         ) from error
     settings, seed = config["settings"], config["seed"]
@@ -83,11 +83,13 @@ def restore(folder: Path, data_dir: Path) -> Trained:
 
 def _chosen(attention: dict[str, Any]) -> str:
     """Its name, and the options in which it differs from its configuration file."""
-    path = CONFIGS / "attention" / f"{attention['name']}.yaml"
-    usual = yaml.safe_load(path.read_text()) if path.exists() else {}
-    usual = {"dwc": "none", "profile": None} | usual
+    name = attention["name"]
+    usual: dict[Any, Any] = {"dwc": "none", "profile": None}
+    if groups.find("attention", name):
+        file = OmegaConf.to_container(groups.read("attention", name))
+        usual |= cast(dict[Any, Any], file)
     differ = (f"{k}={v}" for k, v in attention.items() if k != "name" and v != usual.get(k))
-    return " ".join([attention["name"], *differ])
+    return " ".join([name, *differ])
 
 
 def _typed(schema: type, values: dict[str, Any]) -> Any:

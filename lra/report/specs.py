@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from lra.config import CONFIGS, UserError
+from lra import groups
+from lra.config import UserError
 from lra.records import Record
 
 SPECS = Path(__file__).with_name("tables.yaml")
@@ -44,8 +45,7 @@ def specs(results: Path) -> list[Spec]:
 
 def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
     """The records in which every condition holds; UserError for a key that nothing could have."""
-    attentions = {p.stem for p in (CONFIGS / "attention").glob("*.yaml")}
-    attentions |= {r["attention.name"] for r in records}
+    attentions = set(groups.names("attention")) | {r["attention.name"] for r in records}
     conditions = [_condition(key, value, attentions, records) for key, value in where.items()]
     return [r for r in records if all(holds(r) for holds in conditions)]
 

@@ -29,7 +29,7 @@ def show(folder: str | Path) -> None:
     """Runs that differ in more than the attention, its options and the seed never share a table."""
     records = load([folder])
     if not records:
-        raise UserError(f"{folder} holds no finished run; train one first: python train.py")
+        raise UserError(f"{folder} holds no finished run; train one first: lra train")
     console = Console(highlight=False)
     for table in [*_leaderboards(folder), *conversions.build_all(Path(folder))]:
         console.print(_grid(table))

@@ -100,7 +100,7 @@ def test_mistakes_are_told(overrides, reason):
 
 
 def test_without_a_teacher_the_command_to_run_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"convert\.py stage=teacher task=rte model=minilm"):
+    with pytest.raises(UserError, match=r"lra convert stage=teacher task=rte model=minilm"):
         conversion.folder(compose("task=rte", "model=minilm", f"runs_dir={tmp_path}"))
 
 

@@ -345,7 +345,7 @@ def test_a_batch_that_does_not_split_over_devices_is_refused(train):
 
 
 def test_the_table_shows_the_runs_beside_the_majority_class(finished):
-    done = command("-m", "lra.cli", "table", "--runs", str(finished[1].parents[5]))
+    done = command("-m", "lra", "table", "--runs", str(finished[1].parents[5]))
     assert done.returncode == 0, done.stderr
     assert "linear" in done.stdout
     assert "majority class" in done.stdout
@@ -354,7 +354,7 @@ def test_the_table_shows_the_runs_beside_the_majority_class(finished):
 
 
 def test_a_table_of_nothing_is_one_sentence(tmp_path: Path):
-    done = command("-m", "lra.cli", "table", "--runs", str(tmp_path))
+    done = command("-m", "lra", "table", "--runs", str(tmp_path))
     assert done.returncode == 2
     assert "holds no finished run" in done.stderr
 

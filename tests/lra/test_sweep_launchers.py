@@ -20,7 +20,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from hydra_plugins import lra_waiting
-from lra import sweep
+from lra import groups, sweep
 from lra.compose import explain, guard
 from lra.config import CONFIGS, UserError
 from lra.sweep import Outcome, Summary, note, read_outcomes
@@ -113,7 +113,9 @@ def test_where_there_is_no_slurm_a_sentence_says_so(
 
 @pytest.fixture
 def one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}}
+    source = {"provider": groups.PROVIDER, "path": "/configs"}
+    runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
+    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
     cfg = OmegaConf.merge(config(tmp_path), {"hydra": facts})
     monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
     monkeypatch.setattr(sweep, "check", lambda cfg: None)
@@ -123,9 +125,11 @@ def one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_job_stopped_from_outside_has_an_outcome(
     one_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """As submitit does when SLURM's limit is near."""
+    """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
+    monkeypatch.setenv(groups.VARIABLE, "")
 
     def stop(*_: Any) -> None:
+        assert os.environ[groups.VARIABLE] == "/configs"
         raise RuntimeError("timed out\nand more")
 
     monkeypatch.setattr(sweep, "attempt", stop)
@@ -158,7 +162,7 @@ def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
         "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    monkeypatch.setattr(sweep, "TRAIN", script)
+    monkeypatch.setattr(sweep, "TRAIN", (str(script),))
     code, reason = sweep._process([], "#0", None)
     assert code == -signal.SIGKILL
     assert reason.startswith("killed by SIGKILL")

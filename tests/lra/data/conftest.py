@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lra.data
+from lra import groups
 from lra.cli import main
 from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
@@ -91,7 +92,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, cls in FAKES.items():
         monkeypatch.setitem(lra.data.TASKS, name, f"{__name__}:{cls.__name__}")
         (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name))
-    monkeypatch.setattr("lra.data.options.CONFIGS", configs)
+    monkeypatch.setenv(groups.VARIABLE, str(configs))
 
 
 @pytest.fixture

@@ -349,7 +349,7 @@ def test_open_splits_outlive_a_replacement(tiny: Prepared, tmp_path: Path) -> No
 def test_kill_minus_9_while_preparing(tmp_path: Path) -> None:
     """What is half-written is invisible, and gone after the next preparation."""
     data_dir = tmp_path / "data"
-    words = ("-m", "lra.cli", "data", "prepare", "listops", "n_train=1500", "n_val=5", "n_test=5",
+    words = ("-m", "lra", "data", "prepare", "listops", "n_train=1500", "n_val=5", "n_test=5",
              "--workers", "1", "--data-dir", str(data_dir))  # fmt: skip
     process = start(*words)
     deadline = time.monotonic() + 60
@@ -373,7 +373,7 @@ def test_two_processes_prepare_once(tmp_path: Path) -> None:
     """The second waits for the first and takes what it made."""
     options = lra.data.configure("listops", ["source=tiny"])
     folder = tmp_path / "listops" / preparing.identity(lra.data.get("listops"), options, 2000)
-    words = ("-m", "lra.cli", "data", "prepare", "listops", "source=tiny")
+    words = ("-m", "lra", "data", "prepare", "listops", "source=tiny")
     with lock(folder, "never"):
         second = start(*words, "--data-dir", str(tmp_path))
         assert second.stdout is not None
@@ -397,7 +397,7 @@ def test_the_one_that_waited_does_not_prepare_again(
 
 
 def test_many_processes_at_once(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "lra.cli", "data", "prepare", "listops", *SMALL]
+    words = [sys.executable, "-m", "lra", "data", "prepare", "listops", *SMALL]
     processes = [
         subprocess.Popen([*words, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
@@ -477,7 +477,7 @@ def closed_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_closed_folder(closed_folder: Path) -> None:
-    done = command("-m", "lra.cli", "data", "prepare", "listops", "source=tiny", "--data-dir",
+    done = command("-m", "lra", "data", "prepare", "listops", "source=tiny", "--data-dir",
                    str(closed_folder))  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: cannot write to {closed_folder / 'listops'} (")

@@ -24,10 +24,10 @@ TINY = ("listops", "source=tiny")
 def test_the_command_itself(tmp_path: Path) -> None:
     """As a user types it, in processes of their own."""
     for words in (("prepare", *TINY), ("list",), ("verify",), ("show", *TINY)):
-        done = command("-m", "lra.cli", "data", *words, "--data-dir", str(tmp_path))
+        done = command("-m", "lra", "data", *words, "--data-dir", str(tmp_path))
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         assert done.stdout
-    done = command("-m", "lra.cli", "data", "prepare", "lisstops", "--data-dir", str(tmp_path))
+    done = command("-m", "lra", "data", "prepare", "lisstops", "--data-dir", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr == "error: unknown task 'lisstops'; did you mean listops?\n"
 

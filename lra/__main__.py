@@ -1,0 +1,7 @@
+"""`python -m lra` is the `lra` command."""
+
+import sys
+
+from lra.cli import main
+
+sys.exit(main())

@@ -1,0 +1,128 @@
+"""A user's folder of configs adds choices and replaces ours, in every command that reads them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from lra import data, groups
+from lra.apps import start
+from lra.cli import main
+from lra.compose import compose, initialised
+from lra.compute import budget_of
+from lra.config import CONFIGS, UserError
+from lra.data.options import default_length
+from lra.status import jobs
+
+FILES = {
+    "attention/narrow.yaml": "defaults: [luna]\nM: 3\n",
+    "experiment/mine.yaml": "# @package _global_\n"
+    "defaults:\n  - override /attention: narrow\nseed: 7\n",
+    "model/small.yaml": "name: tiny\nd_model: 8\nn_layers: 1\nn_heads: 2\nqkv_dim: 8\nmlp_dim: 8\n"
+    "dropout: 0.0\nattention_dropout: 0.0\n",
+    "protocol/mine.yaml": "defaults: [luna, _self_]\nname: mine\n"
+    "tasks:\n  listops: {steps: 30, every: 10, max_length: 70}\n",
+    "task/listops.yaml": (CONFIGS / "task/listops.yaml")
+    .read_text()
+    .replace("source: generated", "source: tiny", 1),
+}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_its_files_add_choices_and_replace_ours(mine: Path):
+    with groups.searching(mine):
+        run = compose(["protocol=mine", "attention=narrow"])
+        assert compose(["experiment=mine"]).seed == 7
+        assert budget_of(run).cost.examples == 30 * 32
+    assert (run.attention["name"], run.attention["M"], run.attention["L"]) == ("luna", 3, 8)
+    assert (run.task.source, run.model.d_model) == ("tiny", 8)
+    assert (run.protocol.recipe.steps, run.protocol.data.pad_to) == (30, 2048)
+    assert groups.VARIABLE not in os.environ
+    assert compose([]).task.source == "generated"
+
+
+def test_what_reads_a_single_file_sees_it_too(mine: Path):
+    listops = data.get("listops")
+    with groups.searching(mine):
+        assert default_length(listops, "mine") == 70
+        assert data.configure("listops").source == "tiny"
+        assert {"narrow", "luna"} <= set(groups.names("attention"))
+        with initialised():
+            assert [word for [word] in jobs(["attention=glob(n*)"])] == [
+                "attention=narrow",
+                "attention=nystrom",
+            ]
+    with pytest.raises(UserError, match="unknown protocol 'mine'"):
+        default_length(listops, "mine")
+
+
+def test_a_file_is_read_upon_those_in_its_defaults_list():
+    file = groups.read("protocol", "quick")
+    row = file.tasks.listops
+    assert (file.name, row.steps, row.mask) == ("quick", 500, "length")
+    assert OmegaConf.is_interpolation(file.recipe, "steps")
+
+
+def test_the_flag_stands_anywhere_among_the_words():
+    for flag in (["--config-dir", "DIR"], ["--config-dir=DIR"], ["-cd", "DIR"]):
+        assert groups.take_folder(["compute", *flag, "-m", "+a=1", "-c", "job"]) == (
+            ["compute", "-m", "+a=1", "-c", "job"],
+            "DIR",
+        )
+    assert groups.take_folder(["train", "--cfg", "job"]) == (["train", "--cfg", "job"], None)
+
+
+def test_the_command_line_reads_the_folder(mine: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["compute", "attention=narrow", "--config-dir", str(mine)]) == 0
+    assert "M=3" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--config-dir", str(mine)])
+    assert "mine, official" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_none_is_a_sentence(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--config-dir", "nowhere", "task=listops"]) == 2
+    assert capsys.readouterr().err == "error: --config-dir nowhere is not a folder\n"
+
+
+@pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
+def test_without_words_the_choices_are_printed_and_nothing_starts(
+    app: str, choice: str, capsys: pytest.CaptureFixture[str]
+):
+    before = list(sys.argv)
+    with pytest.raises(SystemExit, match="0"):
+        start(app, [])
+    assert sys.argv == before
+    out = capsys.readouterr().out
+    assert choice in out
+    assert out.count(f"  lra {app} ") >= 3
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("lra train task=list", "task=listops"),
+        ("lra convert recipe=s", "recipe=small"),
+        ("lra comp", "compute"),
+    ],
+)
+def test_the_shell_completes(
+    line: str,
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setenv("COMP_LINE", line)
+    assert main(["-sc", "query=bash"]) == 0
+    assert answer in capsys.readouterr().out.split()
