@@ -252,7 +252,7 @@ class Metrics(pl.Callback):
         row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"} | {
             k: f"{v:.6g}" for k, v in values.items()
         }
-        with writing(self.path), self.path.open("a", newline="") as f:
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
             csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
@@ -270,5 +270,5 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
     """The whole rows of a metrics.csv; a last line that a kill cut short does not count."""
     if not path.exists():
         return []
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))

@@ -8,6 +8,7 @@ answer at once.
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import re
@@ -260,6 +261,9 @@ def guard(command: Callable[[], Any]) -> int:
     """Run a command; a mistake of the caller becomes one sentence on stderr and exit code 2."""
     from hydra.errors import HydraException
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # ? where a terminal's encoding has no × or ─
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting with 1
     try:
         command()

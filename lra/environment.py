@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "tensorflow-datasets")
+PACKAGES = ("pytorch-lightning", "hydra-core", "omegaconf", "numpy", "tensorflow-datasets")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -20,6 +20,7 @@ def versions() -> dict[str, str]:
     found = {
         "python": platform.python_version(),
         "luna-lra": importlib.metadata.version("luna-lra"),
+        "torch": str(torch.__version__),  # with its build, as in 2.13.0+cu130: pip knows no build
     }
     return found | {p: importlib.metadata.version(p) for p in PACKAGES}
 
@@ -64,7 +65,7 @@ def peak_memory_mib(device: torch.device) -> float:
 def _cpu_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

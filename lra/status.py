@@ -120,7 +120,7 @@ def _locked(lock: Path) -> bool:
     """Whether a process holds the run. Asking takes the lock for an instant, so it is asked only of
     a run that has been silent for a while: none is about to start there."""
     try:
-        with lock.open() as handle:
+        with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -146,7 +146,7 @@ def _spent(metrics: Path) -> tuple[int, float] | None:
     """The last (step, seconds) of a metrics.csv."""
     if not metrics.exists():
         return None
-    text = metrics.read_text()
+    text = metrics.read_text(encoding="utf-8")
     rows = list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
     if not rows or int(rows[-1]["step"]) == 0:
         return None

@@ -129,11 +129,11 @@ def write(
     stem = files.stem(out, f"bench-{rows[0]['task']}", facts, threads=False)
     paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("json", "csv", "md")]
     write_json(paths[0], facts | {"rows": rows})
-    with paths[1].open("w", newline="") as file:
+    with paths[1].open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    paths[2].write_text(markdown(rows, facts))
+    paths[2].write_text(markdown(rows, facts), encoding="utf-8")
     return paths + files.picture("scatter", rows, facts, stem)
 
 

@@ -117,7 +117,7 @@ def write(rows: list[Row], conversions: list[Row], settings: Settings, out: Path
     paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("json", "md")]
     crossings = [asdict(found) for found in convert_sheet.break_evens(rows)]
     write_json(paths[0], facts | {"break_even": crossings, "rows": rows})
-    paths[1].write_text(convert_sheet.markdown(rows, facts))
+    paths[1].write_text(convert_sheet.markdown(rows, facts), encoding="utf-8")
     return [*paths, *files.picture("convert_figure", rows, facts, stem)]
 
 

@@ -69,7 +69,7 @@ def bench(
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         write_json(paths[0], facts)
-        paths[1].write_text(text + "\n")
+        paths[1].write_text(text + "\n", encoding="utf-8")
     for path in paths:
         print(f"written to {path}")
     return paths

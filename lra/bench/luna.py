@@ -246,8 +246,8 @@ def write(rows: list[Row], settings: Settings, out: Path) -> list[Path]:
     facts["versions"]["numba"] = numba.__version__
     stem = files.stem(out, "luna", facts)
     found = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "md")]
-    found[0].write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
-    found[1].write_text(_page(rows, facts, settings))
+    found[0].write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    found[1].write_text(_page(rows, facts, settings), encoding="utf-8")
     return [*found, *files.picture("luna_figure", rows, facts, stem)]
 
 

@@ -53,7 +53,7 @@ def _resident() -> float:
     """MiB of this process that are in memory now, files it has mapped included; the peak where
     the system does not tell."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
         return pages * resource.getpagesize() / 2**20
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

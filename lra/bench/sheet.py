@@ -61,13 +61,13 @@ def write(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
     paths = [stem.parent / f"{stem.name}.{kind}" for kind in ("csv", "json", "md")]
     _csv(rows, paths[0])
     write_json(paths[1], facts | {"rows": rows})
-    paths[2].write_text(markdown(rows, facts))
+    paths[2].write_text(markdown(rows, facts), encoding="utf-8")
     return paths
 
 
 def _csv(rows: list[Row], path: Path) -> None:
     columns = ("method", "profile", "n", *MEASURES, "to_plain", "spread", "stopped")
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(columns)
         for group in by_method(rows).values():

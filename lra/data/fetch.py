@@ -100,7 +100,7 @@ def _ask(url: str, partial: Path, instead: str) -> Answer | None:
     """Ask for the bytes that are missing, None if none are; the server sends all of them when the
     file has changed since."""
     have, version = _have(partial), _version(partial)
-    known = version.read_text() if have and version.exists() else ""
+    known = version.read_text(encoding="utf-8") if have and version.exists() else ""
     resume = {"Range": f"bytes={have}-", "If-Range": known} if known else {}
     request = urllib.request.Request(url, headers={"User-Agent": "luna-lra", **resume})
     try:
@@ -118,7 +118,9 @@ def _ask(url: str, partial: Path, instead: str) -> Answer | None:
     start = have if body.status == 206 else 0
     length = body.headers.get("Content-Length")
     with disk_errors(partial.parent):
-        version.write_text(body.headers.get("ETag") or body.headers.get("Last-Modified") or "")
+        version.write_text(
+            body.headers.get("ETag") or body.headers.get("Last-Modified") or "", encoding="utf-8"
+        )
     return Answer(body, start, None if length is None else start + int(length))
 
 

@@ -147,7 +147,7 @@ def _make(
         "python": platform.python_version(),
     }
     with disk_errors(partial.parent):
-        (partial / MANIFEST).write_text(manifest_text(facts, made))
+        (partial / MANIFEST).write_text(manifest_text(facts, made), encoding="utf-8")
 
 
 def _write(

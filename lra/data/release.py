@@ -95,7 +95,7 @@ def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
 def _index(archive: Path, file: Path) -> Index:
     """What the archive holds, by folder; written down, because looking takes minutes."""
     try:
-        index: Index = json.loads(file.read_text())
+        index: Index = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         index = {}
         with Progress(f"looking through {archive.name}", None) as progress:
@@ -106,7 +106,7 @@ def _index(archive: Path, file: Path) -> Index:
                     facts["files"] += 1
                     facts["bytes"] += member.header.size
         with new_folder(file.parent) as partial:
-            (partial / file.name).write_text(json.dumps(index, indent=1))
+            (partial / file.name).write_text(json.dumps(index, indent=1), encoding="utf-8")
     print(f"{archive} holds")
     for folder, facts in sorted(index.items()):
         print(f"  {folder:<60} {facts['files']:>9,} files {facts['bytes'] / 1e6:>9,.1f} MB")

@@ -50,7 +50,7 @@ def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """What is committed of data with these facts, counted or not: parts of what their manifest
     must say."""
     file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
-    entries = json.loads(file.read_text()) if file.exists() else []
+    entries = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [entry["expect"] for entry in entries if not list(_differences(entry["when"], facts))]
 
 

@@ -44,7 +44,7 @@ class Trained:
 def restore(folder: Path, data_dir: Path) -> Trained:
     """The run of a folder, from its config.yaml and its best (else last) checkpoint."""
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"{folder} is no folder of a run of lra train: it has no config.yaml (for a converted "

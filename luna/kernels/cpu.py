@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,29 +30,59 @@ def jit(function: Callable, *, reorder: bool = True) -> Callable:
     import numba
 
     flags = {"contract", "reassoc", "nsz"} if reorder else False
-    with _cached_in(cache_folder(Path(__file__).parent)):
-        return numba.njit(function, nogil=True, cache=True, error_model="numpy", fastmath=flags)
+    folder = cache_folder(Path(__file__).parent)
+    with _cached_in(folder):
+        return numba.njit(
+            function, nogil=True, cache=folder is not None, error_model="numpy", fastmath=flags
+        )
 
 
 @functools.cache
-def cache_folder(sources: Path) -> Path:
-    """Named by the text of all kernels: numba looks for changes in a kernel's own file alone, and
-    would go on with machine code into which another file's old functions were compiled."""
+def cache_folder(sources: Path) -> Path | None:
+    """The folder that keeps machine code, or None where none can be written.
+
+    Its name depends on the text of all kernels: numba looks for changes in a kernel's own file
+    alone, and would go on with machine code into which another file's old functions were compiled.
+    It depends on the processor too: numba tells processors apart inside its index, but when two of
+    them fill one folder of a shared disk at once, each may be given the other's instructions.
+    """
+    from numba.core.registry import cpu_target
+
     text = b"".join(path.read_bytes() for path in sorted(sources.rglob("*.py")))
-    own = sources / "__pycache__"
-    if not os.access(sources, os.W_OK):
-        own = Path.home() / ".cache" / "luna-lra"
-    version = hashlib.sha256(text).hexdigest()[:12]
-    return Path(os.environ.get("NUMBA_CACHE_DIR", own)) / f"numba-{version}"
+    processor = repr(cpu_target.target_context.codegen().magic_tuple())  # name and features
+    version = hashlib.sha256(text + processor.encode()).hexdigest()[:12]
+    places = list(_places(sources))
+    for place in places:
+        folder = place / f"numba-{version}"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    logging.getLogger("luna").warning(
+        "every process compiles LUNA's kernels anew, because none of these folders can be "
+        "written: %s; set NUMBA_CACHE_DIR to one that can",
+        ", ".join(map(str, places)),
+    )
+    return None
+
+
+def _places(sources: Path) -> Iterator[Path]:
+    """Folders to keep machine code in, best first."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(given)
+        return
+    yield sources / "__pycache__"
+    with contextlib.suppress(RuntimeError):  # the user has no home
+        yield Path.home() / ".cache" / "luna-lra"
 
 
 @contextlib.contextmanager
-def _cached_in(folder: Path) -> Iterator[None]:
+def _cached_in(folder: Path | None) -> Iterator[None]:
     from numba.core import config as settings
 
     config: Any = settings  # its names are made at import
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder)
+    config.CACHE_DIR = str(folder or "")
     try:
         yield
     finally:

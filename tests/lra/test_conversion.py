@@ -148,7 +148,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     path = Path(done.stdout.strip().splitlines()[-1].rpartition("record ")[2])
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding="utf-8"))
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["options"]["layers"] == "all"
     assert record["git"]["revision"] == environment.git()["revision"]

@@ -28,14 +28,14 @@ EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
 
 def edit(path: Path, **changes: Any) -> None:
     """Change facts by dotted name, `.` written `__`."""
-    facts = json.loads(path.read_text())
+    facts = json.loads(path.read_text(encoding="utf-8"))
     for key, value in changes.items():
         *parents, last = key.split("__")
         place = facts
         for parent in parents:
             place = place[parent]
         place[last] = value
-    path.write_text(json.dumps(facts))
+    path.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, tmp_path: Path):

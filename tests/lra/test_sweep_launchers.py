@@ -167,7 +167,9 @@ def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
     assert code == -signal.SIGKILL
     assert reason.startswith("killed by SIGKILL")
     left = Path(f"/proc/{int(capsys.readouterr().out.split()[1])}/stat")
-    while left.exists() and left.read_text().split()[2] != "Z":  # until somebody reaps it
+    while (
+        left.exists() and left.read_text(encoding="utf-8").split()[2] != "Z"
+    ):  # until somebody reaps it
         time.sleep(0.01)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import io
 import re
-from functools import partial
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ import luna
 from luna import LunaError
 from luna.linear import KernelAttention
 
-from .attention.kit import Sizes, difference, extend, mask_of, peak_bytes, qkv
+from .attention.kit import Sizes, difference, extend, mask_of, qkv
 from .conftest import VARIANTS, Case, D, H, N, conformance
 
 EXACT, VISIBLE = 1e-10, 1e-7  # equal up to rounding; a difference nobody would call rounding
@@ -481,10 +480,6 @@ def test_flops_grow_as_declared(case: Case):
     assert case.build(n_heads=2 * H).flops(N) >= 2 * case.build().flops(N)
 
 
-def training_step(attention: luna.Attention, *inputs: Tensor) -> None:
-    attention(*inputs).sum().backward()
-
-
 @conformance("memory")
 def test_memory_grows_as_declared(case: Case):
     """The largest tensor of a training step and the most bytes alive at once, at twice the length.
@@ -494,14 +489,13 @@ def test_memory_grows_as_declared(case: Case):
         attention = case.build(n_heads=1, max_len=n).float().train()
         q, k, v, x = (t.float().requires_grad_() for t in inputs(n, batch=1, heads=1))
 
-        step = partial(training_step, attention, q, k, v, mask_of("prefix", 1, n), x)
         with Sizes() as sizes:
-            step()
+            attention(q, k, v, mask_of("prefix", 1, n), x).sum().backward()
         largest.append(sizes.largest)
-        peaks.append(peak_bytes(step))
+        peaks.append(sizes.peak)
     if case.cls.linear_in_n or case.name == "softmax":
         assert largest[1] <= 2.5 * largest[0]  # 4 for n x n; blocks at the ends count too
-        assert peaks[1] <= 3 * peaks[0]  # a library's convolution has one algorithm up to 2000
+        assert peaks[1] <= 2.5 * peaks[0]
     else:
         assert peaks[1] > 3.5 * peaks[0]
 

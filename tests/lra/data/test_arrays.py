@@ -134,7 +134,7 @@ def test_ids_are_not_memory_mapped(tiny: Prepared) -> None:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         pytest.skip("needs /proc")
-    assert str(tiny.folder / "train.ids.npy") not in maps.read_text()
+    assert str(tiny.folder / "train.ids.npy") not in maps.read_text(encoding="utf-8")
 
 
 def test_the_header_is_written_last_and_fits(tmp_path: Path) -> None:

@@ -75,7 +75,9 @@ def test_text_of_records_is_escaped_and_kept(file: Path):
 
 
 def test_the_page_is_the_same_for_the_same_records(file: Path, tmp_path: Path):
-    assert write(tmp_path).read_text().replace(str(tmp_path), "") == file.read_text()
+    assert write(tmp_path).read_text().replace(str(tmp_path), "") == file.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_no_records_make_an_empty_page():
@@ -202,7 +204,7 @@ def test_details_by_keyboard(shown: Browser):
     assert any("fingerprint listops-generated" in f for f in facts)
     assert any(NASTY in f for f in facts)  # as text
     link = shown.run("return document.querySelector('#details a').href")
-    record = json.loads(Path(unquote(urlsplit(link).path)).read_text())
+    record = json.loads(Path(unquote(urlsplit(link).path)).read_text(encoding="utf-8"))
     assert (record["attention"]["name"], record["task"], record["seed"]) == ("luna", "listops", 1)
     shown.press("Escape")
     assert shown.run("return document.getElementById('details').open") is False

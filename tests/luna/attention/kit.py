@@ -7,12 +7,9 @@ BI and CV are functions that return that difference, so that a test can ask for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import accumulate
-
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -149,31 +146,31 @@ def amp_gap(attention: Attention, x: Tensor | None = None) -> float:
 
 
 class Sizes(TorchDispatchMode):
-    """Records the shape of every tensor that is made inside the block, backward included."""
+    """Records every tensor that an operator returns inside the block, backward included: its shape,
+    and the most bytes that such tensors held at once. What an operator needs for itself while it
+    runs is not seen: it depends on the algorithm that a library has chosen for this processor."""
 
     def __init__(self):
         super().__init__()
         self.shapes: list[torch.Size] = []
+        self.peak = 0
+        self._alive: dict[StorageWeakRef, int] = {}  # bytes of each storage
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         flat = out if isinstance(out, tuple | list) else (out,)
-        self.shapes += [t.shape for t in flat if isinstance(t, Tensor)]
+        tensors = [t for t in flat if isinstance(t, Tensor)]
+        self.shapes += [t.shape for t in tensors]
+        storages = [t.untyped_storage() for t in tensors]
+        self._alive = {kept: size for kept, size in self._alive.items() if not kept.expired()}
+        self._alive |= {StorageWeakRef(storage): storage.nbytes() for storage in storages}
+        self.peak = max(self.peak, sum(self._alive.values()))
         return out
 
     @property
     def largest(self) -> int:
         """Elements of the largest of them."""
         return max(shape.numel() for shape in self.shapes)
-
-
-def peak_bytes(call: Callable[[], object]) -> int:
-    """Most bytes alive at once beyond what was there before, by the allocator."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
-        call()
-    events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
-    changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
-    return max(accumulate(changes))
 
 
 def largest_tensor(attention: Attention, n: int, x: Tensor | None = None) -> int:
