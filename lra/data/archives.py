@@ -25,6 +25,15 @@ class Checksum(Enum):
     any = "any"  # other files in the same format; every record says so
 
 
+def given(path: str | None, source: str, what: str, *, endings: tuple[str, ...] = ("",)) -> Path:
+    """The file or folder that `path=` names, whole or but for an ending such as _train.tsv."""
+    place = Path(path or "").expanduser()
+    if path is not None and any(Path(f"{place}{ending}").exists() for ending in endings):
+        return place
+    missing = "" if path is None else f"{place} does not exist: "
+    raise UserError(f"{missing}source={source} needs path=, {what}")
+
+
 class Member:
     """One entry of an archive; a plain file's content can be read until the next is asked for."""
 

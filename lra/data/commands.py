@@ -20,7 +20,9 @@ SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 def add_parser(commands: Any) -> None:
     """Hang `data` and its commands under the subparsers of `lra`."""
     parser = commands.add_parser("data", help="prepare, verify, look at the data of the tasks")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="action", parser_class=_AnyOrder
+    )
 
     listing = actions.add_parser("list", help="the tasks, and what is prepared")
     listing.set_defaults(run=_list)
@@ -77,6 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+class _AnyOrder(argparse.ArgumentParser):
+    """Takes settings after options too; argparse gives all that `*` means to the first words."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, left = super().parse_known_args(args, namespace)
+        if hasattr(known, "settings"):
+            known.settings = [*known.settings, *(w for w in left if not w.startswith("-"))]
+            left = [word for word in left if word.startswith("-")]
+        return known, left
 
 
 def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:

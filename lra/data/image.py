@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.config import UserError
-from lra.data import cifar, tfds
+from lra.data import archives, cifar, tfds
 from lra.data.archives import Checksum
 from lra.data.order import order, percent
 from lra.data.task import About, Example, Job, Part, Task, TaskOptions, read_by
@@ -110,10 +109,9 @@ class Image(Task):
     def _place(self, options: ImageOptions) -> cifar.Place:
         if options.source == "tiny":
             return cifar.find(TINY)
-        if options.path is None:
-            names = " or ".join(version.archive for version in cifar.VERSIONS)
-            raise UserError(f"source=files needs path=, the folder that holds {names}")
-        return cifar.find(Path(options.path).expanduser())
+        names = " or ".join(version.archive for version in cifar.VERSIONS)
+        what = f"the folder that holds {names}"
+        return cifar.find(archives.given(options.path, "files", what))
 
 
 def grey(planes: np.ndarray) -> np.ndarray:

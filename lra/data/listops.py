@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from lra.config import UserError
+from lra.data import archives, release
 from lra.data import listops_generator as generator
 from lra.data import listops_tokens as tokens
 from lra.data import listops_tsv as tsv
-from lra.data import release
 from lra.data.arrays import Prepared, Split
 from lra.data.progress import Progress
 from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions, read_by
@@ -170,12 +170,8 @@ class ListOps(Task):
     def _path(self, options: ListOpsOptions) -> Path:
         if options.source == "tiny":
             return TINY
-        if options.path is None:
-            raise UserError(
-                "source=release needs path=, the official archive lra_release.gz or its folder, "
-                "or the folder that holds basic_train.tsv"
-            )
-        return Path(options.path).expanduser()
+        what = f"the folder that holds {tsv.PREFIX}_train.tsv, or {release.WHAT}"
+        return archives.given(options.path, "release", what, endings=("", *tsv.ENDINGS))
 
 
 def _shape(options: ListOpsOptions) -> generator.Shape:

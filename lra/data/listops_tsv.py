@@ -18,6 +18,7 @@ from lra.data.store import disk_errors, read_errors
 from lra.data.task import SPLITS, Example
 
 PREFIX = "basic"  # what the official generator calls its files
+ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)
 FOLDER = "listops-1000"  # where the release keeps them
 
 

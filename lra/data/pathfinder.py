@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from lra.config import UserError
+from lra.data import archives, release
 from lra.data import pathfinder_generator as generator
 from lra.data import pathfinder_tree as tree
-from lra.data import release
 from lra.data.arrays import Prepared, Split
 from lra.data.order import order as tfds_order
 from lra.data.order import percent
@@ -257,12 +257,7 @@ class Pathfinder(Task):
     def _path(self, options: PathfinderOptions) -> Path:
         if options.source == "tiny":
             return TINY / f"pathfinder{self.side}"
-        if options.path is None:
-            raise UserError(
-                "source=release needs path=, the official archive lra_release.gz or its folder: "
-                "`lra data download release` fetches it"
-            )
-        return Path(options.path).expanduser()
+        return archives.given(options.path, "release", release.WHAT)
 
     def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
         return self.side, options.difficulty.name

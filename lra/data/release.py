@@ -27,6 +27,7 @@ from lra.data.store import disk_errors, lock, new_folder, read_errors
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 NAME = "lra_release.gz"
+WHAT = f"the official archive {NAME} or its folder: `lra data download release` fetches it (8 GB)"
 # Where the tasks lie below a folder the user gives, the copy to be read first.
 PLACES = ("lra_release/lra_release", "lra_release", ".")
 TASK = re.compile(r"listops-1000|tsv_data|pathfinder\d+")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lra.config import UserError
-from lra.data import byte_ids, release
+from lra.data import archives, byte_ids, release
 from lra.data.store import read_errors
 from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions, read_by
 
@@ -90,12 +90,7 @@ class Retrieval(Task):
     def _path(self, options: RetrievalOptions) -> Path:
         if options.source == "tiny":
             return TINY
-        if options.path is None:
-            raise UserError(
-                "source=release needs path=, the official archive lra_release.gz or its folder: "
-                "`lra data download release` fetches it"
-            )
-        return Path(options.path).expanduser()
+        return archives.given(options.path, "release", release.WHAT)
 
 
 def find(path: Path) -> dict[str, Path]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.config import Dev, UserError
-from lra.data import byte_ids, imdb, tfds
+from lra.config import Dev
+from lra.data import archives, byte_ids, imdb, tfds
 from lra.data.archives import Checksum
 from lra.data.order import order, percent
 from lra.data.task import About, Example, Job, Part, Task, TaskOptions, read_by
@@ -109,11 +109,8 @@ class Text(Task):
     def _place(self, options: TextOptions) -> Path:
         if options.source == "tiny":
             return imdb.find(TINY)
-        if options.path is None:
-            raise UserError(
-                f"source=files needs path=, the folder that holds {imdb.ARCHIVE} or {imdb.FOLDER}"
-            )
-        return imdb.find(Path(options.path).expanduser())
+        what = f"{imdb.ARCHIVE} or the folder that holds it or {imdb.FOLDER}"
+        return imdb.find(archives.given(options.path, "files", what))
 
 
 def _stored(split: str, data_dir: Path) -> Labelled:

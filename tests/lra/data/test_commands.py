@@ -92,6 +92,12 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
         (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),
         (("listops", "source=release"), "source=release needs path="),
+        (("listops", "source=release", "path=/no/x"), "/no/x does not exist: source=release needs"),
+        (("retrieval", "path=/no/lra_release.gz"), "/no/lra_release.gz does not exist: source=rele"
+         "ase needs path=, the official archive lra_release.gz or its folder: `lra data download"),
+        (("pathx", "source=release", "path=/no/x"), "/no/x does not exist: source=release needs"),
+        (("text", "source=files", "path=/no/x"), "/no/x does not exist: source=files needs path="),
+        (("image", "source=files", "path=/no/x"), "/no/x does not exist: source=files needs path="),
         (("listops", "n_val=0"), "n_val=0 is out of range: it must be at least 1"),
         (("listops", "seed=-1"), "seed=-1 is out of range"),
         (("listops", "p_leaf=1.5"), "p_leaf=1.5 is out of range"),
@@ -132,6 +138,27 @@ def test_the_named_command_prepares_it(lra_data: Call) -> None:
     assert words[:2] == ["lra", "data"]
     assert main(words[1:]) == 0
     assert lra_data("show", "listops", "source=tiny", "--max-length", "20")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("text", "--protocol", "official", "source=tiny", "checksum=official"),
+        ("--protocol", "official", "text", "source=tiny"),
+        ("text", "source=tiny", "--protocol", "official"),
+    ],
+)
+def test_settings_and_options_come_in_any_order(words: tuple[str, ...], lra_data: Call) -> None:
+    for action in ("prepare", "verify"):
+        code, out, err = lra_data(action, *words)
+        assert (code, err) == (0, "")
+    assert "test: examples: 60" in out
+
+
+def test_an_unknown_option_is_not_a_setting(lra_data: Call, capsys) -> None:
+    with pytest.raises(SystemExit):
+        lra_data("prepare", "text", "--wokers", "2", "source=tiny")
+    assert "unrecognized arguments: --wokers" in capsys.readouterr().err
 
 
 def test_show(lra_data: Call) -> None:

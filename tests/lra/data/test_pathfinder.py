@@ -335,6 +335,22 @@ def test_exported_images_read_back_as_the_same_arrays(
     assert "is in the official folders already" in err
 
 
+@pytest.mark.parametrize(
+    ("side", "settings_written"),
+    [
+        (32, "1.0 14 4 2 0.5 1 1"),
+        (64, "1.8 14 4 5 1 1 1"),
+        (128, "1.8 14 4 5 1.5 1 1"),
+        (256, "1.8 14 4 5 2 1 1"),
+    ],
+)
+def test_numbers_in_the_metadata_are_written_as_in_the_original(
+    side: int, settings_written: str, tmp_path: Path
+) -> None:
+    (file,) = tree.write(tmp_path, [(np.zeros((side, side), np.uint8), 1, 1)], settings(side))
+    assert file.read_text() == f"imgs/0 sample_0.png 0 1 {settings_written}\n"
+
+
 def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
     chosen = settings(128, "easy")
     blocks = list(generate(range(12), chosen, seed=1))
