@@ -53,17 +53,19 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     built = [_row(spec, name, options, by) for (name, options), by in groups.items()]
     rows = marked(built, tasks)
     rows.sort(key=_order(rows))
-    timed = {t: len({_machine(r) for r in records if r["task"] == t}) == 1 for t in tasks}
+    machines = {t: {_machine(r) for r in records if r["task"] == t} for t in tasks}
+    timed = {t: spec.speed and len(machines[t]) == 1 for t in tasks}
     return Table(
         name=spec.name,
         title=spec.title,
         tasks=tasks,
         rows=rows,
-        notes=_notes(rows, tasks, timed, _conditions(records[0])),
+        notes=_notes(spec, rows, tasks, timed, _conditions(records[0])),
         summaries=("average",),
         published=spec.published,
         timed=timed,
         conditions=_conditions(records[0]),
+        caveat=one_line(spec.caveat),
     )
 
 
@@ -152,14 +154,18 @@ def _conditions(record: Record) -> str:
 
 
 def _notes(
-    rows: Sequence[Row], tasks: Sequence[str], timed: dict[str, bool], conditions: str
+    spec: Spec,
+    rows: Sequence[Row],
+    tasks: Sequence[str],
+    timed: dict[str, bool],
+    conditions: str,
 ) -> list[str]:
     """What a reader must know to read the numbers."""
     cells = [cell for row in rows for cell in row.cells.values()]
     seeds = [len(cell.records) for cell in cells]
     notes = [f"Runs of {conditions}. Test accuracy in %: mean ± sample deviation (seeds)."]
     if len(rows) > 1:
-        notes.append("Bold: best mean of its column.")
+        notes.append("Bold: best mean of its column, where it is that of several seeds.")
     if len(rows) > 1 and max(seeds) > 1:
         notes.append(
             "≈: the seeds cannot tell it from the best (Welch's test, Holm-corrected, "
@@ -175,10 +181,13 @@ def _notes(
         )
     if len(tasks) > 1:
         notes.append("An average is over all five tasks or not given; k/5 says how many there are.")
-    return [*notes, *(_task_note(rows, task, timed[task]) for task in tasks)]
+    if not spec.speed:
+        notes.append("Speed and memory are left out: the runs shared their machine with others.")
+    untimed = [task for task in tasks if spec.speed and not timed[task]]
+    return [*notes, *(_task_note(rows, task, task not in untimed) for task in tasks)]
 
 
-def _task_note(rows: Sequence[Row], task: str, timed: bool) -> str:
+def _task_note(rows: Sequence[Row], task: str, one_machine: bool) -> str:
     cells = [row.cells[task] for row in rows if task in row.cells]
     records = [r for cell in cells for r in cell.records]
     first = records[0]
@@ -195,7 +204,7 @@ def _task_note(rows: Sequence[Row], task: str, timed: bool) -> str:
         learned = any(cell.learned for cell in cells)
         parts.append(floor + ("" if learned else ", no row is above that and none is best"))
     parts += [f"compute budget {budget_name(first)}", f"machine {' / '.join(machines)}"]
-    if not timed:
+    if not one_machine:
         parts.append("speed and memory are left out, they come from different machines")
     return one_line(f"{task}: {'; '.join(parts)}.")
 

@@ -46,6 +46,7 @@ def _table(table: Table) -> dict[str, Any]:
         "name": table.name,
         "title": table.title,
         "tasks": table.tasks,
+        "caveat": table.caveat,
         "notes": table.notes,
         "published": published.title(table.published) if table.published else None,
         "summaries": table.summaries,

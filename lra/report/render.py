@@ -43,18 +43,24 @@ TEX = {
 
 def costs(cell: Cell, *, timed: bool) -> list[str]:
     """What a run of the cell costs; speed and memory only where they can be compared."""
-    speed = [f"{cell.cost('steps_per_second'):.1f}", f"{cell.cost('peak_memory_mib'):.0f}"]
+    measured = ("steps_per_second", 1), ("peak_memory_mib", 0)
     return [
         f"{cell.cost('compute.parameters'):,.0f}",
         f"{cell.cost('compute.flops') / 1e9:.3f}",
         compute_class(cell.records[0]["compute"]),
-        *(speed if timed else ["", ""]),
+        *(f"{cell.cost(key):.{digits}f}" for key, digits in measured if timed),
     ]
 
 
 def tail_columns(table: Table) -> list[str]:
     """The columns behind the tasks: costs where there is one task, else what sums up all tasks."""
-    return [*COSTS] if table.single else [*table.summaries, "tasks"]
+    if table.single:
+        return cost_columns(table.timed[table.single])
+    return [*table.summaries, "tasks"]
+
+
+def cost_columns(timed: bool) -> list[str]:
+    return [*COSTS] if timed else [*COSTS[:3]]
 
 
 def tail(table: Table, row: Row) -> list[str]:
@@ -88,6 +94,7 @@ def markdown(table: Table, results: Path) -> str:
         for row in table.rows
     ]  # fmt: skip
     parts = [f"# {escape_md(table.title)}", GENERATED]
+    parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
     parts.append(grid(["attention", *table.tasks, *tail_columns(table)], body))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     if not table.single:
@@ -116,7 +123,7 @@ def _cost_tables(table: Table) -> Iterable[str]:
         rows = [r for r in table.rows if task in r.cells]
         body = [map(escape_md, [r.label, *costs(r.cells[task], timed=timed)]) for r in rows]
         yield f"## Cost on {task}"
-        yield grid(["attention", *COSTS], body)
+        yield grid(["attention", *cost_columns(timed)], body)
 
 
 def _beside_md(found: Beside | None) -> list[str]:
@@ -205,7 +212,7 @@ def _csv_line(table: Table, row: Row, task: str, cell: Cell) -> dict[str, str]:
     if task in table.timed:
         parameters, *others = costs(cell, timed=table.timed[task])
         names = ("gflops", "compute", "steps_per_second", "peak_memory_mib")
-        line |= {"parameters": parameters.replace(",", "")} | dict(zip(names, others, strict=True))
+        line |= {"parameters": parameters.replace(",", "")} | dict(zip(names, others, strict=False))
         line["data_source"] = cell.records[0]["data.source"]
     return line
 
@@ -230,21 +237,23 @@ def latex(table: Table, results: Path) -> str:
         cited = ((task, _ids(cell)) for task, cell in row.cells.items())
         lines += [f"% {row.label}, {task}: {ids}" for task, ids in cited if ids]
     head = ["attention", *table.tasks, *tail_columns(table)]
-    return tabular(table.title, table.notes, head, lines)
+    return tabular(table.title, [*filter(None, [table.caveat]), *table.notes], head, lines)
 
 
 def latex_cost(table: Table, results: Path) -> str:
     """What the runs of several tasks cost, task by task; with one task it stands in the table."""
     if table.single or not table.timed:
         return ""
+    head = ["attention", *cost_columns(any(table.timed.values()))]
     lines: list[str] = []
     for task, timed in table.timed.items():
         lines += [r"\midrule"] if lines else []
-        lines.append(rf"\multicolumn{{{len(COSTS) + 1}}}{{l}}{{\emph{{{escape_tex(task)}}}}} \\")
+        lines.append(rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape_tex(task)}}}}} \\")
         for row in (r for r in table.rows if task in r.cells):
-            cost = costs(row.cells[task], timed=timed)
-            lines.append(_tex_line(map(escape_tex, [row.label, *cost])))
-    return tabular(f"{table.title}: cost", table.notes, ["attention", *COSTS], lines)
+            cells = [row.label, *costs(row.cells[task], timed=timed)]
+            cells += [""] * (len(head) - len(cells))
+            lines.append(_tex_line(map(escape_tex, cells)))
+    return tabular(f"{table.title}: cost", table.notes, head, lines)
 
 
 def latex_published(table: Table, results: Path) -> str:

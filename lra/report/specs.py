@@ -27,6 +27,8 @@ class Spec:
     vary: list[str] = dataclasses.field(default_factory=list)
     published: str | None = None
     at_least: int = 1
+    caveat: str = ""
+    speed: bool = True
 
 
 def specs(results: Path) -> list[Spec]:

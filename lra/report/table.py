@@ -86,6 +86,7 @@ class Table:
     # Tasks whose cells have costs -> whether all of the task's runs were timed on one machine.
     timed: dict[str, bool] = dataclasses.field(default_factory=dict)
     conditions: str = ""  # what all runs share, in a few words
+    caveat: str = ""  # what these runs cannot show
     pairs: list[list[str]] = dataclasses.field(default_factory=list)  # example-by-example tests
 
     @property
@@ -105,7 +106,8 @@ class Table:
 
 def marked(rows: Sequence[Row], tasks: Sequence[str]) -> list[Row]:
     """The same rows with the best cell of every task, and the cells that tie with it, marked.
-    Where no cell is above always giving one answer, nothing was learned and none is best."""
+    Where no cell is above always giving one answer, nothing was learned and none is best; nor is
+    a best mean of a single seed, whose lead may be chance."""
     rows = [dataclasses.replace(row, cells=dict(row.cells)) for row in rows]
     for task in tasks:
         cells = {i: r.cells[task] for i, r in enumerate(rows) if r.ranked and task in r.cells}
@@ -113,7 +115,8 @@ def marked(rows: Sequence[Row], tasks: Sequence[str]) -> list[Row]:
             continue
         best, tied = stats.ties({i: cell.values for i, cell in cells.items()})
         for i, cell in cells.items():
-            rows[i].cells[task] = dataclasses.replace(cell, best=i in best, tie=tied.get(i))
+            first = i in best and len(cell.values) > 1
+            rows[i].cells[task] = dataclasses.replace(cell, best=first, tie=tied.get(i))
     return rows
 
 

@@ -142,12 +142,28 @@ def test_none_is_best_where_all_give_one_answer(
     make: Make, runs: Path, accuracy: float, best: bool
 ):
     """The larger class is a tenth of the fixture's test set."""
-    make("luna", accuracy)
+    for seed in (1, 2):
+        make("luna", accuracy, seed=seed)
     make("linear", 0.1)
     told = table(runs)
     luna_ = next(row for row in told.rows if row.attention == "luna")
     assert luna_.cells["listops"].best == best
     assert any("no row is above that" in note for note in told.notes) != best
+
+
+def test_the_lead_of_a_single_seed_is_not_marked(make: Make, runs: Path):
+    make("luna", 0.5)
+    for seed in (1, 2):
+        make("linear", 0.4, seed=seed)
+    assert not any(cell.best for _, _, cell in table(runs).cells())
+
+
+def test_a_table_says_what_it_cannot_show_and_hides_speeds(make: Make, runs: Path):
+    make("luna", 0.4, steps_per_second=123.4)
+    text = markdown(table(runs, caveat="One *seed*.", speed=False), runs)
+    assert "**One \\*seed\\*.**" in text
+    assert "123.4" not in text
+    assert "the runs shared their machine" in text
 
 
 def test_ties_with_the_best(make: Make, runs: Path):

@@ -166,7 +166,7 @@ def test_filtering_reaches_table_and_charts(shown: Browser):
 def test_another_table_and_task(shown: Browser):
     shown.run("const s = document.getElementById('table'); s.value = 1; s.onchange();")
     assert rows(shown) == ["luna M=4", "luna M=8", "luna M=16"]
-    assert shown.texts("#scatter-title") == ["Accuracy against speed, image"]
+    assert shown.texts("#scatter-title") == ["Accuracy against compute, image"]
     assert shown.texts("#table option")[1] == f"Against M {NASTY}"
     assert shown.run("return document.querySelectorAll('img').length") == 0
 
@@ -185,7 +185,7 @@ def test_published_values_beside(shown: Browser):
 def test_a_tooltip_on_hover_and_on_focus(shown: Browser):
     shown.hover("#scatter .point:last-of-type")
     told = shown.texts("#tip")[0]
-    assert re.match(r"\w+: \d\d\.\d ± 1\.0 \(3\) %, [\d.]+ steps/s, \d+ MiB", told)
+    assert re.match(r"\w+: \d\d\.\d ± 1\.0 \(3\) %, [\d.]+ GFLOPs, [\d.]+ steps/s, \d+ MiB", told)
     assert shown.run("return document.getElementById('tip').hidden") is False
     shown.press("Escape")
     assert shown.run("return document.getElementById('tip').hidden") is True
