@@ -95,8 +95,9 @@ def _compare(what: str, expected: Any, found: Any) -> Line:
 
 
 def _expected(prepared: Prepared) -> Iterator[Line]:
-    """The statistics committed for this task and source, where these options have any."""
-    facts = prepared.facts
+    """Fingerprint and statistics committed for this task and source, where these options have
+    any."""
+    facts = {"fingerprint": prepared.fingerprint, **prepared.facts}
     what = f"statistics committed for {facts['task']} from source={facts['source']}"
     applying = expected(facts)
     if not applying:

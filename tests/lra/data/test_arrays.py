@@ -290,6 +290,17 @@ def test_verify_recounts(tiny: Prepared) -> None:
     assert len(found) == 6
 
 
+def test_another_fingerprint_than_the_committed_one_is_found(
+    tiny: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lra.data.verify.EXPECTED", tmp_path)
+    for wanted, wrong in ((tiny.fingerprint, 0), ("0123456789abcdef", 1)):
+        entry = {"when": {"width": 59}, "expect": {"fingerprint": wanted}}
+        (tmp_path / "listops.tiny.json").write_text(json.dumps([entry]))
+        told = f"fingerprint: {wanted} expected, {tiny.fingerprint} found"
+        assert [told in line for line in lines(tiny.folder)] == [True] * wrong
+
+
 def test_a_stranger_in_the_folder_is_mentioned(tiny: Prepared) -> None:
     (tiny.folder / "notes.txt").write_text("mine")
     strange = [line for line in verify(tiny.folder) if line.status == "unknown"]
