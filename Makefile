@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu tables lint format clean
+.PHONY: help setup demo wheel test test-gpu tables lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,5 +45,8 @@ format: $(STAMP) ## apply ruff's fixes and format
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
+wheel: $(STAMP) ## build the source archive and the wheel into dist/
+	@$(PY) -m hatchling build
+
 clean: ## remove the environment and caches, never data or runs
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist

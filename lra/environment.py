@@ -36,7 +36,8 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def git() -> dict[str, Any]:
-    """Revision and whether the tree differed from it; None for both outside a checkout."""
+    """Revision and whether the tree differed from it; None for both outside a checkout, also where
+    an installed package lies in a folder of somebody's repository."""
 
     def ask(*arguments: str) -> str | None:
         command = ["git", "-C", str(REPOSITORY), *arguments]
@@ -47,6 +48,8 @@ def git() -> dict[str, Any]:
         except (OSError, subprocess.SubprocessError):
             return None
 
+    if ask("ls-files", "--error-unmatch", str(Path(__file__).resolve())) is None:
+        return {"revision": None, "dirty": None}
     changes = ask("status", "--porcelain", "--untracked-files=no")
     return {
         "revision": ask("rev-parse", "HEAD"),

@@ -23,13 +23,17 @@ google-research/long-range-arena, models/bigbird/bigbird_attention.py.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from luna.base import Attention, LunaError, Paper, Slot, register
 from luna.blocks import attend_visible, fill, real_tokens, to_blocks
+
+if TYPE_CHECKING:  # the public codes draw with its generator; the strict profile needs torch alone
+    import numpy as np
 
 PUBLISHED_SEED = 42
 CAPPED_LENGTHS = (1024, 3072, 4096)  # those with targets within the first CAP tokens
@@ -145,6 +149,8 @@ class BigBird(Attention):
 
     @torch.compiler.disable  # NumPy's generator does not compile
     def _public_graph(self, n: int) -> np.ndarray:
+        import numpy as np
+
         H, N, R, official = self.n_heads, n // self.block, self.R, self.profile == "official"
         rng = np.random.RandomState(self.graph_seed)
         if not official and n not in CAPPED_LENGTHS:
@@ -199,6 +205,8 @@ def capped_graph(
     """Row i draws from the blocks 1 ... last outside its window. The PyTorch code forgets the
     window in the rows N-3 and N-2; the JAX code remembers it there as if `last` were the last
     block."""
+    import numpy as np
+
     graph = np.full((H, N, R), -1)
     for h in range(H):
         for i in range(1, N - 1):
@@ -215,6 +223,8 @@ def capped_graph(
 def first_blocks_graph(H: int, N: int, R: int, rng: np.random.RandomState) -> np.ndarray:
     """Every row draws from the first 2 R + 5 blocks without its window and the two ends of these;
     rows 1 and 2 R + 3 also without the block two beyond their window."""
+    import numpy as np
+
     reach = min(N, 2 * R + 5)
     graph = np.full((H, N, R), -1)
     for i in range(1, N - 1):

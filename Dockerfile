@@ -1,0 +1,35 @@
+# CPU:   docker build -t luna-lra .
+# CUDA:  docker build -t luna-lra:cuda --build-arg DEVICE=cuda .
+# Run:   docker run --rm -it --user "$(id -u):$(id -g)" -v "$PWD":/work luna-lra train experiment=demo attention=luna
+#        with --gpus all and luna-lra:cuda for a GPU
+ARG PYTHON=3.12
+FROM python:${PYTHON}-slim-bookworm
+
+# torch.compile and Triton call a compiler while they run.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE CHANGELOG.md CITATION.cff train.py convert.py ./
+COPY configs configs
+COPY hydra_plugins hydra_plugins
+COPY luna luna
+COPY lra lra
+
+# The registry's torch for Linux is the one for CUDA; the other index has the one for CPUs alone.
+ARG DEVICE=cpu
+ARG EXTRAS=convert,fast,optuna,plots,sweep,tensorboard
+RUN case "$DEVICE" in \
+        cpu) index="--extra-index-url=https://download.pytorch.org/whl/cpu" ;; \
+        cuda) index="" ;; \
+        *) echo "DEVICE is cpu or cuda, not $DEVICE"; exit 1 ;; \
+    esac \
+    && pip install --no-cache-dir -c constraints.txt ${index:+"$index"} ".[$EXTRAS]"
+
+# Data and runs go to the folder that is mounted here; its owner need not exist in the image.
+WORKDIR /work
+ENV HOME=/tmp
+USER 1000:1000
+ENTRYPOINT ["lra"]

@@ -1,0 +1,178 @@
+"""What `pip install` of the wheel gives, in an empty folder, with the source tree out of reach."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from lra.config import CONFIGS
+from tests.lra.conftest import SMALL, environment
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("luna", "lra", "hydra_plugins")
+Lra = Callable[..., str]
+
+
+def call(*words: str | Path, **options: object) -> str:
+    """Its output; what it says where it fails."""
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel made from it."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
+    [sdist] = folder.glob("*.tar.gz")
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    call(sys.executable, "-m", "pip", "wheel", *offline, sdist, "-w", folder, cwd=folder)
+    [wheel] = folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder to work in, with a user's configs beside it."""
+    place = tmp_path_factory.mktemp("user")
+    own = place / "own" / "attention"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("defaults: [rff]\nP: 6\n")
+    (place / "work").mkdir()
+    return place / "work"
+
+
+@pytest.fixture(scope="module")
+def python(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel in it. It sees the packages of this one, but not what their
+    .pth files name, so that an editable install of this tree is out of reach."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place)
+    executable = place / "bin" / "python"
+    words = ("--no-deps", "--no-index", "--disable-pip-version-check")
+    call(sys.executable, "-m", "pip", "--python", executable, "install", *words, built[1])
+    [site] = place.glob("lib/python*/site-packages")
+    paths = sysconfig.get_paths()
+    (site / "borrowed.pth").write_text(f"{paths['purelib']}\n{paths['platlib']}\n")
+    return executable
+
+
+def clean() -> dict[str, str]:
+    return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
+
+
+@pytest.fixture
+def lra(python: Path, folder: Path) -> Lra:
+    """`lra <words>` as installed."""
+    return lambda *words: call(python.with_name("lra"), *words, cwd=folder, env=clean())
+
+
+def test_the_archives_hold_the_configs_and_the_data_but_no_results(built: tuple[Path, Path]):
+    sdist, wheel = built
+    inside = set(ZipFile(wheel).namelist())
+    configs = {f"lra/configs/{p.relative_to(CONFIGS)}" for p in CONFIGS.rglob("*.yaml")}
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
+    code = {str(f.relative_to(ROOT)) for f in files if f.is_file() and f.suffix != ".pyc"}
+    assert configs | code <= inside
+    assert code | {"train.py", "convert.py", "LICENSE", "CITATION.cff"} <= sources
+    facts = f"{wheel.name.rpartition('-py3')[0]}.dist-info"
+    assert {name.partition("/")[0] for name in inside} == {*PACKAGES, facts}
+
+
+def test_the_source_tree_is_out_of_reach(python: Path, folder: Path):
+    code = (
+        "import json, sys, luna, lra.config, hydra_plugins.lra_waiting as waiting\n"
+        "files = [luna.__file__, lra.__file__, str(lra.config.CONFIGS), waiting.__file__]\n"
+        "print(json.dumps([files, sys.path]))"
+    )
+    files, path = json.loads(call(python, "-c", code, cwd=folder, env=clean()))
+    assert all(Path(file).is_relative_to(python.parents[1]) for file in files)
+    assert not [entry for entry in path if Path(entry) == ROOT]
+
+
+def test_training_a_sweep_and_a_table(lra: Lra, folder: Path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = [*SMALL, "attention=mine", "--config-dir", "../own"]
+    assert "done: test accuracy" in lra("train", *words, "seed=1")
+    sweep = lra("train", "-m", *words, "hydra/launcher=laptop", "seed=1,2")
+    assert "sweep of 2: 1 done, 1 finished before" in sweep
+    records = [json.loads(path.read_text()) for path in folder.rglob("seed-*/result.json")]
+    assert [record["attention"]["P"] for record in records] == [6, 6]
+    assert [record["git"]["revision"] for record in records] == [None, None]
+    assert "rff" in lra("table")
+
+
+def test_a_conversion(lra: Lra, folder: Path):
+    pytest.importorskip("transformers")
+    from tests.luna.convert import kit
+
+    kit.paint(folder / "images", train=4, val=2)
+    numbers = {"blue": 0, "green": 1, "red": 2}
+    kit.vit(label2id=numbers, id2label={i: name for name, i in numbers.items()}).save_pretrained(
+        folder / "vit"
+    )
+    (folder / "vit" / "preprocessor_config.json").write_text(json.dumps(kit.PREPROCESSOR))
+    out = lra(
+        "convert", "task=image_folder", "attention=t2r", "model=tiny-vit", "recipe=paper-vit",
+        "teacher=vit", "data.path=images", "recipe.batch=4", "recipe.epochs=1",
+        "recipe.stage1_steps=3", "device=cpu",
+    )  # fmt: skip
+    assert "recovery" in out.splitlines()[-1]
+
+
+def test_every_python_that_is_declared_is_one_that_ci_runs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    declared = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: 3." in line]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == declared
+    assert all(SpecifierSet(project["requires-python"]).contains(version) for version in declared)
+
+
+def required(name: str, found: set[str]) -> set[str]:
+    """A distribution and all that it requires on this machine."""
+    if name not in found:
+        found.add(name)
+        for line in metadata.requires(name) or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                required(requirement.name, found)
+    return found
+
+
+def test_the_attentions_need_torch_only(python: Path, tmp_path: Path):
+    """In an environment with `luna`, torch, what torch requires, and nothing else."""
+    venv.create(tmp_path)
+    [site] = tmp_path.glob("lib/python*/site-packages")
+    [installed] = python.parents[1].glob("lib/python*/site-packages/luna")
+    (site / "luna").symlink_to(installed)
+    for name in required("torch", set()):
+        distribution = metadata.distribution(name)
+        for entry in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            if not (site / entry).exists():
+                (site / entry).symlink_to(Path(str(distribution.locate_file(entry))))
+    code = (
+        "import torch, luna\n"
+        "q = torch.randn(1, 2, 64, 16)\n"
+        "for name in luna.names():\n"
+        "    slot = luna.build(name, n_heads=2, head_dim=16, max_len=64)\n"
+        "    assert slot(q, q, q, x=torch.randn(1, 64, 32)).isfinite().all(), name\n"
+    )
+    call(tmp_path / "bin" / "python", "-c", code, cwd=tmp_path, env=clean())
