@@ -15,8 +15,8 @@ from matplotlib.ticker import LogLocator
 
 import luna
 from lra.bench.sheet import MEASURES, Row, by_method, label
-from lra.report import names
-from lra.report.figures import save_figure
+from lra.figures import labels
+from lra.figures.draw import save_figure
 from luna.linear import KernelAttention
 
 PANELS = ("train_ms", "peak_mib")
@@ -117,7 +117,7 @@ def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    names.at_ends(axes, ends, gap)
+    labels.at_ends(axes, ends, gap)
 
 
 def kind_lines(kinds: Collection[str]) -> list[Line2D]:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lra.bench.figure import measured_on
-from lra.report.figures import save_figure
+from lra.figures.draw import save_figure
 
 COLOURS = {
     "luna, the listing": "#e3a6bd",

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from lra.bench.figure import COLOURS, kind, kind_lines, measured_on
-from lra.report.figures import save_figure
-from lra.report.names import spread
+from lra.figures.draw import save_figure
+from lra.figures.labels import spread
 
 Row = dict[str, Any]
 PANELS: dict[str, Callable[[Row], float]] = {

@@ -1,8 +1,9 @@
-"""`lra figures`: of records (lra/report/figures.py), of benchmarks, of one trained run (channels,
+"""`lra figures`: of records (records.py), of benchmarks, of one trained run (channels,
 maps), or of converted models (tokens, patches, distillation, and channels again)."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,19 @@ def add_parser(commands: Any) -> None:
         help="PNG and SVG figures, of records, of benchmarks, or of one run",
         description="Figures as PNG and SVG (tokens: as a page, too).",
     )
+    parser.add_argument("--pdf", action="store_true", help="as PDF too: lra figures --pdf records")
+    parser.set_defaults(run=_run)
     what = parser.add_subparsers(dest="what", required=True, metavar="what")
     records = what.add_parser("records", help="accuracy against M, L and compute; training curves")
     records.add_argument("--results", default="results", help="results folder (default: results)")
-    records.set_defaults(run=_draw_records)
+    records.set_defaults(draw=_draw_records)
 
     scaling = what.add_parser(
         "scaling", help="time and memory against n, and other pictures of lra bench, drawn again"
     )
     scaling.add_argument("files", type=Path, nargs="+", help="results/bench/attention-*.json")
     scaling.add_argument("--out", type=Path, help="folder; beside each file if not given")
-    scaling.set_defaults(run=_draw_benches)
+    scaling.set_defaults(draw=_draw_benches)
 
     shown = what.add_parser(
         "channels", help="the functions psi that luna learned, in a run or a conversion"
@@ -45,12 +48,12 @@ def add_parser(commands: Any) -> None:
     of.add_argument(
         "--image", type=Path, action="append", default=[], help="an image file (may be repeated)"
     )
-    shown.set_defaults(run=_draw_channels)
+    shown.set_defaults(draw=_draw_channels)
 
     maps = what.add_parser("maps", help="rows of the attention matrix of any run on an example")
     _of_a_run(maps)
     maps.add_argument("--example", type=int, default=0, help="its number in the test split (0)")
-    maps.set_defaults(run=_draw_maps)
+    maps.set_defaults(draw=_draw_maps)
 
     tokens = what.add_parser(
         "tokens", help="[CLS] over the words of a text: converted models beside softmax"
@@ -58,21 +61,28 @@ def add_parser(commands: Any) -> None:
     _of_students(tokens)
     tokens.add_argument("--text", required=True, help="what the models read")
     tokens.add_argument("--text-pair", metavar="TEXT", help="the second text of a pair")
-    tokens.set_defaults(run=_draw_tokens)
+    tokens.set_defaults(draw=_draw_tokens)
 
     patches = what.add_parser(
         "patches", help="[CLS] over an image's patches: converted models beside softmax"
     )
     _of_students(patches)
     patches.add_argument("--image", type=Path, required=True, help="an image file")
-    patches.set_defaults(run=_draw_patches)
+    patches.set_defaults(draw=_draw_patches)
 
     curves = what.add_parser(
         "distillation", help="the KL of every layer while a conversion fits its maps"
     )
     curves.add_argument("runs", type=Path, nargs="+", help="folders (searched) or result.json")
     _to(curves)
-    curves.set_defaults(run=_draw_distillation)
+    curves.set_defaults(draw=_draw_distillation)
+
+
+def _run(arguments: Any) -> None:
+    from lra.figures.draw import also_pdf
+
+    with also_pdf() if arguments.pdf else contextlib.nullcontext():
+        arguments.draw(arguments)
 
 
 def _of_a_run(parser: Any) -> None:
@@ -107,9 +117,11 @@ def _stem(arguments: Any, default: str) -> Path:
 
 
 def _draw_records(arguments: Any) -> None:
-    from lra.report.commands import draw
+    from lra.figures.records import write
+    from lra.report.commands import tables_of
 
-    _tell(draw(Path(arguments.results)))
+    results = Path(arguments.results)
+    _tell(write([t for t in tables_of(results) if t.timed], results / "figures"))
 
 
 def _draw_benches(arguments: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lra.config import UserError
-from lra.report.figures import NO_MATPLOTLIB
+from lra.figures.draw import NO_MATPLOTLIB
 
 # The benchmark of a file's head, and the module of lra.bench that draws it.
 DRAWN = {

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from lra.config import UserError
+from lra.figures.draw import heading, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import Trained
-from lra.report.figures import save_figure
 from lra.report.looks import LUNA, PALETTE, SOFTMAX
 from luna.attention.luna import Luna
 from luna.base import Attention
@@ -173,7 +173,7 @@ def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) 
 def _finish(figure: Any, layers: list[LayerChannels], title: str) -> None:
     each = "; a line for each head" if len(layers[0].psi) > 1 else ""
     figure.supxlabel(f"u of queries and keys; grey: its histogram{each}", fontsize=9)
-    figure.suptitle(title, fontsize=9, color="0.3")
+    heading(figure, title)
 
 
 def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
+from lra.figures.draw import heading, save_figure
 from lra.figures.students import tell_apart, told
 from lra.records import CONVERSION, Record, paths, read
-from lra.report.figures import save_figure
 from lra.report.looks import looks
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
@@ -28,6 +28,11 @@ class Line:
     attention: str
     label: str
     records: list[Record]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What tells it from other lines of its method."""
+        return {"settings": self.label}
 
     @cached_property
     def seeds(self) -> list[dict[int, dict[int, float]]]:
@@ -118,7 +123,7 @@ def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
         figure.supylabel("KL(teacher row | student row)", fontsize=9)
         title = told([record for line in shown for record in line.records])
-        figure.suptitle(title, fontsize=9, color="0.3")
+        heading(figure, title)
 
     return save_figure(stem, fill, size=size)
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from lra.config import Pooling, UserError
 from lra.data.loader import Loader
+from lra.figures.draw import heading, save_figure
 from lra.figures.trained import Trained
-from lra.report.figures import save_figure
 from lra.report.looks import PALETTE
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
@@ -162,7 +162,7 @@ def _finish(figure: Any, maps: Maps, image: Any, panels: np.ndarray, title: str)
         image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8,
         extend="max" if cut else "neither",
     )  # fmt: skip
-    figure.suptitle(title, fontsize=9, color="0.3")
+    heading(figure, title)
 
 
 def _bars(figure: Any, maps: Maps, words: list[str], title: str) -> None:
@@ -181,4 +181,4 @@ def _bars(figure: Any, maps: Maps, words: list[str], title: str) -> None:
         axes.margins(x=0.01)
     panels[-1].set_xticks(range(n), words, fontsize=8, rotation=90, family="monospace")
     panels[0].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.005, 1), frameon=False)
-    figure.suptitle(title, fontsize=9, color="0.3")
+    heading(figure, title)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lra.config import UserError
 from lra.figures import students
+from lra.figures.draw import heading, save_figure
 from lra.figures.students import Student
-from lra.report.figures import save_figure
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
 LEGEND = """tint: a patch's share of
@@ -131,7 +131,7 @@ def _fill(figure: Any, patches: Patches, title: str) -> None:
         column[0].set_title(f"{overlay.label}\n{_told(overlay.layer)}", fontsize=9)
         column[1].set_title(f"rollout: {_told(overlay.rollout)}", fontsize=9)
     title = "\n".join(filter(None, (title, patches.made)))
-    figure.suptitle(title, fontsize=9, color="0.3", parse_math=False)
+    heading(figure, title)
 
 
 def _overlay(axes: Any, image: np.ndarray, shares: np.ndarray) -> None:

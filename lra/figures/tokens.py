@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lra.config import UserError
 from lra.figures import students, tokens_page
+from lra.figures.draw import save_figure
 from lra.figures.students import Panel, Student
-from lra.report.figures import save_figure
 
 TINT, NEGATIVE = "#f0a04b", "#7db7f5"  # dark letters are readable on both
 COLUMNS = 88  # characters a line of the picture

@@ -61,13 +61,6 @@ def _table(arguments: argparse.Namespace) -> None:
         show(arguments.runs)
 
 
-def draw(results: Path) -> list[Path]:
-    """The figures of every table of training runs."""
-    from lra.report.figures import write as write_figures
-
-    return write_figures([t for t in tables_of(results) if t.timed], results / "figures")
-
-
 def tables_of(results: Path) -> list[Table]:
     """Every table of a results folder: those of tables.yaml, then one per converted model."""
     from lra.report import conversions, leaderboard

@@ -4,7 +4,7 @@ page. Colours are told apart with the common colour deficiencies (Okabe and Ito,
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 LUNA, SOFTMAX = "#c2185b", "#1d2126"
@@ -24,13 +24,18 @@ class Drawn(Protocol):
     @property
     def attention(self) -> str: ...
 
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
 
 def places(rows: Sequence[Drawn]) -> list[int]:
-    """A number for the look of each row: its method's, or its own where a method has several."""
-    names = [row.attention for row in rows]
-    if len(set(names)) < len(names):
-        return [len(FIRST) + i for i in range(len(rows))]
-    return [_place(name) for name in names]
+    """A number for the colour of each row: its method's, or, where all rows are of one method, that
+    of the first option in which they differ."""
+    if len({row.attention for row in rows}) > 1 or not _factors(rows):
+        return [_place(row.attention) for row in rows]
+    (_, values), *_ = _factors(rows)
+    order = list(dict.fromkeys(values))
+    return [len(FIRST) + order.index(value) for value in values]
 
 
 def _place(name: str) -> int:
@@ -42,27 +47,66 @@ def _place(name: str) -> int:
     return own + zlib.crc32(name.encode()) % len(PALETTE)
 
 
+def _factors(rows: Sequence[Drawn]) -> list[tuple[str, list[str]]]:
+    """The attention and the options in which rows differ, each with its value in every row."""
+    columns = {"attention": [row.attention for row in rows]}
+    for key in dict.fromkeys(key for row in rows for key in row.options):
+        columns[key] = [str(row.options.get(key, "none")) for row in rows]
+    return [(name, values) for name, values in columns.items() if len(set(values)) > 1]
+
+
 def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]]:
-    """Colour, line style and marker of each row, as matplotlib has them. Rows of one method go from
-    dark to light if they are `ordered`, as by a number."""
+    """Colour, line style, marker and filling of each row, as matplotlib has them. Colour stands for
+    the method, or the first option; line and marker for the next option, filling for the one after.
+    Rows of one method go from dark to light if they are `ordered`, as by a number."""
     if ordered and len(rows) > 1 and len({row.attention for row in rows}) == 1:
         from matplotlib import colormaps
 
         shades = colormaps["viridis"]
-        return [
-            {"color": shades(0.8 * i / (len(rows) - 1)), "linestyle": "-", "marker": "o"}
-            for i in range(len(rows))
-        ]
-    return [_look(place) for place in places(rows)]
+        plain = {"linestyle": "-", "marker": "o", "fillstyle": "full"}
+        return [plain | {"color": shades(0.8 * i / (len(rows) - 1))} for i in range(len(rows))]
+    found = [_look(place) for place in places(rows)]
+    if len({row.attention for row in rows}) == len(rows):
+        return found
+    for look in found:
+        look |= {"linestyle": "-", "marker": "o"}
+    for (_, values), values_of in zip(_factors(rows)[1:3], (_shape, _filling), strict=False):
+        order = list(dict.fromkeys(values))
+        for look, value in zip(found, values, strict=True):
+            look |= values_of(order.index(value))
+    return found
+
+
+def keys(rows: Sequence[Drawn], channels: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """What colours, shapes and fillings stand for: `(dwc=conv2d, its look)`. Nothing for methods,
+    whose names stand beside them."""
+    if len({row.attention for row in rows}) == len(rows):
+        return []
+    found = []
+    looks_of = (_tint, _shape, _filling)
+    for (name, values), look_of in zip(_factors(rows), looks_of, strict=False):
+        for i, value in enumerate(dict.fromkeys(values)) if name != "attention" else ():
+            look = {k: v for k, v in look_of(i).items() if k in ("color", *channels)}
+            found.append((f"{name}={value}", look))
+    return found
+
+
+def _tint(turn: int) -> dict[str, Any]:
+    return {"color": PALETTE[turn % len(PALETTE)]}
+
+
+def _shape(turn: int) -> dict[str, Any]:
+    return {"linestyle": LINES[turn % len(LINES)], "marker": MARKERS[turn % len(MARKERS)]}
+
+
+def _filling(turn: int) -> dict[str, Any]:
+    return {"fillstyle": ("full", "none", "left", "top")[turn % 4]}
 
 
 def _look(place: int) -> dict[str, Any]:
     if place < len(FIRST):
         colour = (LUNA, SOFTMAX)[place]
-        return {"color": colour, "linestyle": "-", "marker": "D" if place == 0 else "o"}
+        shape = {"linestyle": "-", "marker": "D" if place == 0 else "o"}
+        return {"color": colour, "fillstyle": "full"} | shape
     turn, colour_at = divmod(place - len(FIRST), len(PALETTE))
-    return {
-        "color": PALETTE[colour_at],
-        "linestyle": LINES[turn % len(LINES)],
-        "marker": MARKERS[turn % len(MARKERS)],
-    }
+    return {"color": PALETTE[colour_at], "fillstyle": "full"} | _shape(turn)

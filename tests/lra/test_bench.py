@@ -20,7 +20,7 @@ from lra.bench import rounds, worker
 from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.sheet import _ratios, markdown, slope
 from lra.cli import main
-from lra.report.names import spread
+from lra.figures.labels import spread
 
 
 @contextmanager

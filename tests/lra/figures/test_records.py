@@ -12,7 +12,9 @@ import pytest
 from lra import records
 from lra.cli import main
 from lra.config import CONFIGS
-from lra.report import figures, looks
+from lra.figures import draw
+from lra.figures import records as figures
+from lra.report import looks
 from lra.report.leaderboard import build
 from lra.report.specs import Spec
 
@@ -211,3 +213,46 @@ def test_rows_of_one_attention_are_named_by_their_options(make: Make, runs: Path
     make("linear", 0.5)
     assert sorted(figures._names(rows(runs))) == ["linear", "luna kernel=$x^$",
                                                   "luna kernel=learned"]  # fmt: skip
+
+
+def test_colour_shape_and_filling_stand_for_what_differs(make: Make, runs: Path):
+    for attention in ("luna", "linear"):
+        for dwc in ("none", "conv1d"):
+            for lr in (0.1, 0.01):
+                make(attention, 0.4, options={"dwc": dwc}, lr=lr)
+    found = build(Spec(name="t", title="T", vary=["protocol.recipe.lr"]), records.load([runs])).rows
+    for key, look in (("marker", "dwc"), ("fillstyle", "lr")):
+        seen = {
+            (row.options[look], its[key])
+            for row, its in zip(found, looks.looks(found), strict=True)
+        }
+        assert len(seen) == 2, f"{key} stands for {look} alone"
+    colours = {
+        (row.attention, its["color"]) for row, its in zip(found, looks.looks(found), strict=True)
+    }
+    assert len(colours) == 2
+    explained = [label for label, _ in looks.keys(found, ("marker", "fillstyle"))]
+    assert sorted(explained) == ["dwc=conv1d", "dwc=none", "lr=0.01", "lr=0.1"]
+
+
+def test_of_many_curves_the_few_that_matter_are_named(make: Make, runs: Path):
+    names = sorted(looks.KNOWN)
+    for i, name in enumerate(names):
+        make(name, 0.3 + i / 100)
+    figure = Figure()
+    figures.curves(figure, rows(runs), "listops")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert {"luna", "softmax", names[-1], names[0]} <= set(texts)
+    assert f"grey: {len(names) - len(texts) + 1} others" in texts
+
+
+def test_pdf_is_written_on_request_and_is_the_same_every_time(tmp_path: Path):
+    def fill(figure: Figure) -> None:
+        figure.subplots().plot([1, 2])
+
+    def once(stem: Path) -> bytes:
+        with draw.also_pdf():
+            return draw.save_figure(stem, fill, size=(2, 2))[-1].read_bytes()
+
+    assert once(tmp_path / "a") == once(tmp_path / "b")
+    assert len(draw.save_figure(tmp_path / "c", fill, size=(2, 2))) == 2

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
-from lra.report import names, stats
-from lra.report.looks import LUNA, looks
-from lra.report.names import INK, Point
+from lra.figures import labels
+from lra.figures.draw import heading, save_figure
+from lra.figures.labels import INK, Point
+from lra.report import stats
+from lra.report.looks import LUNA, keys, looks
 from lra.report.table import Cell, Row, Table
 
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "luna",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-NO_MATPLOTLIB = "figures need matplotlib: pip install 'luna-lra[plots]'"
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
 APART = 10  # points of accuracy: published values farther off have a panel of their own
-LINE = 118  # letters of a heading's line
+MANY = 16  # rows: with more, a figure of curves names only some
 WIDTH, HEIGHT = 7.6, 4.4  # inches, of a figure with few rows
 ROW = 0.17  # inches that a name needs
 
@@ -128,9 +119,11 @@ def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
     for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
         cell = row.cells[task]
         x = cell.cost("compute.flops") / 1e9
+        full = look["fillstyle"] == "full"
         axes.errorbar(
             x, cell.mean, yerr=_bars([cell]), fmt=look["marker"], capsize=2, ms=6,
-            color=look["color"], mec="w", mew=0.5, elinewidth=1,
+            color=look["color"], mec="w" if full else None, mew=0.5 if full else 1.2,
+            fillstyle=look["fillstyle"], elinewidth=1,
         )  # fmt: skip
         points.append(Point(name, x, cell.mean, look["color"], cell.deviation or 0))
     axes.set_xscale("log")
@@ -141,7 +134,8 @@ def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
     axes.set(xlabel="GFLOPs per example, forward", ylabel=_accuracy(rows, task))
     axes.grid(alpha=0.3, linewidth=0.5)
     _majority(axes, rows, task)
-    names.beside(axes, points)
+    _legend(figure, rows, "marker", "fillstyle")
+    labels.beside(axes, points)
 
 
 def _ticker() -> Any:
@@ -151,9 +145,10 @@ def _ticker() -> Any:
 
 
 def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
-    """Dev accuracy while training: mean over seeds, and the range of the seeds."""
+    """Dev accuracy while training: mean over seeds, and the range of the seeds. Among many rows
+    those that matter have colours and names; the others are grey."""
     axes = figure.subplots()
-    ends = []
+    ends, loud = [], _loud(rows, task)
     for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
         seeds: dict[float, list[float]] = defaultdict(list)
         for record in row.cells[task].records:
@@ -161,8 +156,12 @@ def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
                 seeds[step].append(100 * accuracy)
         steps = sorted(seeds)
         means = [sum(seeds[s]) / len(seeds[s]) for s in steps]
-        width, z = (2.4, 4) if name in names.BOLD else (1.2, 2)
-        axes.plot(steps, means, lw=width, zorder=z, **look | {"marker": "o"}, ms=2.5)
+        if row not in loud:
+            axes.plot(steps, means, color="0.75", lw=0.8, zorder=1)
+            continue
+        width, z = (2.4, 4) if name in labels.BOLD else (1.2, 2)
+        style = {k: look[k] for k in ("color", "linestyle", "fillstyle")}
+        axes.plot(steps, means, lw=width, zorder=z, marker="o", ms=3, **style)
         low, high = ([f(seeds[s]) for s in steps] for f in (min, max))
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
         ends.append((name, steps[-1], means[-1], look["color"]))
@@ -170,7 +169,37 @@ def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
     band = ", mean and range of seeds" if several else ""
     axes.set(xlabel="training step", ylabel=f"dev accuracy (%){band}")
     axes.grid(alpha=0.3, linewidth=0.5)
-    names.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+    _legend(figure, [row for row in rows if row in loud], "linestyle", "fillstyle")
+    if len(loud) < len(rows):
+        axes.annotate(f"grey: {len(rows) - len(loud)} others", (1.04, 0.02), fontsize=labels.SIZE,
+                      xycoords="axes fraction", color="0.5", annotation_clip=False)  # fmt: skip
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+
+
+def _loud(rows: Sequence[Row], task: str) -> list[Row]:
+    """The rows that a figure of many names: LUNA, softmax, the control that only counts tokens,
+    the two best and the worst."""
+    if len(rows) <= MANY:
+        return list(rows)
+    by_mean = sorted(rows, key=lambda row: -row.cells[task].mean)
+    named = [row for row in rows if row.label in (*labels.BOLD, "linear", "uniform")]
+    return [row for row in rows if row in [*named, *by_mean[:2], by_mean[-1]]]
+
+
+def _legend(figure: Any, rows: Sequence[Row], *channels: str) -> None:
+    """What colours, shapes, dashes and filling stand for, where they stand for something."""
+    from matplotlib.lines import Line2D
+
+    plain = {"color": "0.3", "marker": "o", "markersize": 5}
+    plain |= {"linestyle": "-" if "linestyle" in channels else ""}
+    found = [] if swept(rows) else keys(rows, channels)
+    handles = [Line2D([], [], label=label, **plain | look) for label, look in found]
+    if handles:
+        columns = min(len(handles), 5)
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns,
+                               frameon=False, fontsize=8, handlelength=3)  # fmt: skip
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # options are no formulas
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -228,7 +257,7 @@ def _heading(table: Table, rows: Sequence[Row], task: str) -> str:
         f"{seeds}; one standard error of {examples:,} test examples is {error:.1f} points",
         *([f"data: {provenance}"] if provenance else ()),
     ]
-    return "\n".join(line for fact in facts for line in textwrap.wrap(fact, LINE))
+    return "\n".join(facts)
 
 
 def _range(values: set[int]) -> str:
@@ -242,28 +271,7 @@ def _height(rows: Sequence[Row]) -> float:
 
 def _save(stem: Path, draw: Draw, rows: Sequence[Row], task: str, table: Table) -> list[Path]:
     def fill(figure: Any) -> None:
-        title = _heading(table, rows, task)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=8, color="0.3", parse_math=False)
+        heading(figure, _heading(table, rows, task))
         draw(figure, rows, task)
 
     return save_figure(stem, fill, size=(WIDTH, _height(rows)))
-
-
-def save_figure(
-    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float]
-) -> list[Path]:
-    """`fill(figure)`, written as PNG and SVG; the same figure gives the same files."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(NO_MATPLOTLIB) from error
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        fill(figure)
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=140, metadata=metadata)
-    return paths

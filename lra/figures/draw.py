@@ -1,0 +1,63 @@
+"""Style and saving of every picture: the same figure gives the same files on any machine."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lra.config import UserError
+
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "luna",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # letters as letters: journals refuse matplotlib's default
+    "font.size": 9,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+NO_MATPLOTLIB = "figures need matplotlib: pip install 'luna-lra[plots]'"
+DATES = {"svg": "Date", "pdf": "CreationDate"}  # metadata that would differ from run to run
+_formats = ["png", "svg"]
+
+
+@contextlib.contextmanager
+def also_pdf() -> Iterator[None]:
+    """Figures saved inside are written as PDF too."""
+    _formats.append("pdf")
+    try:
+        yield
+    finally:
+        _formats.remove("pdf")
+
+
+def save_figure(
+    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float]
+) -> list[Path]:
+    """`fill(figure)`, written in every format."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(NO_MATPLOTLIB) from error
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in _formats]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        fill(figure)
+        for path, ending in zip(paths, _formats, strict=True):
+            metadata = {DATES[ending]: None} if ending in DATES else None
+            figure.savefig(path, dpi=140, metadata=metadata)
+    return paths
+
+
+def heading(figure: Any, text: str, *, size: int = 8) -> None:
+    """What the figure is of, above it: lines that fit its width, and no formulas."""
+    letters = int(figure.get_figwidth() * 72 / (0.56 * size))
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
+    figure.suptitle(
+        "\n".join(lines), x=0.01, ha="left", fontsize=size, color="0.3", parse_math=False
+    )
