@@ -13,7 +13,7 @@ from typing import Any
 
 from lra.config import UserError
 from lra.figures.draw import heading, save_figure
-from lra.figures.students import tell_apart, told
+from lra.figures.students import budget, tell_apart
 from lra.records import CONVERSION, Record, paths, read
 from lra.report.looks import looks
 
@@ -122,7 +122,7 @@ def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
         seeds = "mean and range of the seeds" if several else "one seed"
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
         figure.supylabel("KL(teacher row | student row)", fontsize=9)
-        title = told([record for line in shown for record in line.records])
+        title = budget([record for line in shown for record in line.records])
         heading(figure, title)
 
     return save_figure(stem, fill, size=size)

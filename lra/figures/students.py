@@ -109,27 +109,28 @@ def _record(folder: Path) -> Record | None:
 
 
 def made(students: Sequence[Student]) -> str:
-    """Of what runs they come; nothing where a model lies outside of its run."""
-    return told([student.record for student in students if student.record is not None])
+    """What runs they come from; nothing where a model lies outside of its run."""
+    return budget([student.record for student in students if student.record is not None])
 
 
-def told(records: Sequence[Record]) -> str:
+def budget(records: Sequence[Record]) -> str:
     """Task, model and budget of conversions, for titles: nobody shall take a few steps for the
-    paper's recipe. What differs among them is parted by a slash."""
+    paper's recipe. A slash parts what differs among them."""
     facts = [_facts(record) for record in records]
-    told = [" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True)]
-    return "; ".join(told) + " examples" if told else ""
+    parts = [" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True)]
+    return "; ".join(parts) + " examples" if parts else ""
 
 
 def _facts(record: Record) -> list[str]:
     recipe = record["settings.recipe"]
-    epochs, examples = recipe["epochs"], recipe["train_examples"]
+    epochs, asked = recipe["epochs"], recipe["train_examples"]
+    there = record.get("train_examples") or asked  # a small task has fewer than were asked for
     steps = f"{recipe['stage1_steps']:,} steps of {recipe['batch']}"
     return [
         f"{record['task']}, {record['model']}",
         f"stage 1: {steps if recipe['stage1'] else 'none'}",
         f"stage 2: {epochs or 'no'} epoch{'s' if epochs != 1 else ''}",
-        "all" if examples is None else f"{examples:,}",
+        "all" if asked is None else f"{min(asked, there):,}",
     ]
 
 

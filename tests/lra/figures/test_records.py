@@ -205,9 +205,9 @@ def test_rows_of_one_attention_are_named_by_their_options(make: Make, runs: Path
     make("luna", 0.5)
     found = rows(runs)
     assert figures._names(found) == ["kernel=$x^$", "kernel=learned"]
-    for draw in (figures.compute, figures.curves):
+    for picture in (figures.compute, figures.curves):
         figure = Figure()
-        draw(figure, found, "listops")
+        picture(figure, found, "listops")
         figure.draw_without_rendering()  # names are no formulas
     assert len({look["color"] for look in figures._looks(found)}) == 2
     make("linear", 0.5)
