@@ -48,7 +48,7 @@ class RayLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         if find_spec("ray") is None:
-            raise UserError("Ray is not installed: pip install -c constraints.txt -e '.[ray]'")
+            raise UserError("Ray is not installed: pip install 'luna-lra[ray]'")
         os.environ.update(SETTINGS | os.environ)
         import ray
 

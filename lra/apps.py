@@ -58,13 +58,13 @@ TASKS = {"train": _train, "convert": _convert}
 
 def complete(words: Sequence[str], commands: Iterable[str]) -> None:
     """Hydra's shell completion for the words of `lra train` and `lra convert`; before them, the
-    names of the commands. The shell asks with `lra -sc query=bash` and the line typed so far."""
+    names of the commands. The shell asks with `lra -sc query=...` and the line typed so far."""
     line = os.environ.get("COMP_LINE", "")
     command = re.match(r"\s*(\S+)\s+(train|convert)\s+", line)
     if command is not None:
         os.environ["COMP_LINE"] = f"{command[1]} {line[command.end() :]}"
         start(command[2], words)
-    elif "query=bash" in words:
+    elif any(word.startswith("query=") for word in words):
         print(" ".join(commands))
     else:
         start("train", words)
