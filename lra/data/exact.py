@@ -22,16 +22,16 @@ def sine(angle: float) -> float:
 
 @functools.cache
 def cosine(angle: float) -> float:
-    return _cosine(_fixed(angle)) / ONE
+    return _series(_fixed(angle), 0) / ONE
 
 
 @functools.cache
 def arctan2(row: int, column: int) -> float:
     """The angle from the columns' axis to the point, in (-pi, pi]."""
-    near = _fixed(math.atan2(row, column))  # right to 15 digits, on any machine
-    sin, cos = _sine(near), _cosine(near)
-    missing = (row * cos - column * sin) * ONE // (row * sin + column * cos)  # its tangent, really
-    return (near + missing) / ONE
+    near = _fixed(math.atan2(row, column))  # right to 15 digits on any machine
+    sin, cos = _sine(near), _series(near, 0)
+    rest = (row * cos - column * sin) * ONE // (row * sin + column * cos)  # tan(rest) = rest, here
+    return (near + rest) / ONE
 
 
 def _fixed(x: float) -> int:
@@ -42,13 +42,9 @@ def _sine(x: int) -> int:
     return x * _series(x, 1) >> BITS
 
 
-def _cosine(x: int) -> int:
-    return _series(x, 0)
-
-
 def _series(x: int, k: int) -> int:
-    """1 - x²/((k+1)(k+2)) + x⁴/((k+1)(k+2)(k+3)(k+4)) - ...: Taylor's cosine for k = 0, and for
-    k = 1 his sine over x."""
+    """1 - x²/((k+1)(k+2)) + x⁴/((k+1)(k+2)(k+3)(k+4)) - ...: Taylor's series of cos x for k = 0,
+    and of sin x / x for k = 1."""
     square, term, sign, total = x * x >> BITS, ONE, 1, 0
     while term:
         total += sign * term

@@ -53,7 +53,7 @@ def sample() -> dict[str, str]:
 
 
 def digest(parts: Iterator[object]) -> str:
-    """Of arrays, byte by byte, and of numbers, bit by bit."""
+    """A hash of arrays byte by byte and of numbers bit by bit."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
