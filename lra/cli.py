@@ -58,6 +58,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     listing.add_argument("--markdown", action="store_true", help="as the README has it")
     listing.set_defaults(run=_list)
 
+    from lra.new import add_parser as add_new
+
+    add_new(commands)
+
     from lra.data.commands import add_parser as add_data
 
     add_data(commands)
