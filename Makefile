@@ -32,7 +32,8 @@ test: $(STAMP) ## run the tests; one method's with K=name
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
 
-tables: $(STAMP) ## tables, page and figures of results/ from its records
+tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
+	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra table --write
 	@$(VENV)/bin/lra figures records
 

@@ -3,8 +3,15 @@ table."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import luna
 from lra import groups
+from lra.config import UserError
+from lra.disk import disk_errors, write_atomically
+
+# The lines of the README around the catalogue.
+BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"
 
 # The slot of the small model (configs/model/small.yaml), two layers of which make a network.
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
@@ -70,3 +77,14 @@ def markdown() -> str:
             f"| {paper} |"
         )
     return "\n".join(lines)
+
+
+def write(readme: Path) -> None:
+    """Bring the catalogue in the README up to date."""
+    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    before, begin, rest = text.partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(f"\n{END}")
+    if not begin or not end:
+        raise UserError(f"{readme} has no lines {BEGIN} and {END}: run this in a clone of luna-lra")
+    with disk_errors(readme):
+        write_atomically(readme, f"{before}{begin}{markdown()}{end}{after}".encode())

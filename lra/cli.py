@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 from lra import groups
 from lra.compose import guard
@@ -55,7 +56,9 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         commands.add_parser(name, help=purpose)
 
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
-    listing.add_argument("--markdown", action="store_true", help="as the README has it")
+    how = listing.add_mutually_exclusive_group()
+    how.add_argument("--markdown", action="store_true", help="as the README has it")
+    how.add_argument("--write", action="store_true", help="into the README of this folder")
     listing.set_defaults(run=_list)
 
     from lra.new import add_parser as add_new
@@ -99,12 +102,14 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from lra.catalogue import markdown, show
+    from lra import catalogue
 
     if arguments.markdown:
-        print(markdown())
+        print(catalogue.markdown())
+    elif arguments.write:
+        catalogue.write(Path("README.md"))
     else:
-        show()
+        catalogue.show()
 
 
 def _compute(arguments: argparse.Namespace) -> None:

@@ -76,14 +76,14 @@ def options(name: str) -> dict[str, Any]:
     """The options of a method's class with their defaults; those without one must be set."""
     import luna
 
-    found = {}
+    found: dict[str, Any] = {}
     for key, option in luna.options(name).items():
-        value = "???" if option.default is inspect.Parameter.empty else option.default
+        found[key] = "???" if option.default is inspect.Parameter.empty else option.default
         try:
-            found |= OmegaConf.to_container(OmegaConf.create({key: value}))
+            OmegaConf.create(found)
         except OmegaConfBaseException as error:
             raise UserError(
-                f"attention '{name}' has an option {key}={value!r}, which no config can hold: give "
+                f"attention '{name}' has an option {key}={found[key]!r}, which no config can hold: give "
                 "it a number, a text, a list or None as its default"
             ) from error
     return found

@@ -1,4 +1,5 @@
-"""Tell Hydra of the user's folder of configs (lra/groups.py).
+"""Tell Hydra where to look for configs: in the user's folder (lra/groups.py), in ours, and last in
+the classes of the methods (lra/method_configs.py).
 
 Hydra's own --config-dir puts a folder behind ours, where its files can add to a group but not
 replace a file of ours.
@@ -14,9 +15,10 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from lra import groups
 from lra.config import CONFIGS
+from lra.method_configs import MethodConfigs
 
 
-class UserFolder(SearchPathPlugin):
+class Places(SearchPathPlugin):
     """The user's folder mirrors configs/: what `lra convert` reads is in its `convert`."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
@@ -29,8 +31,12 @@ class UserFolder(SearchPathPlugin):
                 search_path.prepend(
                     groups.PROVIDER, f"file://{folder / below}", SearchPathQuery(provider="main")
                 )
+        # Most methods convert with defaults of the conversion's own: their names suffice there.
+        what = "options" if below == Path() else "names"
+        search_path.append("methods", f"{MethodConfigs.scheme()}://{what}")
 
 
 def install() -> None:
     """To be called before Hydra composes anything."""
-    Plugins.instance().register(UserFolder)
+    Plugins.instance().register(Places)
+    Plugins.instance().register(MethodConfigs)

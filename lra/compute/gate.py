@@ -78,7 +78,7 @@ def admit(run: Run) -> Admission:
     said = flops_said(run)
     if matched and said is None:
         raise UserError(_says_nothing(run))
-    _compare(run, count, said)
+    compare_formula(run, count, said)
     ratios = budget.ratios(cost_of(run, count))
     admission = Admission(run, count, budget, ratios, solved)
     # What excuses a method's size excuses no shorter training.
@@ -103,7 +103,7 @@ def flops_said(run: Run) -> int | None:
         return None
 
 
-def _compare(run: Run, count: Count, said: int | None) -> None:
+def compare_formula(run: Run, count: Count, said: int | None) -> None:
     """A method's formula is its products and, in some papers, its element-wise work at one to two
     FLOPs an element. Outside of that either the formula or the count is wrong."""
     part = count.parts["attention"]

@@ -16,6 +16,7 @@ from lra.compose import compose
 from lra.compute import budget_of, count_run
 from lra.compute import table as page
 from lra.compute.budget import times
+from lra.report.looks import KNOWN
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHOSEN = ("performer", "softmax", "t2r")
@@ -69,7 +70,7 @@ def test_the_written_page_is_what_would_be_written():
             for line in csv.DictReader(file)
             if (line["task"], line["setting"]) == ("image", "shipped")
         }
-    assert set(written) == set(luna.names())
+    assert set(KNOWN) <= set(written) <= set(luna.names())  # a new method joins when it is written
     budget = budget_of(compose(["task=image"]))
     for attention in STALE:
         run = compose(["task=image", f"attention={attention}"])

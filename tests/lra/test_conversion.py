@@ -42,11 +42,15 @@ def compose(*overrides: str) -> conversion.Conversion:
 
 @pytest.mark.parametrize(
     ("group", "name"),
-    [(g, p.stem) for g in ("attention", "model", "recipe") for p in (ROOT / g).glob("*.yaml")],
+    [
+        *(("attention", name) for name in luna.names()),
+        *((g, p.stem) for g in ("model", "recipe") for p in (ROOT / g).glob("*.yaml")),
+    ],
 )
-def test_every_file_composes(group, name):
+def test_every_choice_composes(group, name):
     run = compose(f"{group}={name}")
     if group == "attention":
+        assert run.attention["name"] == name
         options = {k: v for k, v in run.attention.items() if k != "name" and v is not None}
         luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
     if group == "model":
@@ -61,10 +65,6 @@ def test_help_lists_every_choice():
     choices = {*glue.TASKS, *images.TASKS, *(c for kind in literals for c in get_args(kind))}
     choices |= {c.name for kind in (conversion.Stage, conversion.Device) for c in kind}
     assert choices - set(re.findall(r"\w+", help)) == set()
-
-
-def test_every_method_can_be_chosen():
-    assert {p.stem for p in (ROOT / "attention").glob("*.yaml")} == set(luna.names())
 
 
 def test_the_default_recipe_is_the_pipelines():

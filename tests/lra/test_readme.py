@@ -5,13 +5,31 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lra.catalogue import markdown
+import pytest
+
+from lra import catalogue
+from lra.cli import main
+from lra.report.looks import KNOWN
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 
 def test_the_catalogue_is_what_the_classes_say():
-    assert f"<!-- lra list --markdown -->\n{markdown()}\n<!-- end -->" in README
+    """A method that is not in it yet joins with `make tables`."""
+    listed = README.split(f"{catalogue.BEGIN}\n")[1].split(f"\n{catalogue.END}")[0].splitlines()
+    said = catalogue.markdown().splitlines()
+    assert listed == [line for line in said if line in listed]
+    assert all(any(line.startswith(f"| `{name}` |") for line in listed) for name in KNOWN)
+
+
+def test_a_method_joins_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    row = next(line for line in README.splitlines() if line.startswith("| `luna` |"))
+    Path("README.md").write_text(README.replace(f"{row}\n", ""))
+    assert main(["list", "--write"]) == 0
+    assert Path("README.md").read_text() == README
+    Path("README.md").write_text("of another project")
+    assert main(["list", "--write"]) == 2
 
 
 def test_every_page_that_is_linked_exists():

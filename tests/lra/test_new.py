@@ -1,0 +1,137 @@
+"""`lra new attention foo`: its files are all that a new method needs, in a clone and outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import luna
+from lra import groups, new
+from lra import run as runner
+from lra.cli import main
+from lra.compose import compose, initialised
+from lra.config import UserError
+from lra.disk import read_json
+from lra.status import jobs
+from luna import base
+
+from .conftest import REPOSITORY
+
+NOT_COPIED = shutil.ignore_patterns(".*", "results", "runs", "data", "__pycache__", "tiny")
+
+
+@pytest.mark.slow
+def test_in_a_clone_two_files_are_enough(tmp_path: Path):
+    """The suite finds the method and holds it to the contract, and what is committed stands."""
+    clone = tmp_path / "clone"
+    shutil.copytree(REPOSITORY, clone, ignore=NOT_COPIED)
+    for kept in ("results", "lra/data"):
+        shutil.rmtree(clone / kept, ignore_errors=True)
+        (clone / kept).symlink_to(REPOSITORY / kept)
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=clone,
+            env=os.environ | {"PYTHONPATH": str(clone)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    written = run("lra", "new", "attention", "foo").splitlines()
+    files = [clone / "luna/attention/foo.py", clone / "configs/attention/foo.yaml"]
+    assert written[:2] == [str(file) for file in files]
+    run("ruff", "check", str(files[0]), "--config", str(REPOSITORY / "pyproject.toml"))
+    run("ruff", "format", "--check", str(files[0]))
+    suite = ["luna/test_conformance.py", "lra/test_compute.py", "lra/test_readme.py",
+             "lra/test_config.py"]  # fmt: skip
+    chosen = "foo or catalogue_is or exactly_its_options"
+    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", chosen,
+                 *(f"tests/{file}" for file in suite))  # fmt: skip
+    assert " passed" in tested
+    assert "are what the records give" in run("lra", "table", "--check")
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of one's own, made by the command and installed."""
+    monkeypatch.chdir(tmp_path)
+    new.write("foo_bar")
+    package = tmp_path / "luna-foo-bar"
+    info = package / "luna_foo_bar-0.1.0.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text("Name: luna-foo-bar\nVersion: 0.1.0\n")
+    project = (package / "pyproject.toml").read_text()
+    assert '[project.entry-points."luna.attention"]\nfoo_bar = "luna_foo_bar"\n' in project
+    info.joinpath("entry_points.txt").write_text("[luna.attention]\nfoo_bar = luna_foo_bar\n")
+    monkeypatch.syspath_prepend(package)
+    yield package
+    forget()
+
+
+def forget() -> None:
+    """The next use imports it again."""
+    base._classes.pop("foo_bar", None)
+    sys.modules.pop("luna_foo_bar", None)
+
+
+def test_a_method_of_another_package_trains_like_ours(
+    outside: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
+):
+    run = compose([*overrides, "attention=foo_bar", "attention.power=3", "attention.dwc=conv1d"])
+    assert run.attention == {"name": "foo_bar", "dwc": "conv1d", "power": 3}
+    runner.train(run)
+    assert "attention  foo_bar  dwc=conv1d power=3" in capsys.readouterr().out
+    record = read_json(next(Path(run.runs_dir).rglob("result.json")))
+    assert record is not None
+    assert record["attention"] == run.attention
+    assert main(["list"]) == 0
+    assert "foo_bar" in capsys.readouterr().out
+
+
+def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside: Path, tmp_path: Path):
+    assert compose(["attention=foo_bar"]).attention["power"] == 2.0
+    with initialised():
+        assert ["attention=foo_bar"] in list(jobs(["attention=glob(f*)"]))
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "foo_bar.yaml").write_text("name: foo_bar\npower: 7.0\nexempt: no\n")
+    with groups.searching(tmp_path):
+        assert compose(["attention=foo_bar"]).attention["power"] == 7.0
+
+
+def test_a_mistake_in_its_options_is_one_sentence(
+    outside: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["compute", "attention=foo_bar", "attention.powr=3"]) == 2
+    assert "'attention.powr' is not a setting; did you mean power" in capsys.readouterr().err
+    assert main(["compute", "attention=foo_baz"]) == 2
+    assert "unknown attention 'foo_baz'; did you mean foo_bar" in capsys.readouterr().err
+    code = outside / "luna_foo_bar.py"
+    code.write_text(code.read_text().replace("power: float = 2.0", "power: float"))
+    forget()
+    assert main(["compute", "attention=foo_bar"]) == 2
+    assert "attention.power has no value: set it on the command line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Foo", "2d", "class", "a-b", ""])
+def test_a_name_that_cannot_be(name: str):
+    with pytest.raises(UserError, match="cannot name a method"):
+        new.write(name)
+
+
+def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UserError, match="there is an attention 'luna' already"):
+        new.write("luna")
+    monkeypatch.chdir(tmp_path)
+    new.write("foo")
+    with pytest.raises(UserError, match=r"luna-foo/pyproject\.toml exists already"):
+        new.write("foo")
+    assert "foo" not in luna.names()
