@@ -83,7 +83,7 @@ def options(name: str) -> dict[str, Any]:
             OmegaConf.create(found)
         except OmegaConfBaseException as error:
             raise UserError(
-                f"attention '{name}' has an option {key}={found[key]!r}, which no config can hold: give "
-                "it a number, a text, a list or None as its default"
+                f"attention '{name}' has an option {key}={found[key]!r}, which no config can hold: "
+                "give it a number, a text, a list or None as its default"
             ) from error
     return found

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 import luna
-from lra import conversion, environment
+from lra import conversion, environment, search_path
 from lra.config import CONFIGS, UserError
 from tests.luna.convert import kit
 
@@ -36,6 +36,7 @@ EARLIER = {
 
 
 def compose(*overrides: str) -> conversion.Conversion:
+    search_path.install()
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
         return conversion.check(hydra.compose("convert", list(overrides)))
 
