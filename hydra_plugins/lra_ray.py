@@ -1,8 +1,8 @@
 """`hydra/launcher=ray`: every job of a sweep is a task of a Ray cluster.
 
 The released plugin cannot be installed here: hydra-ray-launcher 1.2.2 needs cloudpickle below 3,
-joblib 1.6 needs 3, and its boto3 needs python-dateutil below 3. It also gives up all jobs when a
-worker dies, which this one does not. Hydra looks for launchers in packages named `hydra_plugins`.
+joblib 1.6 needs 3, and its boto3 needs python-dateutil below 3. It also ends all jobs when one
+worker dies; this one does not. Hydra looks for launchers in packages named `hydra_plugins`.
 """
 
 from __future__ import annotations
@@ -113,13 +113,13 @@ def _connect(init: dict[str, Any]) -> None:
         ray.init(**init)
     except ConnectionError as error:
         raise UserError(
-            f"no Ray cluster lets us in ({error}): is it up, and are RAY_AUTH_MODE and "
-            "~/.ray/auth_token the same here as there? docs/clusters.md has the recipe"
+            f"cannot connect to the Ray cluster ({error}): is it running, and do both machines "
+            "have the same RAY_AUTH_MODE and ~/.ray/auth_token? docs/clusters.md has the recipe"
         ) from error
 
 
 def check_room(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
-    """Ray would wait for ever for a machine that can take a job."""
+    """UserError if no machine can take a job: Ray would wait for one for ever."""
     asked = {"GPU": remote.get("num_gpus") or 0, "CPU": remote.get("num_cpus") or 0}
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     if not any(all(has.get(what, 0) >= n for what, n in asked.items()) for has in alive):

@@ -1,7 +1,7 @@
 """`hydra/launcher=laptop`, `slurm` and `local`: joblib's and submitit's launchers, made to wait.
 
-As released they give the whole sweep up with a traceback when the worker of one job dies, and the
-end of the others is not told. Here that job has failed, and the sweep ends with its summary.
+As released, they end the whole sweep with a traceback when the worker of one job dies, and say
+nothing of the other jobs. Here that job counts as failed, and the sweep ends with its summary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LaptopLauncher(JoblibLauncher):
-    """A worker that dies ends joblib's others too; their runs write a checkpoint."""
+    """When one worker dies, joblib ends the others too; their runs write a checkpoint."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -47,7 +47,7 @@ class LaptopLauncher(JoblibLauncher):
 
 
 class SubmititLauncher(BaseSubmititLauncher):
-    """Every job is waited for, whatever comes of the others."""
+    """Waits for every job, also after another one has failed."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

@@ -1,4 +1,4 @@
-"""What happens around a training step: checkpoints, interruptions, random state, metrics."""
+"""Lightning callbacks: checkpoints, signals, random state, and the metrics file."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """A checkpoint is there whole or not at all: written beside its place, fsynced, renamed.
+    """Writes a checkpoint whole or not at all: to a temporary file, fsync, rename.
 
-    Lightning's own way writes to TMPDIR and moves; across file systems that is a copy, which kill
-    -9 truncates.
+    Lightning itself writes to TMPDIR and moves the file. Across file systems a move is a copy, and
+    kill -9 leaves half of it.
     """
 
     def save_checkpoint(
@@ -64,7 +64,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         torch.save(checkpoint, content)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            for leftover in path.parent.glob(f"{path.name}.tmp*"):  # of a process killed in here
+            for leftover in path.parent.glob(
+                f"{path.name}.tmp*"
+            ):  # of a process that was killed here
                 leftover.unlink(missing_ok=True)
             write_atomically(path, content.getbuffer())
 
@@ -138,13 +140,13 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(self.folder.last, weights_only=False)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self._signum:  # asked twice: at once, the last checkpoint stands
+        if self._signum:  # the second signal: stop at once, the last checkpoint stands
             raise KeyboardInterrupt
         self._signum = signum
 
     def _should_stop(self, trainer: pl.Trainer) -> int:
-        """The signal, if any process got one, or as if it had come from a sweep that was killed:
-        all stop after the same step."""
+        """The signal to stop on, or 0. Any process may have received it, and a sweep that was
+        killed counts as SIGTERM; all processes stop after the same step."""
         if trainer.is_global_zero and parent.is_gone():
             self._signum = signal.SIGTERM
         if trainer.world_size == 1:

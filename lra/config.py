@@ -19,11 +19,11 @@ CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f
 
 
 class UserError(Exception):
-    """A mistake of the caller, told in one sentence that says what to do; commands exit with 2."""
+    """A mistake of the caller, in one sentence that says what to do; commands exit with 2."""
 
 
 def first_line(error: BaseException) -> str:
-    """Of its message; its type where it has none."""
+    """The first line of an error's message; the name of its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

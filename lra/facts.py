@@ -1,4 +1,4 @@
-"""What records are made of: facts by dotted name, read from a file and checked one by one."""
+"""Facts of a record: found by dotted name, read from a file and checked one by one."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, Kind]) -> No
         value = find(facts, key.removeprefix("?"))
         if fits(value) or (value is None and key.startswith("?")):
             continue
-        told = "missing" if value is None else f"{value!r}, which is no {fits.__name__}"
-        raise UserError(f"{where} is damaged: {key.removeprefix('?')} is {told}")
+        problem = "missing" if value is None else f"{value!r}, which is no {fits.__name__}"
+        raise UserError(f"{where} is damaged: {key.removeprefix('?')} is {problem}")

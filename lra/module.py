@@ -78,7 +78,7 @@ class Clock:
 
     @property
     def steps_per_second(self) -> float:
-        """Of the steps after a first one, if there were any."""
+        """Measured without the first step after a start, if there were more."""
         phase = "training" if self.steps["training"] else "starting"
         return self.steps[phase] / self.seconds[phase]
 

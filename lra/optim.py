@@ -94,8 +94,8 @@ def onecycle(s: int, recipe: Recipe) -> float:
 
 
 def onecycle_beta1(s: int, recipe: Recipe) -> float:
-    """0.95 to 0.85 and back: OneCycleLR cycles Adam's momentum unless told not to, whatever
-    `betas` says."""
+    """0.95 to 0.85 and back: OneCycleLR cycles Adam's momentum by default, whatever `betas`
+    says."""
     height, _ = triangle(s, recipe)
     return 0.95 - 0.10 * height
 

@@ -16,7 +16,7 @@ from typing import Any
 from lra.config import UserError
 from lra.disk import read_json
 
-FRESH = 15.0  # seconds; a run that wrote its status since then is running without a doubt
+FRESH = 15.0  # seconds; a run that wrote its status more recently is certainly running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
 
 
@@ -75,7 +75,7 @@ def summary(states: Sequence[State]) -> str:
 def of_folder(runs: Path) -> list[State]:
     """Every run that ever started below a folder."""
     if not runs.is_dir():
-        raise UserError(f"{runs} is no folder of runs; train one: lra train")
+        raise UserError(f"there is no folder of runs {runs}; train first: lra train")
     folders = sorted(path.parent for path in runs.rglob("status.json"))
     return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
 
@@ -83,7 +83,7 @@ def of_folder(runs: Path) -> list[State]:
 def of_run(folder: Path, name: str) -> State:
     try:
         return _of_run(folder, name)
-    except UserError as error:  # a damaged file, which hides no other run
+    except UserError as error:  # one damaged file must not hide the other runs
         return State(name, "failed", str(error))
 
 
@@ -117,8 +117,8 @@ def _age(status: dict[str, Any]) -> float:
 
 
 def _locked(lock: Path) -> bool:
-    """Whether a process holds the run. Asking takes the lock for an instant, so it is asked only of
-    a run that has been silent for a while: none is about to start there."""
+    """Whether a process holds the run. The question itself takes the lock for an instant, so it is
+    asked only where a run has been silent for a while and none is about to start."""
     try:
         with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -134,12 +134,12 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
     step, steps = status.get("step"), status.get("steps")
     if not step or not steps:
         return "starting"
-    told = f"step {step}/{steps} ({step / steps:.0%})"
+    done = f"step {step}/{steps} ({step / steps:.0%})"
     spent = _spent(folder / "metrics.csv")
     if spent is None:
-        return told
+        return done
     per_step = spent[1] / spent[0]
-    return f"{told}, {timedelta(seconds=round((steps - step) * per_step))} left"
+    return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
 
 
 def _spent(metrics: Path) -> tuple[int, float] | None:
@@ -189,7 +189,7 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
     for override in parsed:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise UserError(
-                f"{override.input_line} is for a search, whose trials are not known before: "
+                f"{override.input_line} is for a search, whose trials are not known in advance: "
                 "`lra status --runs` shows those there are"
             )
     fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]

@@ -34,9 +34,9 @@ from lra.disk import read_json, write_json
 from lra.runs import find, writing
 
 TRAIN = ("-m", "lra", "train")  # what Python is asked for each run
-GRACE = 60.0  # seconds a run that is told to stop has to write its checkpoint
+GRACE = 60.0  # seconds that a run has to write its checkpoint after it is asked to stop
 LOOK = 1.0  # seconds between looks at whether the sweep itself still lives
-ELSEWHERE = " is being run by "  # what a run says whose lock another process holds
+ELSEWHERE = " is being run by "  # in the error of a run that another process holds
 
 
 @dataclasses.dataclass
@@ -51,13 +51,13 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """What a search goes by: settings that fail are as bad as can be."""
+        """What a search maximises; a run that failed counts as 0."""
         return 0.0 if self.dev is None else self.dev
 
 
 def job(cfg: DictConfig) -> float:
-    """What a launcher calls for each job: its score. It never raises: a launcher would give up the
-    others."""
+    """What a launcher calls for each job: its score. It never raises, because a launcher would then
+    give up the other jobs."""
     hydra = HydraConfig.get()
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may have started without it
@@ -75,7 +75,7 @@ def job(cfg: DictConfig) -> float:
 
 
 def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
-    """Leave the outcome of a job where the sweep ends with it."""
+    """Write the outcome of a job where the summary of the sweep finds it."""
     folder = _outcomes(sweep_dir)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,8 +83,8 @@ def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
 
 
 def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobReturn:
-    """For a launcher: what came of a job whose worker is gone. It has failed, unless its outcome
-    is there."""
+    """For a launcher: the result of a job whose worker died. It has failed, unless it wrote its
+    outcome before."""
     known = read_json(_outcomes(sweep_dir) / f"{number}.json")
     outcome = Outcome(**known) if known else Outcome(list(words), "failed", reason)
     note(sweep_dir, number, outcome)
@@ -114,7 +114,7 @@ def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
 
 
 def finished(run: Run) -> dict[str, Any] | None:
-    """The result of a run that is done; costs no more than reading two files."""
+    """The result of a run that is done, or None; reads two files at most."""
     folder = find(run)
     return None if folder is None else folder.result()
 
@@ -156,12 +156,12 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
 
 
 def _wait(process: subprocess.Popen[str], seconds: float) -> bool:
-    """Whether it ended by itself in time."""
+    """Whether the process ended by itself in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if parent.is_gone():
             _stop(process)
-            os._exit(1)  # a joblib worker would take the next job, of a sweep that is no more
+            os._exit(1)  # a joblib worker would go on with the next job of a sweep that has ended
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(min(LOOK, end - time.monotonic()))
             return True
@@ -193,15 +193,15 @@ def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
     if code < 0:
         hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
         return f"killed by {signal.Signals(-code).name}{hint}"
-    told = [line for line in errors if line.startswith("error: ")]
-    if told:
-        return told[-1].removeprefix("error: ")
-    said = (line for line in reversed(errors) if line.strip())
-    return _exception(errors) or next(said, f"exit code {code}")
+    messages = [line for line in errors if line.startswith("error: ")]
+    if messages:
+        return messages[-1].removeprefix("error: ")
+    printed = (line for line in reversed(errors) if line.strip())
+    return _exception(errors) or next(printed, f"exit code {code}")
 
 
 def _exception(errors: list[str]) -> str | None:
-    """The line that names the last one; its message may go on, as that of CUDA's errors does."""
+    """The line that names the last exception. Its message may have more lines, as CUDA's do."""
     traces = [i for i, line in enumerate(errors) if line.startswith("Traceback (")]
     below = errors[traces[-1] + 1 :] if traces else []
     return next((line for line in below if line and not line.startswith(" ")), None)
@@ -210,7 +210,7 @@ def _exception(errors: list[str]) -> str | None:
 class Summary(Callback):
     """Prints how the jobs of a sweep ended; the command exits with 1 if any failed.
 
-    Hydra makes warnings of a callback's exceptions, but not of SystemExit."""
+    Hydra turns a callback's exceptions into warnings, except SystemExit."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)

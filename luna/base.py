@@ -33,7 +33,7 @@ ENTRY_POINTS = "luna.attention"
 
 
 class LunaError(ValueError):
-    """A mistake of the caller, told in one sentence that says what to do."""
+    """A mistake of the caller, in one sentence that says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ class Uncounted(UserWarning):
 
 @dataclass
 class Part:
-    """Of one part of the network; work is per example."""
+    """The size and work of one part of the network; work is per example."""
 
     parameters: int = 0  # trainable
     buffers: int = 0  # elements of what is stored and not trained
@@ -58,7 +58,7 @@ class Part:
 @dataclass(frozen=True)
 class Count:
     parts: dict[str, Part]
-    # Share of the moved elements, of the operations that nobody knows the cost of.
+    # Operations of unknown cost, each with its share of the moved elements.
     uncounted: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -104,8 +104,7 @@ _counted: dict[str, Count] = {}
 
 
 def count_once(run: Run, attention: dict[str, Any]) -> Count:
-    """Forward only, and remembered: of references and backbones, which every search and every gate
-    asks for."""
+    """The forward count of a reference or a backbone; kept, as every search and gate needs it."""
     key = repr((run.task.name, attention, run.model, run.protocol))
     if key not in _counted:
         _counted[key] = count_run(run, attention, backward=False)

@@ -8,8 +8,8 @@ Every operation of torch's that a network runs is one of three kinds:
                   exponentials, comparisons, sums; several for what is made of several
     move          views, copies, gathers, new tensors: nothing is computed
 
-The two are different units and are never added. What is of no known kind costs `None`, and
-whoever counts must say so (`Count.uncounted`).
+FLOPs and elements are different units and are never added. An operation of unknown kind costs
+`None`, and the count says so (`Count.uncounted`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def moved(*tensors: Any) -> int:
 
 
 def _largest(tensors: Any) -> int:
-    """Of the largest tensor: the input of a reduction, any of the outputs of the others."""
+    """Elements of the largest tensor: the input of a reduction, or any output of the others."""
     return max((t.numel() for t in tree_iter(tensors) if isinstance(t, Tensor)), default=0)
 
 

@@ -143,7 +143,7 @@ def _count_slots(options: str, place: str, n_layers: int, masked: bool) -> Part:
 
 
 def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
-    """Of a forward pass on one example of full length."""
+    """Forward FLOPs of a slot on one example of full length."""
     slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
     q = torch.empty(1, H, n, d, device="meta")
     if formula := definition(slot):
@@ -159,7 +159,7 @@ def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
 
 
 def check_knobs(run: Run) -> None:
-    """Refuse a knob that is no option, a range that is none, and a value outside of it."""
+    """Refuse a knob that is not an option, an invalid range, and a value outside its range."""
     name = run.attention["name"]
     check_options(name, {k: v for k, v in run.attention.items() if k not in ("name", "dwc")})
     for knob, spec in run.compute.knobs.items():

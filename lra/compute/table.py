@@ -45,12 +45,12 @@ class Row:
         return self.budget.verdict(self.ratios)
 
     def cells(self) -> dict[str, Any]:
-        """As a line of the CSV."""
+        """The row as a line of the CSV."""
         slot = {f"attention_{k}": v for k, v in asdict(self.count.slot).items()}
-        told = {"task": self.task, "attention": self.attention, "setting": self.setting}
-        told |= {"options": _spell(self.options), "verdict": self.verdict}
-        told |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.ratios.items()}
-        return told | asdict(self.count.total) | slot | {"exempt": self.exempt or ""}
+        cells = {"task": self.task, "attention": self.attention, "setting": self.setting}
+        cells |= {"options": _spell(self.options), "verdict": self.verdict}
+        cells |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.ratios.items()}
+        return cells | asdict(self.count.total) | slot | {"exempt": self.exempt or ""}
 
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
@@ -87,7 +87,7 @@ def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[Row]:
     if best is not None:
         runs["solved"] = replace(shipped, attention=shipped.attention | best.options)
     # Shown are the knobs, and what else the settings differ in.
-    told = [
+    shown = [
         key
         for key, value in published.attention.items()
         if key in shipped.compute.knobs or any(r.attention[key] != value for r in runs.values())
@@ -100,7 +100,7 @@ def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[Row]:
             task=run.task.name,
             attention=run.attention["name"],
             setting=setting,
-            options={key: run.attention[key] for key in told},
+            options={key: run.attention[key] for key in shown},
             count=counts[key],
             ratios=budget.ratios(cost_of(run, counts[key])),
             budget=budget,

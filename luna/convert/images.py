@@ -61,7 +61,7 @@ class ImageFolder:
         return Path(data)
 
     def fingerprint(self, data: str | Path | None) -> str:
-        """Of the names of all files: another folder is another task."""
+        """A hash of the names of all files: another folder is another task."""
         root, classes, digest = self.root(data), self.classes(data), hashlib.sha256()
         for path, _ in _files(root, "train", classes) + _files(root, "val", classes):
             digest.update(path.encode() + b"\n")
@@ -89,9 +89,9 @@ class ImageNet(ImageFolder):
         found = super().classes(data)
         if hashlib.sha256("\n".join(found).encode()).hexdigest() != SYNSETS:
             odd = [f for f in found if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
-            told = f"{_some(odd)} is no synset" if odd else f"{found[0]} ... {found[-1]}"
+            which = f"{_some(odd)} is not a synset" if odd else f"{found[0]} ... {found[-1]}"
             raise LunaError(
-                f"{data}/train has {len(found)} folders ({told}) instead of ImageNet-1K's 1000 "
+                f"{data}/train has {len(found)} folders ({which}) instead of ImageNet-1K's 1000 "
                 "synsets n01440764 ... n15075141: a part of it, or other images, are "
                 "task=image_folder"
             )

@@ -17,7 +17,7 @@ def accuracy(predicted: Tensor, labels: Tensor) -> float:
 
 
 def f1(predicted: Tensor, labels: Tensor) -> float:
-    """Of class 1; 0 if it is neither present nor predicted."""
+    """The F1 score of class 1; 0 if it is neither present nor predicted."""
     hits = int(((predicted == 1) & (labels == 1)).sum())
     total = int((predicted == 1).sum() + (labels == 1).sum())
     return 2 * hits / total if total else 0.0

@@ -29,7 +29,7 @@ class Data(Protocol):
 
     @property
     def labels(self) -> Mapping[str, Tensor]:
-        """Of every split that is scored; the first one is the result."""
+        """Labels of every split that is scored; the first split is the result."""
 
     @property
     def n_train(self) -> int: ...
@@ -64,13 +64,13 @@ class Task(Protocol):
         """What the folder of such a checkpoint holds."""
 
     def processor(self, source: str) -> Processor:
-        """Of the checkpoint `source`."""
+        """The tokenizer or image normalisation of the checkpoint `source`."""
 
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         """Their names in the order of the head; None for a regression."""
 
     def fingerprint(self, data: str | Path | None) -> str | None:
-        """Of data that the task's name does not determine."""
+        """A fingerprint of data that the task's name does not determine."""
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         """A LunaError if the checkpoint's classes are not this task's, as far as names tell."""
@@ -113,5 +113,5 @@ def hold_out(n: int) -> tuple[list[int], list[int]]:
 
 
 def unnamed(names: Sequence[str]) -> bool:
-    """Whether a checkpoint's classes are numbers, as transformers calls them unless told."""
+    """Whether a checkpoint's classes are numbers, the names that transformers gives by default."""
     return all(re.fullmatch(r"(LABEL_)?\d+", name) for name in names)

@@ -59,7 +59,7 @@ def _with_ones(v: Tensor) -> Tensor:
 
 
 class _Gradients:
-    """Of q, k, v, filled block by block, and of the parameters, added up."""
+    """Gradients: of q, k, v filled block by block, of the parameters added up."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, parameters: Parameters):
         self.q, self.k, self.v = (torch.empty_like(t) for t in (q, k, v))

@@ -97,7 +97,7 @@ def store(x, b, h, rows, last, value, width: tl.constexpr, padded: tl.constexpr)
 
 @triton.jit
 def feature_rows(s: tl.constexpr):
-    """Of a tile's features: the number m L + l, and which of them are there."""
+    """Index m L + l of each feature in a tile, and whether it exists."""
     c = tl.arange(0, s.D)
     m, l = c // s.LP, c % s.LP
     return m * s.L + l, (m < s.M) & (l < s.L)
