@@ -189,7 +189,7 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
     for override in parsed:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise UserError(
-                f"{override.input_line} is for a search, whose trials are not known in advance: "
+                f"{override.input_line} is for a search, whose trials are not known before: "
                 "`lra status --runs` shows those there are"
             )
     fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
