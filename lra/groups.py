@@ -27,7 +27,11 @@ PROVIDER = "user"  # what Hydra calls the folder in its search path
 def folders() -> list[Path]:
     """Where files are looked for, in this order."""
     added = os.environ.get(VARIABLE)
-    return [*([Path(added)] if added else []), CONFIGS]
+    if not added:
+        return [CONFIGS]
+    if not Path(added).is_dir():
+        raise UserError(f"--config-dir or {VARIABLE} names {added}, which is not a folder")
+    return [Path(added).absolute(), CONFIGS]
 
 
 def names(group: str) -> list[str]:
@@ -74,12 +78,10 @@ def searching(folder: str | Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    path = Path(folder).absolute()
-    if not path.is_dir():
-        raise UserError(f"--config-dir {folder} is not a folder")
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(path)
+    os.environ[VARIABLE] = str(Path(folder).absolute())
     try:
+        folders()  # refuses one that does not exist
         yield
     finally:
         if before is None:

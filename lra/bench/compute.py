@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import luna
+from lra import parent
 from lra.bench import files
 from lra.compose import compose
 from lra.compute.budget import budget_of, cost_of, times
@@ -94,6 +95,7 @@ def _measure(
             command,
             capture_output=True,
             text=True,
+            env=parent.environment(),
             timeout=settings.timeout,
         )
     except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lra import data, environment
+from lra import data, environment, parent
 from lra.config import UserError
 from lra.data import listops_generator, pathfinder_generator
 from lra.data.arrays import Prepared
@@ -145,7 +145,11 @@ def _reading(prepared: Prepared, seconds: float, repeats: int) -> Row:
     found = []
     for _ in range(repeats):
         done = subprocess.run(
-            [*command, str(seconds / repeats)], capture_output=True, text=True, check=False
+            [*command, str(seconds / repeats)],
+            capture_output=True,
+            text=True,
+            env=parent.environment(),
+            check=False,
         )
         if done.returncode:
             raise UserError(f"{prepared.folder} could not be read: {done.stderr.strip()}")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import luna
+from lra import parent
 from lra.bench.sheet import Row
 from lra.config import UserError
 
@@ -92,6 +93,7 @@ def ask(module: str, request: dict[str, Any]) -> tuple[list[Row], str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=parent.environment(),
     )
     try:
         output, errors = process.communicate(timeout=PATIENCE * request["seconds"])

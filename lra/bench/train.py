@@ -21,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 
-from lra import environment, optim
+from lra import environment, optim, parent
 from lra.bench import RESULTS
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
@@ -155,7 +155,9 @@ def _startup(overrides: Sequence[str]) -> float:
             "trainer.progress=lines", "trainer.print_every=0",
         ]  # fmt: skip
         start = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=parent.environment()
+        ) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("  step"):

@@ -91,9 +91,15 @@ def test_the_command_line_reads_the_folder(mine: Path, capsys: pytest.CaptureFix
     assert "mine, official" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_none_is_a_sentence(capsys: pytest.CaptureFixture[str]):
-    assert main(["train", "--config-dir", "nowhere", "task=listops"]) == 2
-    assert capsys.readouterr().err == "error: --config-dir nowhere is not a folder\n"
+def test_a_folder_that_does_not_exist_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sentence = f"names {tmp_path / 'nowhere'}, which is not a folder\n"
+    assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.endswith(sentence)
+    monkeypatch.setenv(groups.VARIABLE, str(tmp_path / "nowhere"))
+    assert main(["train", "task=listops"]) == 2
+    assert capsys.readouterr().err.endswith(sentence)
 
 
 @pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])

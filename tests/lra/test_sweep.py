@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from omegaconf import OmegaConf
 
 from lra import parent
 from lra.callbacks import read_metrics
+from lra.config import PACKAGE
 from lra.disk import read_json
 from lra.run import train
 from lra.sweep import Outcome, summarise
@@ -204,6 +206,15 @@ def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyP
     [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
     assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
     assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
+
+
+def test_a_child_runs_the_code_of_its_parent(tmp_path: Path):
+    """Whatever lies in the folder where it starts."""
+    (tmp_path / "lra").mkdir()
+    (tmp_path / "lra" / "__init__.py").touch()
+    code = [sys.executable, "-c", "import lra; print(lra.__file__)"]
+    options = {"cwd": tmp_path, "env": parent.environment(), "text": True}
+    assert subprocess.check_output(code, **options).strip() == str(PACKAGE / "__init__.py")
 
 
 def test_every_process_of_a_finished_distributed_run_ends(
