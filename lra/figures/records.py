@@ -190,7 +190,7 @@ def _legend(figure: Any, rows: Sequence[Row], *channels: str) -> None:
     """What colours, shapes, dashes and filling stand for, where they stand for something."""
     from matplotlib.lines import Line2D
 
-    plain = {"color": "0.3", "marker": "o", "markersize": 5}
+    plain: dict[str, Any] = {"color": "0.3", "marker": "o", "markersize": 5}
     plain |= {"linestyle": "-" if "linestyle" in channels else ""}
     found = [] if swept(rows) else keys(rows, channels)
     handles = [Line2D([], [], label=label, **plain | look) for label, look in found]
