@@ -9,6 +9,9 @@ Shapes, everywhere in this library:
     B batch   H heads   n sequence length   d width of q, k per head   e width of v per head (d_v)
     q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool, True = real token
     x (B, n, H*d) hidden states
+
+In cross-attention keys and values are other tokens than the queries: k (B, H, m, d),
+v (B, H, m, e), `mask` (B, n) marks the real queries and `key_mask` (B, m) the real keys.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+
+from luna.inputs import misfit
 
 PROFILES = ("strict", "published", "official")
 ENTRY_POINTS = "luna.attention"
@@ -71,6 +76,8 @@ class Attention(nn.Module):
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
 
     causal_form: ClassVar[bool] = False  # causal=True and step() exist
+    cross_form: ClassVar[bool] = False  # keys and values may be other tokens than the queries
+    bound_to_max_len: ClassVar[bool] = False  # parameters belong to positions: n <= max_len
     needs_x: ClassVar[bool] = False  # forward needs the hidden states x
     uses_dropout: ClassVar[bool] = False  # slot.dropout acts on its weights
     has_matrix: ClassVar[bool] = True  # an implied attention matrix exists: _matrix()
@@ -107,9 +114,15 @@ class Attention(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement attend()")
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        """The implied matrix (B, H, n, n), written from the definition and independent of
-        attend()."""
+        """The implied matrix (B, H, n, n), or (B, H, n, m) in cross-attention, where the mask is
+        that of the keys; written from the definition and independent of attend()."""
         raise LunaError(f"attention '{self.name}' has no implied attention matrix")
+
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        """attend() of a method with a `cross_form` where k and v are other tokens. As it stands for
+        methods that read the mask for the keys alone; padded queries are the contract's business.
+        """
+        return self.attend(q, k, v, key_mask, None)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
         """Forward FLOPs of all heads for one example of n tokens; one multiply-add = 2."""
@@ -140,48 +153,75 @@ class Attention(nn.Module):
     # ------------------------------------------------------------------ what every method inherits
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, x: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        x: Tensor | None = None,
+        *,
+        key_mask: Tensor | None = None,
     ) -> Tensor:
+        """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
+        `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
+        marks the real queries and `key_mask` the real keys."""
         if self.needs_x and x is None:
             raise LunaError(
                 f"attention '{self.name}' needs the hidden states: forward(q, k, v, mask, x=x)"
             )
         dtype = v.dtype
-        q, k, v, mask = self._enter(q, k, v, mask)
+        q, k, v = self._enter(q, k, v, mask, x, key_mask)
         if x is not None and mask is not None and self.profile == "strict":
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        crossed = key_mask is not None or q.shape[2] != k.shape[2]
         with self._precision(q):
-            out = self.attend(q, k, v, mask, x)
+            out = self.cross(q, k, v, key_mask) if crossed else self.attend(q, k, v, mask, x)
         if mask is not None and self.profile == "strict":
             out = out.masked_fill(~mask[:, None, :, None], 0)
         return out.to(dtype)
 
     def matrix(
-        self, q: Tensor, k: Tensor, mask: Tensor | None = None, x: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None = None,
+        x: Tensor | None = None,
+        *,
+        key_mask: Tensor | None = None,
     ) -> Tensor:
-        """The matrix A (B, H, n, n) with forward(q, k, v) = A v; padded rows and columns are 0
+        """The matrix A (B, H, n, m) with forward(q, k, v) = A v; padded rows and columns are 0
         under strict."""
-        q, k, _, mask = self._enter(q, k, k, mask)
+        q, k, _ = self._enter(q, k, k, mask, x, key_mask)
+        keys = mask if key_mask is None else key_mask
         with self._precision(q):
-            A = self._matrix(q, k, mask, x)
-        if mask is not None and self.profile == "strict":
-            A = A.masked_fill(~(mask[:, None, :, None] & mask[:, None, None, :]), 0)
+            A = self._matrix(q, k, keys, x)
+        if self.profile == "strict":
+            A = A if mask is None else A.masked_fill(~mask[:, None, :, None], 0)
+            A = A if keys is None else A.masked_fill(~keys[:, None, None, :], 0)
         return A
 
-    def _enter(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
-        """The mask rule's first half: padded rows become 0 before anything else (0 * NaN would
-        be NaN)."""
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != (len(q), q.shape[2])):
-            raise LunaError(
-                f"mask must be bool of shape (B, n) = ({len(q)}, {q.shape[2]}), True = real token; "
-                f"got {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}"
-            )
-        if mask is not None and self.profile == "strict":
-            pad = ~mask[:, None, :, None]
-            q, k, v = (t.masked_fill(pad, 0) for t in (q, k, v))
+    def _enter(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        x: Tensor | None = None,
+        key_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs that have been checked, in the precision that the method asks for. Padded rows
+        become 0 before anything else: 0 * NaN would be NaN."""
+        refusal = misfit(self, q, k, v, mask, x, key_mask)
+        if refusal is not None:
+            raise LunaError(refusal)
+        keys = mask if key_mask is None else key_mask
+        if self.profile == "strict":
+            q = q if mask is None else q.masked_fill(~mask[:, None, :, None], 0)
+            if keys is not None:
+                k, v = (t.masked_fill(~keys[:, None, :, None], 0) for t in (k, v))
         if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
             q, k, v = q.float(), k.float(), v.float()
-        return q, k, v, mask
+        return q, k, v
 
     def _precision(self, q: Tensor) -> contextlib.AbstractContextManager:
         # Casting to float32 does not stop an enclosing autocast from running matmuls in half

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, Slot
+from luna.base import Attention, LunaError, Slot
 from luna.kernels.linear_blocks import Maps, blocked_sums
 
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
@@ -131,6 +131,7 @@ class KernelAttention(Attention):
     """
 
     causal_form: ClassVar[bool] = True
+    cross_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing (G7)
@@ -161,10 +162,13 @@ class KernelAttention(Attention):
         return denominator(c, self.eps, self.signed)
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        phi_q, phi_k = self.phi_q(q, mask), self.phi_k(k, mask)
+        return self.phi_q(q, mask), self._key_features(k, mask)
+
+    def _key_features(self, k: Tensor, mask: Tensor | None) -> Tensor:
+        phi_k = self.phi_k(k, mask)
         if mask is not None:  # after the map: phi(0) is rarely 0
             phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
-        return phi_q, phi_k
+        return phi_k
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
@@ -172,6 +176,11 @@ class KernelAttention(Attention):
         N, c = self._sums(q, k, v, mask)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
+        return N / self.den(c).unsqueeze(-1)
+
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        """By all features at once: blocks and fused kernels are for one sequence."""
+        N, c = linear_sums(self.phi_q(q, None), self._key_features(k, key_mask), v)
         return N / self.den(c).unsqueeze(-1)
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -204,13 +213,26 @@ class KernelAttention(Attention):
         if not self.causal:
             return super().step(state, q_t, k_t, v_t)
         dtype = v_t.dtype
-        q, k, v, _ = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2), None)
+        q, k, v = self._enter_step(state, q_t, k_t, v_t)
         start = state.t if state else 0
         with self._precision(q):
             phi_q, phi_k = self.phi_q(q, None, start), self.phi_k(k, None, start)  # (B, H, 1, D)
             state, N, c = linear_step_sums(state, phi_q.squeeze(2), phi_k.squeeze(2), v.squeeze(2))
             out = N / self.den(c).unsqueeze(-1)
         return state, out.to(dtype)
+
+    def _enter_step(
+        self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One token as a sequence of length 1, which must belong to the same batch as the state."""
+        q, k, v = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2))
+        shape = (*q.shape[:2], self.feature_dim, v.shape[3])
+        if state is not None and state.S.shape != shape:
+            raise LunaError(
+                f"this state does not belong to these tokens: its S is {tuple(state.S.shape)}, "
+                f"theirs (B, H, D, e) = {shape}; start a sequence with state=None"
+            )
+        return q, k, v
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         phi_q, phi_k = self.features(q, k, mask)

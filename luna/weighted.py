@@ -125,7 +125,7 @@ class WeightedKernelAttention(KernelAttention):
         if not (self.weighted and self.causal):
             return super().step(state, q_t, k_t, v_t)
         dtype = v_t.dtype
-        q, k, v, _ = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2), None)
+        q, k, v = self._enter_step(state, q_t, k_t, v_t)
         start = state.t if state else 0
         with self._precision(q):
             phi_q, (phi_k, a) = self.phi_q(q, None, start).squeeze(2), self.weigh(k, start)

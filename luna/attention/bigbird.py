@@ -50,6 +50,7 @@ class BigBird(Attention):
     complexity = "O(n (5 + R) b d)"
     profiles = ("strict", "published", "official")
     equivariant = False
+    bound_to_max_len = True  # under strict: the graph is drawn at construction
 
     rank: Tensor  # (H, N, N) under strict
 
@@ -69,6 +70,7 @@ class BigBird(Attention):
         self.block, self.R = block, random_blocks
         default = PUBLISHED_SEED if self.profile == "published" else slot.seed
         self.graph_seed = default if graph_seed is None else graph_seed
+        self.bound_to_max_len = self.profile == "strict"  # type: ignore[misc]
         self.graph: Tensor | None = None  # (H, N, R): set it to override the drawn one
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
 
@@ -134,11 +136,6 @@ class BigBird(Attention):
             if n not in self._drawn:
                 self._drawn[n] = torch.from_numpy(self._public_graph(n))
             return self._drawn[n].to(device)
-        if self.rank.shape[1] < N:
-            raise LunaError(
-                f"bigbird was built for max_len={self.max_len} tokens and got {n}: "
-                "build it with a larger max_len"
-            )
         row = torch.arange(N, device=device)[:, None]
         column = torch.arange(N, device=device)[None, :]
         taken = ((row - column).abs() <= 1) | (column == 0) | (column == N - 1)

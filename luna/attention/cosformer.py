@@ -35,6 +35,7 @@ class CosFormer(KernelAttention):
     complexity: ClassVar[str] = "O(n d e)"
     profiles: ClassVar[tuple[str, ...]] = ("strict", "published")
     equivariant: ClassVar[bool] = False
+    bound_to_max_len: ClassVar[bool] = True  # the default horizon
 
     def __init__(self, slot: Slot, *, P: int | Literal["max_len", "valid"] = "max_len"):
         super().__init__(slot)
@@ -47,6 +48,8 @@ class CosFormer(KernelAttention):
             raise LunaError(
                 "causal cosformer needs a constant horizon: P='max_len' or a number, profile=strict"
             )
+        self.bound_to_max_len = P == "max_len" and self.profile == "strict"  # type: ignore[misc]
+        self.cross_form = P != "valid"  # type: ignore[misc]  # else q and k have two horizons
         self.P = slot.max_len if P == "max_len" else P
         self.feature_dim = 2 * slot.head_dim
         self.tokenwise = self.profile == "strict" and P != "valid"

@@ -30,6 +30,7 @@ class Kernelized(Attention):
         url="https://arxiv.org/abs/2111.00035",
     )
     complexity = "O(n² d)"
+    cross_form = True
     uses_dropout = True
     row_stochastic = False
     convex = False

@@ -53,6 +53,8 @@ class Linformer(Attention):
     row_stochastic = False  # the rows of F do not sum to 1
     convex = False
     equivariant = False
+    cross_form = True
+    bound_to_max_len = True
 
     E: Tensor  # (H or 1, k, max_len); F is the values' own, where it is not E
     F: Tensor
@@ -96,11 +98,6 @@ class Linformer(Attention):
 
     def projections(self, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """E and F cut to n columns, each (H or 1, k, n)."""
-        if n > self.max_len:
-            raise LunaError(
-                f"linformer was built for max_len={self.max_len} tokens and got {n}: "
-                "build it with a larger max_len"
-            )
         if self._untied:
             raise LunaError(
                 "linformer.share_layers=true needs a backbone that calls tie(first) on every layer"
@@ -113,13 +110,13 @@ class Linformer(Attention):
     ) -> Tensor:
         if mask is not None and self.profile == "published":  # strict: done; official: not at all
             k, v = (t.masked_fill(~mask[:, None, :, None], 0) for t in (k, v))
-        E, F = self.projections(q.shape[-2], q.dtype)
+        E, F = self.projections(k.shape[-2], q.dtype)
         K, V = E @ k, F @ v  # (B, H, k, d), (B, H, k, e)
         scores = (q * self.head_dim**-0.5) @ K.mT  # (B, H, n, k)
         return scores.softmax(-1) @ V
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        E, F = self.projections(q.shape[-2], q.dtype)
+        E, F = self.projections(k.shape[-2], q.dtype)
         if mask is not None and self.profile != "official":
             E, F = (t * mask[:, None, None, :] for t in (E, F))  # (B, H or 1, k, n)
         K = torch.einsum("...rj,...jd->...rd", E, k)

@@ -70,15 +70,16 @@ class Longformer(Attention):
         mask: Tensor | None = None,
         x: Tensor | None = None,
         *,
+        key_mask: Tensor | None = None,
         global_qkv: tuple[Tensor, Tensor, Tensor] | None = None,
     ) -> Tensor:
         """`global_qkv`: q, k, v of full length, projected separately, for the global rows."""
         if global_qkv is not None and not self.global_tokens:
             raise LunaError("longformer got global_qkv and has no global_tokens to use them for")
-        out = super().forward(q, k, v, mask, x)
+        out = super().forward(q, k, v, mask, x, key_mask=key_mask)
         if global_qkv is None:
             return out
-        q_g, k_g, v_g, mask = self._enter(*global_qkv, mask)
+        q_g, k_g, v_g = self._enter(*global_qkv, mask)
         with self._precision(q_g):
             out = self._with_global_rows(out.to(v_g), q_g, k_g, v_g, mask)
         if mask is not None:

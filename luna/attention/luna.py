@@ -75,7 +75,7 @@ class Luna(KernelAttention):
     ch_rms           shrink channels whose RMS exceeds 0.1
     chunk            scalars per MLP call; bounds transient memory, changes no result
     evaluate         of the MLPs: dense; piecewise, compiled (CPU) or triton (GPU): exact, relu and
-                     leaky_relu only; fused: the whole attention at once; auto: the fastest of those
+                     leaky_relu only; fused: self-attention as a whole; auto: the fastest of those
                      that have been measured on the device (on a GPU piecewise or dense)
     """
 
@@ -146,6 +146,7 @@ class Luna(KernelAttention):
         self.map = KERNELS[kernel](design)
         self.map_k = None if tie_qk else KERNELS[kernel](design)
         self.joint = ch_rms and tie_qk
+        self.cross_form = not ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
         self.evaluate, self.activation = evaluate, activation
         self.fusible = plain and activation in SLOPES and evaluate in ("auto", "fused")
         self.feature_dim = self.map.feature_dim

@@ -193,6 +193,11 @@ class Performer(WeightedKernelAttention):
             v = _zero_padding(v, mask)
         return super().attend(q, k, v, mask, x)
 
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        if self.redraw_unit != "step":
+            self._before_forward(q)
+        return super().cross(q, k, v, key_mask)
+
     def den(self, c: Tensor) -> Tensor:
         return c + 2e-6 * (c.abs() <= 1e-6) if self.profile == "official" else super().den(c)
 

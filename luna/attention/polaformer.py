@@ -53,6 +53,7 @@ class PolaFormer(Attention):
     row_stochastic = False  # the gate rescales every output
     convex = False
     equivariant = False  # the position embedding
+    bound_to_max_len = True
     exempt: ClassVar[dict[str, str]] = {
         "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
     }
@@ -92,11 +93,6 @@ class PolaFormer(Attention):
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Q_s, Q_o and K, each (B, H, n, 2d)."""
         n = q.shape[-2]
-        if n > self.max_len:
-            raise LunaError(
-                f"polaformer was built for max_len={self.max_len} tokens and got {n}: "
-                "build it with a larger max_len"
-            )
         E, s, p = (t.to(q.dtype) for t in (self.E[:, :n], softplus(self.tau), self.powers()))
         q, k = q / s, (k + E) / s
         (q_plus, q_minus), (k_plus, k_minus) = signed_parts(q, p), signed_parts(k, p)
@@ -128,7 +124,7 @@ class PolaFormer(Attention):
     def streams(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The matrices (B, H, n, n) that the first and the second half of the values see, before
         the local branch and the gate."""
-        q, k, _, mask = self._enter(q, k, k, mask)
+        q, k, _ = self._enter(q, k, k, mask)
         with self._precision(q):
             Q_s, Q_o, K = self.features(q, k, mask)
             weights = (Q @ K.mT for Q in (Q_s, Q_o))

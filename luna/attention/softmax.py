@@ -24,6 +24,7 @@ class Softmax(Attention):
     )
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
+    cross_form = True
     uses_dropout = True
     linear_in_n = False
     full_precision = False

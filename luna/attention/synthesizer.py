@@ -148,6 +148,7 @@ class Synthesizer(Attention):
     profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
     uses_dropout: ClassVar[bool] = True
     equivariant: ClassVar[bool] = False
+    bound_to_max_len: ClassVar[bool] = True
     linear_in_n: ClassVar[bool] = False
 
     def __init__(
@@ -175,12 +176,6 @@ class Synthesizer(Attention):
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor:
         """(B, H, n, n), or (1, H, n, n) where no part depends on the input."""
-        n = q.shape[-2]
-        if n > self.max_len:
-            raise LunaError(
-                f"synthesizer was built for max_len={self.max_len} tokens and got {n}: "
-                "build it with a larger max_len"
-            )
         first, *rest = (part(q, k) for part in self.parts.values())
         return sum(rest, first)
 

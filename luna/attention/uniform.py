@@ -20,20 +20,24 @@ class Uniform(Attention):
         url="https://aclanthology.org/P15-1162/",
     )
     complexity = "O(n e)"
+    cross_form = True
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
         if mask is None:
-            return v.mean(-2, keepdim=True).expand_as(v)
-        count = mask.sum(-1).clamp(min=1)[:, None, None, None]
-        return (v.sum(-2, keepdim=True) / count).expand_as(v)  # padded values are 0 already
+            mean = v.mean(-2, keepdim=True)
+        else:
+            count = mask.sum(-1).clamp(min=1)[:, None, None, None]
+            mean = v.sum(-2, keepdim=True) / count  # padded values are 0 already
+        return mean.expand(-1, -1, q.shape[2], -1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         B, H, n, _ = q.shape
-        real = q.new_ones(B, n) if mask is None else mask.to(q.dtype)
+        m = k.shape[2]
+        real = q.new_ones(B, m) if mask is None else mask.to(q.dtype)
         share = real / real.sum(-1, keepdim=True).clamp(min=1)
-        return share[:, None, None, :].expand(B, H, n, n)
+        return share[:, None, None, :].expand(B, H, n, m)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
         """One sum over the tokens and one division."""

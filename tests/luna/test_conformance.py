@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import io
-import re
+from functools import partial
 
 import pytest
 import torch
@@ -123,16 +123,47 @@ def test_views_of_one_product(case: Case):
 
 
 @conformance("max_len")
-def test_too_long_is_told(case: Case):
-    """Beyond max_len a method that is tied to positions says so; any other one works."""
+def test_longer_than_max_len_as_declared(case: Case):
+    """A method whose parameters belong to positions refuses longer inputs; any other one works."""
     attention = case.build(max_len=31)
-    q, k, v, x = inputs(41)
-    refusal = None
-    try:
+    q, k, v, x = inputs(95)  # blocks are filled up, so a few tokens more may find parameters
+    if attention.bound_to_max_len:
+        with pytest.raises(LunaError, match="built for max_len=31 tokens and got 95"):
+            attention(q, k, v, None, x)
+    else:
         assert attention(q, k, v, None, x).isfinite().all()
-    except LunaError as error:
-        refusal = str(error)
-    assert refusal is None or {"31", "max_len"} <= set(re.findall(r"\w+", refusal))
+
+
+def wrong_inputs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> dict[str, tuple]:
+    """What must not reach a kernel: arguments of forward, by the words of their refusal."""
+    narrow, third, meta = q[..., :8], torch.cat([q, q[:, :1]], 1), q.to("meta")
+    full = mask("full")
+    return {
+        "q must be .B, 2, n, 16.*got q .2, 2, 37, 8.": (narrow, k, v),
+        "got q .2, 3, 37, 16., k .2, 3, 37, 16., v .2, 3, 37, 16.": (third, third, third),
+        "got q .1, 2, 37, 16., k .2, 2": (q[:1], k, v),
+        "got q .2, 2, 37, 16., k .2, 2, 37, 16., v .2, 2, 36, 16.": (q, k, v[:, :, 1:]),
+        "none of them empty; got q .2, 2, 0, 16.": tuple(t[:, :, :0] for t in (q, k, v)),
+        "got q .2, 37, 16.": (q[:, 0], k, v),
+        "one floating-point dtype, got torch.float32, torch.float64": (q.float(), k, v),
+        "one floating-point dtype, got torch.int64": (q.long(), k.long(), v.long()),
+        "k is on meta and q on cpu": (q, meta, v),
+        "mask is on meta and q on cpu": (q, k, v, full.to("meta")),
+        "x must be hidden states .B, n, width. = .2, 37, width.": (q, k, v, full, x[:, 1:]),
+    }
+
+
+@conformance("contract")
+def test_inputs_that_do_not_fit_are_refused(case: Case):
+    attention = case.build()
+    *tensors, x = inputs()
+    for words, given in wrong_inputs(*tensors, x).items():
+        arguments = [*given, *(None, x)[len(given) - 3 :]]
+        with pytest.raises(LunaError, match=words):
+            attention(*arguments)
+        if "v .2" not in words and "none" not in words and attention.has_matrix:
+            with pytest.raises(LunaError):
+                attention.matrix(*arguments[:2], *arguments[3:])
 
 
 # ---------------------------------------------------------------------- G1, G2: the implied matrix
@@ -153,6 +184,48 @@ def test_G1_forward_is_the_matrix_times_v(case: Case, kind: str):
     assert (A.masked_select(~m[:, None, None, :]) == 0).all()
     out = attention(q, k, v, m, x)
     assert difference(A @ v, out) < EXACT * max(1, float(out.detach().abs().max()))
+
+
+@conformance("cross")
+def test_cross_attention_as_declared(case: Case):
+    """Keys and values of another sequence, longer, shorter or as long: each query on its own,
+    padded keys out of sight; or refused, where the method has no such form."""
+    attention = case.build()
+    for n, m in ((5, N), (N, 5), (N, N)):
+        q, (_, k, v, _), x = inputs(n)[0], inputs(m, d_v=6, seed=1), inputs(n)[3]
+        queries, keys = mask("prefix", n), mask("scatter", m)
+        if not attention.cross_form:
+            for call in (partial(attention, q, k, v), partial(attention.matrix, q, k)):
+                with pytest.raises(LunaError, match=f"'{case.name}' has no cross-attention"):
+                    call(queries, x, key_mask=keys)
+            continue
+        out = attention(q, k, v, queries, key_mask=keys)
+        A = attention.matrix(q, k, queries, key_mask=keys)
+        assert out.shape == (2, H, n, 6)
+        assert difference(A @ v, out) < EXACT
+        assert (A.masked_select(~keys[:, None, None, :]) == 0).all()
+        assert (out.masked_select(~queries[:, None, :, None]) == 0).all()
+        one = attention(q[:, :, :1], k, v, key_mask=keys)
+        assert difference(one, attention(q, k, v, key_mask=keys)[:, :, :1]) < EXACT
+        assert difference(one, attention(q, k, v)[:, :, :1]) > VISIBLE
+    if attention.cross_form:
+        both = mask("scatter")  # the same sequence on both sides is self-attention
+        assert difference(attention(q, k, v, both, key_mask=both), attention(q, k, v, both)) < EXACT
+        with pytest.raises(LunaError, match="one mask cannot mark 5 queries and 37 keys"):
+            attention(q[:, :, :5], k, v, mask("full", 5))
+
+
+@conformance("cross")
+def test_causal_attention_and_public_profiles_refuse_other_keys(case: Case):
+    if not case.cls.cross_form:
+        pytest.skip("no cross-attention at all")
+    q, (_, k, v, _) = inputs(5)[0], inputs()
+    for profile in case.cls.profiles[1:]:
+        with pytest.raises(LunaError, match=f"has no cross-attention .* under profile={profile}"):
+            case.build(profile=profile)(q, k, v)
+    if case.cls.causal_form and case.build().cross_form:
+        with pytest.raises(LunaError, match=r"has no cross-attention .* with causal=True"):
+            case.build(causal=True)(q, k, v)
 
 
 @conformance("G2")
@@ -177,6 +250,14 @@ def test_G2_step_is_parallel_is_masked_quadratic(case: Case, chunk: int):
     for t in range(N):
         state, o = attention.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
         assert difference(o, out[:, :, t]) < EXACT
+    token = [s[:, :, 0] for s in (q, k, v)]
+    for wrong, words in (
+        ([s[:1] for s in token], "this state does not belong to these tokens"),
+        ([token[0][..., :8], *token[1:]], "q must be"),
+        ([s[:, :1] for s in token], "q must be"),
+    ):
+        with pytest.raises(LunaError, match=words):
+            attention.step(state, *wrong)
 
 
 @conformance("future")

@@ -11,6 +11,7 @@ from torch import Tensor
 import luna
 from luna import LunaError
 from luna.kernels import cpu
+from luna.kernels import luna_attention as fused
 
 from .attention.kit import Sizes
 
@@ -221,6 +222,40 @@ def test_poisoned_memory_does_not_show(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(where, name, poisoned)
     for ours, theirs in zip(with_gradients(attention, given, mask), clean, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@numba
+def test_the_operator_refuses_what_does_not_fit_whoever_calls_it():
+    """It indexes raw memory: k shorter than q once corrupted the heap."""
+    attention = build("fused")
+    psi, W = attention.map.channels, attention.map.projections
+    maps = (W.weight, W.bias, psi.e, psi.f, psi.a, psi.g)
+    q, k, v = tensors(50)
+    wrong = {
+        "shorter keys": (q, k[:, :, :4], v[:, :, :4], None),
+        "narrow queries": (q[..., :4], k, v, None),
+        "another batch": (q[:1], k, v, None),
+        "short mask": (q, k, v, scattered(49)),
+        "mask of numbers": (q, k, v, scattered(50).double()),
+        "narrow maps": (*(t[..., :5] for t in (q, k, v)), None),
+    }
+    for arguments in wrong.values():
+        with pytest.raises(LunaError, match="the fused attention needs q, k"):
+            fused.luna_attention(*arguments, *maps)
+    heads = build("fused", heads=3, share="head").map
+    with pytest.raises(LunaError, match="the fused attention needs q, k"):
+        fused.luna_attention(
+            q, k, v, None, heads.projections.weight, heads.projections.bias, *maps[2:]
+        )
+
+
+@numba
+def test_cross_attention_goes_without_the_kernel():
+    """As asked for by name: the same function with all features at once."""
+    (q, _, _), (_, k, v) = tensors(70), tensors(40)
+    mask, keys = scattered(70), scattered(40)
+    ours, theirs = (build(how)(q, k, v, mask, key_mask=keys) for how in ("fused", "dense"))
+    assert_close([ours], [theirs], 1e-11)
 
 
 @numba

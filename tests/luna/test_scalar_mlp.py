@@ -386,6 +386,17 @@ def test_operators_are_sound_for_torch_compile(how: str):
         torch.library.opcheck(torch.ops.luna.scalar_mlp.default, given)
 
 
+@NUMBA
+def test_the_operator_refuses_what_does_not_fit_whoever_calls_it():
+    """It indexes raw memory."""
+    from luna.kernels.scalar_mlp.compiled import grid, lookup
+
+    keys, table = tables(*parameters(1, 2, 4), 0.0, F64)
+    for u in (scalars(2, 5), scalars(1, 5)[0], scalars(1, 5, torch.float32)):
+        with pytest.raises(LunaError, match=r"scalars \(G, N\), keys \(G, 10\)"):
+            lookup(u, *grid(keys), table, False)
+
+
 @pytest.mark.parametrize("how", FAST)
 def test_nan_and_infinity_pass_through(how: str):
     p = parameters(1, 4, 16)

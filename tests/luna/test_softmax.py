@@ -52,7 +52,7 @@ def test_dropout_acts_on_the_weights(profile: str):
     """The expectation over masks is the undropped output, and a dropped weight is exactly 0."""
     q, k, _ = qkv(1, 1)
     v = torch.eye(N, dtype=q.dtype).expand(1, 1, N, N)  # the output is the matrix
-    attention = build("softmax", profile=profile, dropout=0.25)
+    attention = build("softmax", n_heads=1, profile=profile, dropout=0.25)
     A = attention(q, k, v)
     torch.manual_seed(0)
     drawn = torch.stack([attention.train()(q, k, v) for _ in range(200)])

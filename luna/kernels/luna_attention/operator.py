@@ -7,6 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from luna.base import LunaError
 from luna.kernels.luna_attention import on_gpu
 from luna.kernels.luna_attention.segments import block_of, segment_of
 
@@ -20,6 +21,28 @@ def _engine(q: Tensor) -> ModuleType:
     from luna.kernels.luna_attention import host  # imports numba
 
     return host
+
+
+def _check(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, W: Tensor, bias: Tensor, keys: Tensor,
+    table: Tensor,
+) -> None:  # fmt: skip
+    """Refuse, whoever calls, what does not fit together: both engines index raw memory."""
+    (B, H, n, d), (G, M), K = q.shape, W.shape[:2], table.shape[1]
+    fits = k.shape == q.shape and v.shape[:3] == q.shape[:3] and mask.shape == (B, n)
+    fits = fits and G in (1, H) and W.shape == (G, M, d) and bias.shape == (G, M)
+    fits = fits and keys.shape == (G, K - 1) and table.shape == (G, K, table.shape[2])
+    floats = q, k, v, W, bias, keys, table
+    fits = fits and mask.dtype == torch.bool and q.dtype == k.dtype == v.dtype
+    fits = fits and all(t.is_floating_point() and t.device == mask.device for t in floats)
+    if not fits:
+        names = ("q", "k", "v", "W", "bias", "keys", "table", "mask")
+        found = zip(names, (*floats, mask), strict=True)
+        each = ", ".join(f"{name} {t.dtype} {tuple(t.shape)} on {t.device}" for name, t in found)
+        raise LunaError(
+            "the fused attention needs q, k (B, H, n, d), v (B, H, n, e), mask (B, n) and maps of "
+            f"1 or H groups for width d, of one dtype and on one device; got {each}"
+        )
 
 
 @torch.library.custom_op("luna::attention", mutates_args=())
@@ -39,6 +62,7 @@ def _attention(
     """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
     that each segment of a sequence starts from, (B, H, segments D, .)."""
     tensors = q, k, v, mask, W, bias, keys, table
+    _check(*tensors)
     return _engine(q).forward(*tensors, causal=causal, nonneg=nonneg, eps=eps)
 
 

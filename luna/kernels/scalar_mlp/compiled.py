@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, tables
+from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, tables
 
 CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
@@ -158,6 +158,7 @@ def lookup(
     u: Tensor, keys: Tensor, span: Tensor, start: Tensor, table: Tensor, nonneg: bool
 ) -> tuple[Tensor, Tensor]:
     """y (G, N, L) and, for backward, the interval of each scalar (G, N)."""
+    check_tables(u, keys, table, more=2)
     G, N = u.shape
     y = u.new_empty(G, N, table.shape[-1] // 2)
     interval = torch.empty_like(u, dtype=torch.int32)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from luna.kernels.scalar_mlp.piecewise import SLOPES, piecewise, tables
+from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, piecewise, tables
 
 BLOCK = 256  # scalars of a program
 COPIES = 64  # tables that atomic additions are spread over
@@ -108,6 +108,7 @@ def _backward_kernel(
 @torch.library.custom_op("luna::scalar_mlp_gpu", mutates_args=())
 def _lookup(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tensor, Tensor]:
     """y (G, N, L) and, for backward, the interval of each scalar (G, N)."""
+    check_tables(u, keys, table)
     (G, N), L = u.shape, table.shape[-1] // 2
     y = u.new_empty(G, N, L)
     interval = torch.empty_like(u, dtype=torch.int32)

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna.base import LunaError
+
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # of the activation left of 0
 
 
@@ -70,6 +72,19 @@ def tables(
         jumps = jumps.flatten(1, -2).take_along_dim(order.unsqueeze(-1), 1)  # (G, wC, L), sorted
         parts.append(torch.cat([first.unsqueeze(1), jumps], dim=1).cumsum(1))
     return keys, torch.cat(parts, dim=-1).to(dtype)
+
+
+def check_tables(u: Tensor, keys: Tensor, table: Tensor, more: int = 0) -> None:
+    """Refuse, whoever calls, what does not fit together: kernels index raw memory. `more` infinite
+    keys follow the last."""
+    (G, K, columns), count = table.shape, table.shape[1] - 1 + more
+    fits = u.dim() == 2 and len(u) == G and keys.shape == (G, count) and columns % 2 == 0
+    if not (fits and u.dtype == keys.dtype == table.dtype and u.is_floating_point()):
+        raise LunaError(
+            f"scalars (G, N), keys (G, {count}) and a table (G, {K}, 2 L) of one dtype are needed, "
+            f"got {u.dtype} {tuple(u.shape)}, {keys.dtype} {tuple(keys.shape)} and "
+            f"{table.dtype} {tuple(table.shape)}"
+        )
 
 
 @torch.library.custom_op("luna::piecewise_linear", mutates_args=())

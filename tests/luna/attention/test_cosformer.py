@@ -99,7 +99,7 @@ def test_cosformer_causal() -> None:
 
 def test_cosformer_knows_its_horizon() -> None:
     attention = build("cosformer", max_len=16)
-    with pytest.raises(luna.LunaError, match=r"16 positions and got 17.*max_len"):
+    with pytest.raises(luna.LunaError, match=r"max_len=16 tokens and got 17"):
         attention(*qkv(n=17))
     causal = build("cosformer", max_len=3, causal=True)
     q, k, v = qkv(n=4)

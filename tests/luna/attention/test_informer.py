@@ -231,7 +231,7 @@ def test_masked_samples_of_a_table_do_not_count_under_strict():
     """One query has only masked keys in its row of the table: it cannot be selected."""
     q, k, v = qkv(1, 1)
     mask = mask_of("prefix")[:1]
-    attention = build("informer", budget=12)
+    attention = build("informer", n_heads=1, budget=12)
     attention.samples = samples = table(N, 15, high=50)
     real = mask.view(1, 1, N, 1)
     before = attention.selectivity(q * real, k * real, real)

@@ -35,7 +35,7 @@ def test_LA_1_blocks_of_one_token_return_the_values():
 @pytest.mark.parametrize("n", [64, 61])
 def test_LA_2_gradient_pattern_is_the_band_of_blocks(back: int, ahead: int, n: int):
     q, k, v = (t.requires_grad_() for t in qkv(1, 1, n))
-    out = build("local", block=8, look_back=back, look_ahead=ahead)(q, k, v)
+    out = build("local", n_heads=1, block=8, look_back=back, look_ahead=ahead)(q, k, v)
     block = torch.arange(n) // 8
     for i in (0, 7, 8, 30, n - 1):
         reached = torch.autograd.grad(out[0, 0, i].sum(), (k, v), retain_graph=True)

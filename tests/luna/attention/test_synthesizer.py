@@ -101,7 +101,7 @@ def test_synthesizer_T4_tied_to_positions_but_not_to_padding(form: str) -> None:
 
 def test_synthesizer_factorized_dense_tells_all_columns_apart() -> None:
     """Two plain tilings would repeat with the common period: at 8 x 8 only 8 different columns."""
-    attention = build("synthesizer", form="factorized_dense", max_len=64)
+    attention = build("synthesizer", n_heads=1, form="factorized_dense", max_len=64)
     q, k, _ = qkv(1, 1, 64)
     columns = attention.matrix(q, k)[0, 0].mT
     assert len(columns.unique(dim=0)) == 64
