@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel test test-gpu tables lint format clean
+.PHONY: help setup demo wheel test test-portable test-gpu tables lint format clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the pinned packages of constraints.txt
 
@@ -28,6 +28,9 @@ demo: $(STAMP) ## train luna, linear and softmax on a small ListOps and print on
 
 test: $(STAMP) ## run the tests; one method's with K=name
 	@$(PYTEST) $(if $(K),-k '$(K)')
+
+test-portable: $(STAMP) ## run the numerical tests as on other processors, in other surroundings
+	@scripts/portable.sh
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu

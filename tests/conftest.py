@@ -1,8 +1,16 @@
-"""One thread a process, set before torch is imported: tests run side by side on few cores."""
+"""Set before torch is imported: one thread for each process, and no GPU unless asked for."""
 
 from __future__ import annotations
 
 import os
 
-for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+import pytest
+
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # tests run side by side on few cores
     os.environ.setdefault(variable, "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` is the same with and without a GPU; `make test-gpu` runs what needs one."""
+    if "gpu" not in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""

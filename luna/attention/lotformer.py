@@ -38,7 +38,8 @@ class ShiftedLogSumExp(torch.autograd.Function):
     def forward(ctx: Any, S: Tensor, shift: Tensor, dim: int) -> Tensor:
         total = S + shift
         top = total.amax(dim, keepdim=True)
-        lse = total.sub_(top).exp_().sum(dim, keepdim=True).log_().add_(top)
+        # The output is not made in place: torch.compile of torch 2.11 would lose its gradient.
+        lse = total.sub_(top).exp_().sum(dim, keepdim=True).log() + top
         ctx.save_for_backward(S, shift, lse)
         ctx.other = -3 - dim  # -1 for -2 and -2 for -1: the shift is constant along it
         return lse
