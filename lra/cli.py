@@ -7,9 +7,13 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lra import groups
 from lra.compose import guard
+
+if TYPE_CHECKING:
+    from lra.bench.rows import BenchResult
 
 HYDRA = {  # commands whose words Hydra reads
     "train": "train an attention on a task; without more words: the choices",
@@ -82,9 +86,9 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     compute.add_argument("--write", action="store_true", help="of the table, to results/compute")
     compute.set_defaults(run=_compute)
 
-    from lra.bench import add_parser as add_bench
+    from lra.bench.commands import add_parser as add_bench
 
-    add_bench(commands)
+    add_bench(commands, _draw)
 
     from lra.report.commands import add_parsers as add_report
 
@@ -122,3 +126,9 @@ def _compute(arguments: argparse.Namespace) -> None:
         table(words[1:], write=arguments.write)
     else:
         show(compose(words))
+
+
+def _draw(result: BenchResult, stem: Path) -> list[Path]:
+    from lra.figures.benches import draw_if_possible
+
+    return draw_if_possible(result, stem)

@@ -1,50 +1,69 @@
-"""`lra bench attention`: time, peak memory and FLOPs of every attention by length.
-
-Every method is measured in a process of its own (lra/bench/worker.py), all of them once a round
-(lra/bench/rounds.py). A length that is not measured says why in its cell.
-"""
+"""`lra bench attention`: time, peak memory and FLOPs of every attention by length."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator
 
 import luna
-from lra.bench import files, rounds, sheet
+from lra.bench.cases import AttentionCase, method_of
+from lra.bench.rounds import PATIENCE
+from lra.bench.rows import TAIL, BenchResult, Selection, fastest, slope
+from lra.bench.sheet import Benchmark, SheetTable, by_length
+from lra.bench.worker import BenchRules
+
+GROUP = "attention"
+NOTES = (
+    "`softmax` is torch's fused kernel, `softmax (published)` writes the matrix out",
+    "times: the fastest call of all rounds, each method in a process of its own; forward without "
+    "gradients in evaluation mode, forward + backward in training mode",
+    "memory: the most bytes alive at once during forward + backward, beyond inputs and parameters, "
+    "by the allocator",
+    f"slope: the fitted exponent of n over the {TAIL} longest lengths measured",
+    "the last table: the same method straight from its formula (`lra/bench/plain.py`), both called "
+    "in turn; below 1 is faster than plain",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(rounds.Settings):
-    heads: int
-    head_dim: int
+def benchmark(options: Namespace) -> Benchmark:
+    words = options.methods or [*luna.names(), "softmax@published"]
+    slot = {key: getattr(options, key) for key in ("batch", "heads", "head_dim")}
+    cases = [
+        AttentionCase(group=GROUP, lengths=options.lengths, alone=True, **slot, **method_of(word))
+        for word in dict.fromkeys(words)
+    ]
+    described = "batch {batch}, {heads} heads of {head_dim}, float32, no mask, default options"
+    return Benchmark(
+        command="lra bench attention",
+        stem="attention",
+        title="Every attention alone, by length",
+        notes=[described.format(**slot), *NOTES],
+        cases=cases,
+        rules=BenchRules.of(options, timeout=PATIENCE * options.seconds),
+        tables=tables,
+    )
 
 
-def attention(methods: Sequence[str] | None, settings: Settings, *, out: Path) -> None:
-    chosen = [rounds.parse(word) for word in methods or [*luna.names(), "softmax@published"]]
-    groups = {f"{name:<15} {profile:<9}": [(name, profile)] for name, profile in chosen}
-    written: list[Path] = []
-    for done, rows in rounds.rounds(groups, settings, partial(_run, settings)):
-        written = write(rows, replace(settings, repeats=done), out)
-    for path in written:
-        print(f"written to {path}")
+def tables(result: BenchResult) -> Iterator[SheetTable]:
+    for measure in ("train_seconds", "forward_seconds", "peak_bytes", "flops"):
+        yield by_length(result, GROUP, measure, last=("slope", _slope), cheapest_first=True)
+    yield from _to_plain(result)
 
 
-def _run(
-    settings: Settings, todo: rounds.Todo, *, memory: bool
-) -> Iterator[tuple[rounds.Cell, sheet.Row]]:
-    for cell, lengths in todo.items():
-        who = dict(zip(("method", "profile"), cell, strict=True))
-        request = asdict(settings) | who | {"lengths": lengths, "memory": memory}
-        rows, fate = rounds.ask("lra.bench.worker", request)
-        for row in rounds.complete(rows, lengths, fate, cell[0]):
-            yield cell, row | who | {"slowest_seconds": row.get("train_seconds")}
+def _slope(found: Selection, case: str) -> str:
+    fitted = slope({n: fastest(row) for n, row in found[case].items() if row.values})
+    return "–" if fitted is None else f"{fitted:.2f}"
 
 
-def write(rows: list[dict[str, Any]], settings: Settings, out: Path) -> list[Path]:
-    """The tables as CSV, JSON and Markdown, and their picture where matplotlib is installed."""
-    facts = files.facts("lra bench attention", settings, device=settings.device)
-    stem = files.stem(out, "attention", facts)
-    return [*sheet.write(rows, facts, stem), *files.picture("figure", rows, facts, stem)]
+def _to_plain(result: BenchResult) -> Iterator[SheetTable]:
+    """Nothing where the blocks of the plain versions divide no length."""
+    own, plain = (result.select(GROUP, f"{key}_seconds") for key in ("train", "plain"))
+    lengths = sorted({n for rows in own.values() for n in rows})
+    lines = []
+    for case, rows in plain.items():
+        ratio = {n: fastest(own[case][n]) / fastest(row) for n, row in rows.items() if row.values}
+        lines.append([f"`{case}`", *(f"{ratio[n]:.2f}" if n in ratio else "–" for n in lengths)])
+    if lines:
+        title = "Time of forward + backward, divided by that of the formula in plain PyTorch"
+        head = [GROUP, *(f"{n:,}" for n in lengths)]
+        yield SheetTable(title, head, sorted(lines, key=lambda line: line[-1]))

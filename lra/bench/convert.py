@@ -1,131 +1,251 @@
-"""`lra bench convert`: a converted model against its softmax original, by length.
-
-Inference and a training step, time and peak memory. A process a pass measures the original and the
-converted models in turn (lra/bench/convert_worker.py), once a round (lra/bench/rounds.py). What
-converting a 12-layer model takes is measured beside it.
-"""
+"""`lra bench convert`: a converted model beside its softmax original, by length: inference and a
+training step, time and peak memory; and what converting a model of 12 layers takes."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, ClassVar, Literal
 
 import torch
+from torch import Tensor, nn
 
-from lra.bench import convert_sheet, files, rounds
-from lra.bench.convert_host import GEOMETRIES, build
-from lra.bench.convert_worker import ORIGINAL
-from lra.bench.sheet import Row
+import luna
+from lra.bench.cases import method_of
+from lra.bench.rounds import PATIENCE
+from lra.bench.rows import BenchResult, Selection, break_even, ratios
+from lra.bench.sheet import Benchmark, SheetTable, by_length, rounds_of
+from lra.bench.worker import BenchCase, BenchRules, Meter
 from lra.config import UserError
-from lra.disk import write_json
 from luna.convert.host import transformers
 from luna.convert.swap import convert, feature_parameters
 
 METHODS = ("luna", "hedgehog", "t2r")
-CONVERTED = "bert-base"  # the 12 layers that conversion is timed on
-BESIDE = ("transformers", "numba")  # versions that matter here, where they are installed
+ORIGINAL = "softmax"  # not converted: the host's own attention
+PATCH = 16
+POSITIONS = 512  # of BERT; the table grows where a length needs it
+LR = 1e-5  # of the paper's finetuning, without weight decay
+NOTES = (
+    "`softmax`: the model as it was, in torch's fused kernel, without dropout of its probabilities "
+    "(with it there is no fused kernel on a CPU); the others: `luna.linearize` at its default "
+    "options (`luna` compiled where numba is installed)",
+    "inference: evaluation mode, no gradients; training step: forward, backward and AdamW, "
+    "everything trainable",
+    "times: the fastest call of all rounds, all models in turn at each length",
+    "memory: the most bytes alive at once beyond parameters and optimiser, by the allocator",
+    "in brackets: the ratio to softmax; break-even: the length from which on the method costs "
+    "less, between two measured ones on a line in the logarithms",
+)
+
+
+# ---------------------------------------------------------------------- models
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(rounds.Settings):
-    geometry: str
-    passes: Sequence[str]
+class Geometry:
+    """The sizes of a real model; weights are random, and there are positions for any length."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if GEOMETRIES[self.geometry].host == "vit" and min(self.lengths) < 2:
-            raise UserError(
-                f"--lengths of {self.geometry} must be at least 2, CLS and a patch, "
-                f"got {min(self.lengths)}"
+    host: Literal["bert", "vit"]
+    layers: int
+    heads: int
+    width: int
+    vocab: int = 30_522
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    def __str__(self) -> str:
+        return f"{self.layers} layers, {self.heads} heads of {self.head_dim}, {self.width} wide"
+
+    def build(self, n: int) -> nn.Module:
+        """With softmax attention, in torch's fused kernel."""
+        torch.manual_seed(0)
+        sizes: dict[str, Any] = {
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": 4 * self.width,
+            "num_labels": 2,
+            # Converted attention has no probabilities to drop; softmax that drops some has no fused
+            # kernel on a CPU, and takes memory for n x n of them.
+            "attention_probs_dropout_prob": 0.0,
+            "attn_implementation": "sdpa",
+        }
+        library = transformers()
+        if self.host == "bert":
+            config = library.BertConfig(
+                **sizes, vocab_size=self.vocab, max_position_embeddings=max(n, POSITIONS)
             )
+            return library.BertForSequenceClassification(config)
+        # One row of patches and CLS: any n, which squares would not give.
+        config = library.ViTConfig(**sizes, image_size=(PATCH, PATCH * (n - 1)), patch_size=PATCH)
+        return library.ViTForImageClassification(config)
+
+    def batch(self, size: int, n: int, device: torch.device) -> dict[str, Tensor]:
+        """Full length, nothing padded, with labels."""
+        torch.manual_seed(1)
+        inputs = {
+            "bert": lambda: {"input_ids": torch.randint(1, self.vocab, (size, n))},
+            "vit": lambda: {"pixel_values": torch.randn(size, 3, PATCH, PATCH * (n - 1))},
+        }[self.host]()
+        inputs["labels"] = torch.randint(2, (size,))
+        return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+    def dense_flops(self, n: int) -> int:
+        """Of a forward without attention: four projections and an MLP of 4 widths per layer."""
+        return self.layers * n * 2 * 12 * self.width**2
 
 
-def bench(methods: Sequence[str] | None, settings: Settings, out: Path) -> None:
+GEOMETRIES = {
+    "minilm": Geometry(host="bert", layers=6, heads=12, width=384),
+    "bert-base": Geometry(host="bert", layers=12, heads=12, width=768),
+    "vit-b16-like": Geometry(host="vit", layers=12, heads=12, width=768),
+}
+TIMED = "bert-base"  # the model that conversion is timed on
+CONVERSION = "conversion"  # the group of these cases
+
+
+# ---------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertedCase(BenchCase):
+    """One pass, the group, of a converted model or of the original."""
+
+    method: str
+    profile: str
+    geometry: Geometry
+    batch: int
+
+    def flops(self, n: int) -> int:
+        sizes = self.geometry
+        slot: dict[str, Any] = {"n_heads": sizes.heads, "head_dim": sizes.head_dim, "max_len": n}
+        with torch.device("meta"):
+            attention = luna.build(self.method, profile=self.profile, **slot)
+        return self.batch * (sizes.dense_flops(n) + sizes.layers * attention.flops(n))
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        model = self.geometry.build(n)
+        if self.name != ORIGINAL:
+            model = convert(model, self.method, profile=self.profile, inplace=True)
+        inputs = self.geometry.batch(self.batch, n, meter.device)
+        call = PASSES[self.group](model.to(meter.device), inputs)
+        return meter.seconds({"seconds": call}) | meter.peak_bytes(call)
+
+
+def inference(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[], Any]:
+    model.eval()
+    given = {name: tensor for name, tensor in inputs.items() if name != "labels"}
+    return torch.no_grad()(partial(model, **given))
+
+
+def step(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[], None]:
+    """Forward, backward and AdamW, everything trainable: a step of stage 2."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # AdamW's own tensors, made once, are no part of a step
+    optimizer.zero_grad()
+
+    def call() -> None:
+        model(**inputs).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return call
+
+
+PASSES: dict[str, Callable[[nn.Module, dict[str, Tensor]], Callable[[], Any]]] = {
+    "inference": inference,
+    "step": step,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionCase(BenchCase):
+    """`convert` on the CPU: with the copy and the hash of the original's weights."""
+
+    measures: ClassVar[Sequence[str]] = ("seconds", "parameters")
+
+    method: str
+    profile: str
+    geometry: Geometry
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        model = _original(self.geometry)
+        start = time.perf_counter()
+        student = convert(model, self.method, profile=self.profile)
+        seconds = time.perf_counter() - start
+        maps = feature_parameters(student).values()
+        return {"seconds": seconds, "parameters": sum(p.numel() for p in maps)}
+
+
+@cache
+def _original(geometry: Geometry) -> nn.Module:
+    return geometry.build(n=1)
+
+
+# ---------------------------------------------------------------------- benchmark
+
+
+def benchmark(options: Namespace) -> Benchmark:
     transformers()  # or what to install
-    chosen = list(dict.fromkeys([ORIGINAL, *(rounds.parse(word) for word in methods or METHODS)]))
-    conversions = convert_times(chosen[1:], settings)
-    groups = {
-        measured: [(measured, name, profile) for name, profile in chosen]
-        for measured in settings.passes
-    }
-    written: list[Path] = []
-    for done, rows in rounds.rounds(groups, settings, partial(_run, settings)):
-        if not any("seconds" in row for row in rows):
-            raise UserError(f"nothing was measured: {rows[0]['stopped']}")
-        written = write(rows, conversions, replace(settings, repeats=done), out)
-    print(convert_sheet.terminal(rows, conversions))
-    for path in written:
-        print(f"written to {path}")
+    geometry = GEOMETRIES[options.geometry]
+    if geometry.host == "vit" and min(options.lengths) < 2:
+        raise UserError(
+            f"--lengths of {options.geometry} must be at least 2, CLS and a patch, "
+            f"got {min(options.lengths)}"
+        )
+    cases: list[BenchCase] = []
+    for word in dict.fromkeys([ORIGINAL, *(options.methods or METHODS)]):
+        method = method_of(word)
+        size: dict[str, Any] = {"lengths": options.lengths, "batch": options.batch}
+        cases += [
+            ConvertedCase(group=group, geometry=geometry, **size, **method)
+            for group in options.passes
+        ]
+        if word != ORIGINAL:
+            cases.append(ConversionCase(group=CONVERSION, geometry=GEOMETRIES[TIMED], **method))
+    millions = sum(p.numel() for p in GEOMETRIES[TIMED].build(n=1).parameters()) / 1e6
+    return Benchmark(
+        command="lra bench convert",
+        stem=f"convert-{options.geometry}",
+        title="Converted models beside softmax, by length",
+        notes=[
+            f"model: {options.geometry}, random weights: {geometry}; batch {options.batch}, "
+            "float32, nothing padded, positions for every length",
+            *NOTES,
+            f"{CONVERSION}: `luna.linearize` of {TIMED} on the CPU, {GEOMETRIES[TIMED]}, "
+            f"{millions:.1f} M parameters: median (least .. largest)",
+        ],
+        cases=cases,
+        rules=BenchRules.of(options, timeout=PATIENCE * options.seconds),
+        tables=tables,
+        settings={"model": str(geometry)},
+        packages=("transformers", "numba"),
+    )
 
 
-def _run(
-    settings: Settings, todo: rounds.Todo, *, memory: bool
-) -> Iterator[tuple[rounds.Cell, Row]]:
-    methods = [_who(cell) | {"lengths": lengths} for cell, lengths in todo.items()]
-    geometry = asdict(GEOMETRIES[settings.geometry])
-    request = asdict(settings) | {"geometry": geometry, "methods": methods, "memory": memory}
-    rows, fate = rounds.ask("lra.bench.convert_worker", request)
-    for cell, lengths in todo.items():
-        who = _who(cell)
-        own = [row for row in rows if who.items() <= row.items()]
-        for row in rounds.complete(own, lengths, fate, cell[1]):
-            yield cell, row | who | {"slowest_seconds": row.get("seconds")}
+def tables(result: BenchResult) -> Iterator[SheetTable]:
+    for group in result.facts["settings"]["passes"]:
+        for measure in ("seconds", "peak_bytes"):
+            last = ("break-even", _break_even)
+            yield by_length(result, group, measure, base=ORIGINAL, last=last)
+    seconds, parameters = (result.select(CONVERSION, key) for key in ("seconds", "parameters"))
+    head = [CONVERSION, "seconds", "parameters of feature maps"]
+    lines = []
+    for case, rows in seconds.items():
+        made = parameters[case][0].values
+        lines.append([f"`{case}`", rounds_of(rows[0], ".2f"), f"{made[0]:,}" if made else "–"])
+    if lines:
+        yield SheetTable(f"Conversion of {TIMED}", head, lines)
 
 
-def _who(cell: rounds.Cell) -> dict[str, str]:
-    return dict(zip(("measured", "method", "profile"), cell, strict=True))
-
-
-def convert_times(methods: Sequence[tuple[str, str]], settings: Settings) -> list[Row]:
-    """Seconds of `convert` on the CPU in every round, interleaved: the copy and the hash of the
-    original's weights included."""
-    geometry, before = GEOMETRIES[CONVERTED], torch.get_num_threads()
-    torch.set_num_threads(settings.threads)
-    model = build(geometry, n=1)
-    host = {
-        "model": f"{CONVERTED}: {geometry.told}",
-        "model_parameters": sum(p.numel() for p in model.parameters()),
-    }
-    rows: list[Row] = [
-        host | {"method": name, "profile": profile, "seconds": []} for name, profile in methods
-    ]
-    try:
-        for _ in range(settings.repeats):
-            for row in rows:
-                start = time.perf_counter()
-                student = convert(model, row["method"], profile=row["profile"])
-                row["seconds"].append(time.perf_counter() - start)
-                row["parameters"] = sum(p.numel() for p in feature_parameters(student).values())
-    finally:
-        torch.set_num_threads(before)
-    for row in rows:
-        print(f"convert {row['method']:<10} {statistics.median(row['seconds']):.2f} s", flush=True)
-    return rows
-
-
-def write(rows: list[Row], conversions: list[Row], settings: Settings, out: Path) -> list[Path]:
-    facts = files.facts("lra bench convert", settings, device=settings.device)
-    facts["versions"] |= _beside()
-    facts["geometry"] = asdict(GEOMETRIES[settings.geometry])
-    facts["conversions"] = conversions
-    stem = files.stem(out, f"convert-{settings.geometry}", facts)
-    paths = [stem.parent / f"{stem.name}.{ending}" for ending in ("json", "md")]
-    crossings = [asdict(found) for found in convert_sheet.break_evens(rows)]
-    write_json(paths[0], facts | {"break_even": crossings, "rows": rows})
-    paths[1].write_text(convert_sheet.markdown(rows, facts), encoding="utf-8")
-    return [*paths, *files.picture("convert_figure", rows, facts, stem)]
-
-
-def _beside() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for package in BESIDE:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+def _break_even(found: Selection, case: str) -> str:
+    to_softmax = ratios(found, case, ORIGINAL)
+    return break_even(to_softmax)[0] if to_softmax and case != ORIGINAL else ""

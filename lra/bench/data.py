@@ -4,94 +4,108 @@ and reading what is prepared, and the memory that reading takes."""
 from __future__ import annotations
 
 import itertools
-import json
+import math
 import os
+import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from lra import data, environment, parent
-from lra.config import UserError
+from lra import data, environment
+from lra.bench.rows import BenchResult, median
+from lra.bench.sheet import Benchmark, SheetTable, number, rounds_of
+from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.config import DataRules, Mask, Pad
 from lra.data import listops_generator, pathfinder_generator
 from lra.data.arrays import Prepared
+from lra.data.loader import Loader
 from lra.data.options import default_length
-from lra.data.parallel import cores
 from lra.data.prepare import prepare
-from lra.disk import disk_errors, write_json
 
-Row = dict[str, Any]
-
-# Without other wishes: two sizes of one task, to see whether memory depends on it, and images.
+# If nothing else is asked for: two sizes of one task, to see whether memory depends on it; images.
 PREPARED = (["listops"], ["listops", "n_train=10000"], ["pathfinder", "n=2000"])
 BATCH = 32
+OPENED = 5  # times, of which the median counts
+WARM_UP = 20  # batches
 # Milliseconds of the published program (drewlinsley/pathfinder at ab9c130c, SciPy 1.2.3) for an
 # image with contours of 14 dashes, on one core of another machine.
 PUBLISHED_MS = {32: 300, 64: 12_000, 128: 15_000, 256: 1_400}
+DRAWING, READING = "drawing", "prepared data"
+COLUMNS = {  # measure of a reading: title
+    "open_ms": "opened in, ms",
+    "stored_mb_per_s": "stored MB/s",
+    "tensor_mb_per_s": "tensor MB/s",
+    "resident_mib": "resident, MiB",
+    "growth_mib": "growth, MiB",
+    "passes": "passes",
+}
+
+NOTES = (
+    "medians of {} rounds; drawing and reading on one core, preparing with {} workers",
+    f"reading: training batches of {BATCH}, shuffled, padded, texts with masks, from the page "
+    "cache; MB of ids as they are stored, and as int64 tensors",
+    "resident: memory of a process that has torch and reads; growth: since the first batches",
+    "the published program was timed on another machine: an order of magnitude",
+)
 
 
-def bench(
-    wishes: Sequence[Sequence[str]], *, workers: int, seconds: float, repeats: int, out: Path
-) -> list[Path]:
-    """Measure, print and write. A wish is a task and its settings."""
-    load = os.getloadavg()[0]
-    drawn = _drawing(seconds, repeats)
-    with tempfile.TemporaryDirectory() as folder:
-        made = [
-            (_told(wish), *_prepare(wish, workers, Path(folder))) for wish in wishes or PREPARED
-        ]
-        read = [_reading(prepared, seconds, repeats) for _, prepared, _ in made]
-    rows = [
-        {"data": name, "seconds": took, **_size(prepared), **measured}
-        for (name, prepared, took), measured in zip(made, read, strict=True)
-    ]
-    machine = environment.machine(torch.device("cpu"))
-    facts = {
-        "benchmark": "lra bench data",
-        "settings": {"workers": workers, "seconds": seconds, "repeats": repeats, "batch": BATCH},
-        "machine": machine | {"cores": cores(), "load": round(load, 1)},
-        "versions": environment.versions(),
-        "git": environment.git(),
-        "date": time.strftime("%Y-%m-%d"),
-        "drawing": drawn,
-        "prepared": rows,
-    }
-    text = markdown(facts)
-    print(text)
-    stem = f"data-{'-'.join(machine['device'].lower().split()[:2])}"
-    paths = [out / f"{stem}.{ending}" for ending in ("json", "md")]
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(paths[0], facts)
-        paths[1].write_text(text + "\n", encoding="utf-8")
-    for path in paths:
-        print(f"written to {path}")
-    return paths
+def benchmark(options: Namespace) -> Benchmark:
+    wishes = options.prepare or PREPARED
+    for task, *settings in wishes:  # mistakes show before anything is prepared
+        data.configure(task, settings)
+    seconds = options.seconds / options.rounds
+    folder = tempfile.TemporaryDirectory()
+    reading = [_prepare(wish, options.workers, Path(folder.name), seconds) for wish in wishes]
+    return Benchmark(
+        command="lra bench data",
+        stem="data",
+        title="What data cost",
+        notes=[NOTES[0].format(options.rounds, options.workers), *NOTES[1:]],
+        cases=[*_drawing(seconds), *reading],
+        rules=BenchRules.of(options, threads=1, seconds=math.inf),
+        tables=tables,
+        settings={"batch": BATCH},
+        folder=folder,
+    )
 
 
-def _drawing(seconds: float, repeats: int) -> list[Row]:
-    """Milliseconds for one image or expression on one core, the kinds taking turns."""
-    kinds: dict[str, tuple[Callable[[], Any], float | None]] = {
-        "ListOps expression": (_expressions().__next__, None)
-    }
-    for side in pathfinder_generator.SIZES:
-        kinds[f"Pathfinder {side} x {side}"] = (_images(side).__next__, PUBLISHED_MS[side])
-    times: dict[str, list[float]] = {name: [] for name in kinds}
-    for draw, _ in kinds.values():  # builds its tables
-        draw()
-    for _, (name, (draw, _)) in itertools.product(range(repeats), kinds.items()):
-        times[name].append(_each(draw, seconds / repeats) * 1e3)
-    return [
-        {"kind": name, "ms": statistics.median(found), "lowest": min(found), "highest": max(found),
-         "published_ms": kinds[name][1]}
-        for name, found in times.items()
-    ]  # fmt: skip
+# ---------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingCase(BenchCase):
+    """Seconds for one image or, without a side, for one expression: the mean of many, which
+    differ."""
+
+    measures: ClassVar[Sequence[str]] = ("seconds",)
+
+    side: int | None
+    seconds: float  # for all draws of a round
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        drawn = _images(self.side) if self.side else _expressions()
+        next(drawn)  # builds its tables
+        start, count = time.perf_counter(), 0
+        while (took := time.perf_counter() - start) < self.seconds or count == 0:
+            next(drawn)
+            count += 1
+        return {"seconds": took / count}
+
+
+def _drawing(seconds: float) -> Iterator[DrawingCase]:
+    sides: dict[str, int | None] = {"ListOps expression": None}
+    sides |= {f"Pathfinder {side} x {side}": side for side in pathfinder_generator.SIZES}
+    for name, side in sides.items():
+        facts = {"published_ms": PUBLISHED_MS[side] if side else None}
+        yield DrawingCase(group=DRAWING, name=name, facts=facts, side=side, seconds=seconds)
 
 
 def _expressions() -> Iterator[Any]:
@@ -106,95 +120,104 @@ def _images(side: int) -> Iterator[Any]:
     return (pathfinder.image(0, number) for number in itertools.count())
 
 
-def _each(draw: Callable[[], Any], seconds: float) -> float:
-    """Seconds that one takes, the mean over so many as fit."""
-    start, count = time.perf_counter(), 0
-    while (took := time.perf_counter() - start) < seconds or count == 0:
-        draw()
-        count += 1
-    return took / count
+@dataclass(frozen=True, kw_only=True)
+class ReadingCase(BenchCase):
+    """Prepared data opened and read by a process of its own, on one core."""
+
+    warm_up: ClassVar[bool] = False
+    measures: ClassVar[Sequence[str]] = tuple(COLUMNS)
+
+    folder: Path
+    seconds: float
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        return read(self.folder, seconds=self.seconds)
 
 
-def _told(wish: Sequence[str]) -> str:
-    """Where data lie is nobody's business."""
-    return " ".join(word for word in wish if not word.startswith("path="))
-
-
-def _prepare(wish: Sequence[str], workers: int, folder: Path) -> tuple[Prepared, float]:
-    task, *settings = wish
-    options = data.configure(task, settings)
-    length = default_length(data.get(task))
+def read(folder: Path, *, seconds: float) -> dict[str, float]:
+    opening = []
+    for _ in range(OPENED):
+        start = time.perf_counter()
+        prepared = Prepared.open(folder)
+        opening.append(time.perf_counter() - start)
+    split = prepared.split("train")
+    mask = Mask.none if split.task.grid else Mask.length  # as protocol=luna
+    rules = DataRules(split.width, split.width, Pad.full, mask, split.task.vocab)
+    batches = iter(Loader(split, BATCH, rules=rules, steps=sys.maxsize))
+    for _ in range(WARM_UP):
+        next(batches)
+    before, ids = _resident(), 0
     start = time.perf_counter()
-    prepared = prepare(options, max_length=length, data_dir=folder, workers=workers)
-    return prepared, time.perf_counter() - start
-
-
-def _size(prepared: Prepared) -> Row:
-    facts = prepared.facts
+    while (took := time.perf_counter() - start) < seconds:
+        ids += next(batches).ids.numel()
+    width = 1 if split.task.vocab <= 256 else 2  # bytes of a stored id
     return {
-        "provenance": facts["provenance"],
-        "examples": sum(split["examples"] for split in facts["splits"].values()),
-        "width": facts["width"],
-        "mb": sum(array["bytes"] for array in facts["arrays"].values()) / 1e6,
+        "open_ms": statistics.median(opening) * 1e3,
+        "stored_mb_per_s": ids * width / took / 1e6,
+        "tensor_mb_per_s": ids * 8 / took / 1e6,
+        "resident_mib": _resident(),
+        "growth_mib": _resident() - before,
+        "passes": ids / (len(split) * split.width * (1 + split.task.dual)),
     }
 
 
-def _reading(prepared: Prepared, seconds: float, repeats: int) -> Row:
-    """Medians over processes of their own."""
-    command = [sys.executable, "-m", "lra.bench.reader", str(prepared.folder), str(BATCH)]
-    found = []
-    for _ in range(repeats):
-        done = subprocess.run(
-            [*command, str(seconds / repeats)],
-            capture_output=True,
-            text=True,
-            env=parent.environment(),
-            check=False,
-        )
-        if done.returncode:
-            raise UserError(f"{prepared.folder} could not be read: {done.stderr.strip()}")
-        found.append(json.loads(done.stdout))
-    return {key: statistics.median(one[key] for one in found) for key in found[0]}
+def _resident() -> float:
+    """MiB of this process that are in memory now, files it has mapped included; the peak where
+    the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+        return pages * resource.getpagesize() / 2**20
+    except OSError:
+        return environment.peak_memory_mib(torch.device("cpu"))
 
 
-def markdown(facts: Row) -> str:
-    machine, versions, settings = facts["machine"], facts["versions"], facts["settings"]
-    lines = [
-        "# What data cost",
-        "",
-        f"- machine: {machine['device']}, {machine['system']}; "
-        f"python {versions['python']}, numpy {versions['numpy']}, torch {versions['torch']}, "
-        f"luna-lra {versions['luna-lra']}, {facts['date']}; {machine['cores']} cores, on which "
-        f"{machine['load']:g} other processes were running",
-        f"- medians of {settings['repeats']} rounds; drawing and reading on one core, preparing "
-        f"with {settings['workers']} worker processes",
-        f"- reading: training batches of {settings['batch']}, shuffled, padded, texts with masks, "
-        "from the page cache; MB of ids as they are stored, and as int64 tensors",
-        "- resident: of a process that has torch and reads; growth: since the first batches",
-        "- the published program was timed on another machine: an order of magnitude",
-        "",
-        "`lra bench data` makes this file.",
-        "",
-        "| drawing | ms each | rounds | times faster than published |",
-        "|---|---:|---:|---:|",
-    ]
-    for row in facts["drawing"]:
-        faster = f"{row['published_ms'] / row['ms']:,.0f}" if row["published_ms"] else ""
-        lines.append(
-            f"| {row['kind']} | {row['ms']:.3g} | {row['lowest']:.3g} .. {row['highest']:.3g} "
-            f"| {faster} |"
-        )
-    lines += [
-        "",
-        "| data | examples | MB | prepared in, s | opened in, ms | stored MB/s | tensor MB/s "
-        "| resident, MiB | growth, MiB | passes |",
-        "|---|" + "---:|" * 9,
-    ]
-    for row in facts["prepared"]:
-        lines.append(
-            f"| {row['data']} ({row['provenance']}) | {row['examples']:,} | {row['mb']:,.1f} "
-            f"| {row['seconds']:.1f} | {row['open_ms']:.1f} | {row['stored_mb_per_s']:,.0f} "
-            f"| {row['tensor_mb_per_s']:,.0f} | {row['resident_mib']:,.0f} "
-            f"| {row['growth_mib']:,.1f} | {row['passes']:,.1f} |"
-        )
-    return "\n".join(lines)
+def _prepare(wish: Sequence[str], workers: int, folder: Path, seconds: float) -> ReadingCase:
+    task, *settings = wish
+    length = default_length(data.get(task))
+    start = time.perf_counter()
+    prepared = prepare(
+        data.configure(task, settings), max_length=length, data_dir=folder, workers=workers
+    )
+    took, facts = time.perf_counter() - start, prepared.facts
+    # Where data lie on this machine is not for the page.
+    name = " ".join(word for word in wish if not word.startswith("path="))
+    print(f"prepared {name} in {took:.1f} s", flush=True)
+    return ReadingCase(
+        group=READING, name=name, alone=True, folder=prepared.folder, seconds=seconds,
+        facts={
+            "provenance": facts["provenance"],
+            "examples": sum(split["examples"] for split in facts["splits"].values()),
+            "width": facts["width"],
+            "mb": sum(array["bytes"] for array in facts["arrays"].values()) / 1e6,
+            "prepare_seconds": took,
+        },
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def tables(result: BenchResult) -> Iterator[SheetTable]:
+    drawing = result.select(DRAWING, "seconds")
+    lines: list[list[str]] = []
+    for case, drawn in drawing.items():
+        published = result.cases[DRAWING, case]["published_ms"]
+        timed = published and drawn[0].values
+        faster = f"{published / 1e3 / median(drawn[0]):,.0f}" if timed else ""
+        lines.append([case, rounds_of(drawn[0], ".3g", 1e3), faster])
+    yield SheetTable("Drawing", ["", "ms each", "times faster than published"], lines)
+
+    head = ["", "examples", "MB", "prepared in, s", *COLUMNS.values()]
+    reading = {measure: result.select(READING, measure) for measure in COLUMNS}
+    lines = []
+    for (group, case), facts in result.cases.items():
+        if group == READING:
+            rows = [found[case][0] for found in reading.values()]
+            lines.append([
+                f"{case} ({facts['provenance']})", f"{facts['examples']:,}",
+                f"{facts['mb']:,.1f}", f"{facts['prepare_seconds']:.1f}",
+                *(number(median(row)) if row.values else str(row.stopped) for row in rows),
+            ])  # fmt: skip
+    yield SheetTable("Preparing, opening and reading", head, lines)

@@ -1,278 +1,201 @@
-"""`lra bench luna`: what LUNA's evaluations cost, against the listing, the cheapest linear
-attention and fused softmax.
+"""`lra bench luna`: LUNA's evaluations beside the paper's listing, linear attention and fused
+softmax.
 
-Everything compared is measured in one process, one call after the other, round after round: what
-else the machine does meets all alike. A ratio is the median over the rounds of the ratio in each.
+What is compared runs in one process, one call after the other, round after round: what else the
+machine does meets all alike. A ratio is the median over the rounds of the ratio within each.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+import math
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-import luna
-from lra.bench import files
-from lra.bench.step import Step
-from lra.bench.worker import peak_bytes
+from lra.bench.cases import AttentionCase, StepCase, training_pass
+from lra.bench.rows import BenchResult, median, ratio_by_round
+from lra.bench.sheet import Benchmark, SheetTable, by_length, with_range
+from lra.bench.worker import BenchCase, BenchRules, Meter
 from lra.compose import compose
 from lra.config import UserError
 from luna.kernels import cpu
 from luna.kernels.scalar_mlp import scalar_mlp
 
-WIDTHS = (16, 64, 128, 256, 512)
+HEADS, HEAD_DIM = 2, 32
+M, L, HIDDEN = 8, 8, 64
+WIDTHS = (16, 64, 128, 256, 512)  # hidden widths of the feature map
 TASKS = ("image", "text")
-LISTING: dict[str, Any] = {"evaluate": "dense"}
+STEP_BATCH = 2
+LISTING, SOFTMAX, WIDE = "luna, the listing", "softmax, fused", f"linear, D = {M * L}"
+NOTES = (
+    f"{HEADS} heads of {HEAD_DIM}, M = {M}, L = {L}, hidden {HIDDEN}, float32, forward and "
+    f"backward; training steps of batch {STEP_BATCH}, with the optimiser",
+    "times: in every round each is called twice, and the second call is timed; tables have the "
+    "median of the rounds, ratios are taken within a round: median (least .. largest)",
+    f"`{WIDE}`: elu + 1 with queries and keys as wide as LUNA's features",
+)
 
-Call = Callable[[], None]
-Row = dict[str, Any]
+
+def benchmark(options: Namespace) -> Benchmark:
+    if not cpu.AVAILABLE:
+        raise UserError("this benchmark measures numba: pip install 'luna-lra[fast]'")
+    return Benchmark(
+        command="lra bench luna",
+        stem="luna",
+        title="LUNA's evaluations",
+        notes=[f"batch {options.batch}, {NOTES[0]}", *NOTES[1:]],
+        cases=[*_feature_maps(options), *_attentions(options), *_steps()],
+        # The listing leaves gigabytes that the next call pays for: the first is left out always.
+        rules=BenchRules.of(options, calls=1, least=0.0, dear=math.inf),
+        settings={"heads": HEADS, "head_dim": HEAD_DIM, "M": M, "L": L, "hidden": HIDDEN,
+                  "step_batch": STEP_BATCH},
+        tables=tables,
+        packages=("numba",),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- cases
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    lengths: Sequence[int]
-    rounds: int
-    threads: int
+class FeatureMapCase(BenchCase):
+    """Forward and backward of the L scalar networks of one head."""
+
+    measures: ClassVar[Sequence[str]] = ("train_seconds",)
+
+    evaluate: str
+    hidden: int
     batch: int
-    heads: int = 2
-    head_dim: int = 32
-    M: int = 8
-    L: int = 8
-    hidden: int = 64
-    step_batch: int = 2  # of training steps
 
-    def __post_init__(self) -> None:
-        for key in ("rounds", "threads", "batch"):
-            if getattr(self, key) < 1:
-                raise UserError(f"--{key} must be at least 1, got {getattr(self, key)}")
-        if not self.lengths or min(self.lengths) < 1:
-            raise UserError("--lengths must be at least 1")
-
-
-def bench(settings: Settings, out: Path) -> None:
-    if not cpu.AVAILABLE:
-        raise UserError("numba is what is measured here: pip install 'luna-lra[fast]'")
-    before = torch.get_num_threads()
-    torch.set_num_threads(settings.threads)
-    try:
-        rows = [*feature_maps(settings), *attentions(settings), *steps(settings)]
-    finally:
-        torch.set_num_threads(before)
-    for path in write(rows, settings, out):
-        print(f"written to {path}")
-
-
-# ---------------------------------------------------------------------- what is measured
-
-
-def feature_maps(s: Settings) -> Iterator[Row]:
-    """Forward and backward of psi, at the longest length, by hidden width."""
-    n = max(s.lengths)
-    u = torch.randn(1, s.batch * s.heads * n * s.M, requires_grad=True)
-    grad = torch.randn(1, u.shape[1], s.L)
-    calls: dict[str, Call] = {}
-
-    def add(how: str, width: int) -> None:
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
         torch.manual_seed(0)
-        shapes = [(1, s.L, width)] * 3 + [(1, s.L)]  # e, f, a, g, initialised as linear layers
-        bounds = [1.0, 1.0, width**-0.5, width**-0.5]
-        e, f, a, g = (
+        u = torch.randn(1, self.batch * HEADS * n * M, requires_grad=True)
+        gradient = torch.randn(1, u.shape[1], L)
+        shapes = [(1, L, self.hidden)] * 3 + [(1, L)]  # e, f, a, g, initialised as linear layers
+        bounds = [1.0, 1.0, self.hidden**-0.5, self.hidden**-0.5]
+        weights = [
             ((2 * torch.rand(shape) - 1) * bound).requires_grad_()
             for shape, bound in zip(shapes, bounds, strict=True)
-        )
-        leaves = [u, e, f, a, g]
+        ]
+        leaves = [u, *weights]
 
-        def run() -> None:
-            y = scalar_mlp(*leaves, nonneg=True, evaluate=how)  # type: ignore[arg-type]
-            torch.autograd.grad(y, leaves, grad)
+        def call() -> None:
+            y = scalar_mlp(*leaves, nonneg=True, evaluate=self.evaluate)  # type: ignore[arg-type]
+            torch.autograd.grad(y, leaves, gradient)
 
-        calls[f"{how}, hidden {width}"] = run
-
-    for how in ("dense", "piecewise"):
-        add(how, s.hidden)
-    for width in sorted({*WIDTHS, s.hidden}):
-        add("compiled", width)
-    yield from _rows("feature map", interleave(calls, s.rounds), n=n)
+        return meter.seconds({"train_seconds": call})
 
 
-def attentions(s: Settings) -> Iterator[Row]:
-    """Forward and backward of whole attentions. `linear, D = 64` is elu + 1 with q and k as wide
-    as LUNA's features."""
-    D = s.M * s.L
-    options: dict[str, Any] = {"M": s.M, "L": s.L, "hidden": s.hidden}
-    for n in s.lengths:
-        q, k, v = (_tensor(s, n, s.head_dim) for _ in range(3))
-        wide = [_tensor(s, n, D), _tensor(s, n, D), v]
-        slot: dict[str, Any] = {"n_heads": s.heads, "max_len": n}
-        narrow = slot | {"head_dim": s.head_dim}
-        build: dict[str, tuple[luna.Attention, list[Tensor]]] = {
-            "luna, the listing": (luna.build("luna", **narrow, **options, **LISTING), [q, k, v]),
-            "luna": (luna.build("luna", **narrow, **options), [q, k, v]),
-            "linear": (luna.build("linear", **narrow), [q, k, v]),
-            f"linear, D = {D}": (luna.build("linear", **slot, head_dim=D), wide),
-            "softmax, fused": (luna.build("softmax", **narrow), [q, k, v]),
-        }
-        for how in ("piecewise", "compiled"):
-            method = luna.build("luna", **narrow, **options, evaluate=how)
-            build[f"luna, {how}"] = (method, [q, k, v])
-        weight = torch.randn(v.shape)
+@dataclass(frozen=True, kw_only=True)
+class ForwardBackwardCase(AttentionCase):
+    """Forward and backward alone."""
 
-        def run(method: luna.Attention, given: list[Tensor], weight: Tensor = weight) -> None:
-            leaves = [*given, *method.parameters()]
-            torch.autograd.grad(method(*given), leaves, weight)
+    measures: ClassVar[Sequence[str]] = ("train_seconds", "peak_bytes")
 
-        calls: dict[str, Call] = {name: partial(run, *pair) for name, pair in build.items()}
-        times = interleave(calls, s.rounds)
-        peaks = {name: peak_bytes(call, torch.device("cpu")) for name, call in calls.items()}
-        yield from _rows("attention", times, peaks, n=n)
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        attention = self.build(n, meter.device)
+        q, k, v, _ = self.inputs(n, meter.device)
+        call = training_pass(attention, [q, k, v], partial(attention, q, k, v))
+        return meter.seconds({"train_seconds": call}) | meter.peak_bytes(call)
 
 
-def steps(s: Settings) -> Iterator[Row]:
-    """A step of training of the small model: network, optimiser, clipping."""
-    for task in TASKS:
-        ways = {
-            "luna, the listing": ["attention=luna", "attention.evaluate=dense"],
-            "luna": ["attention=luna"],
-            "linear": ["attention=linear"],
-            "softmax, fused": ["attention=softmax"],
-        }
-        calls: dict[str, Call] = {}
-        for name, words in ways.items():
-            words = [f"task={task}", "model=small", "compute=off", *words]
-            run = compose([*words, f"protocol.recipe.batch={s.step_batch}"])
-            calls[name] = Step(run, torch.device("cpu"))
-        times = interleave(calls, s.rounds)
-        peaks = {name: peak_bytes(call, torch.device("cpu")) for name, call in calls.items()}
-        yield from _rows(f"step, {task}", times, peaks, n=run.protocol.data.pad_to)
+def _feature_maps(options: Namespace) -> Iterator[FeatureMapCase]:
+    """At the longest length."""
+    chosen = [("dense", HIDDEN), ("piecewise", HIDDEN), *(("compiled", w) for w in WIDTHS)]
+    for evaluate, hidden in chosen:
+        yield FeatureMapCase(
+            group="feature map", name=_map_name(evaluate, hidden), lengths=[max(options.lengths)],
+            evaluate=evaluate, hidden=hidden, batch=options.batch,
+        )  # fmt: skip
 
 
-def _tensor(s: Settings, n: int, d: int) -> Tensor:
-    return torch.randn(s.batch, s.heads, n, d, requires_grad=True)
+def _map_name(evaluate: str, hidden: int) -> str:
+    return f"{evaluate}, hidden {hidden}"
 
 
-# ---------------------------------------------------------------------- how
+def _attentions(options: Namespace) -> Iterator[ForwardBackwardCase]:
+    luna: dict[str, Any] = {"method": "luna", "options": {"M": M, "L": L, "hidden": HIDDEN}}
 
+    def evaluated(how: str) -> dict[str, Any]:
+        return luna | {"options": luna["options"] | {"evaluate": how}}
 
-def interleave(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every call in every round. Each is made twice and timed the second time: the first
-    pays for what the call before left in memory, of which the listing leaves gigabytes."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            call()
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return times
-
-
-def _rows(
-    what: str, times: dict[str, list[float]], peaks: dict[str, int] | None = None, **facts: Any
-) -> Iterator[Row]:
-    for name, seconds in times.items():
-        row = {"what": what, "name": name, **facts, "seconds": seconds}
-        if peaks:
-            row["peak_mib"] = peaks[name] / 2**20
-        shown = f"{1e3 * statistics.median(seconds):9.1f} ms"
-        print(f"{what:<14}n={facts['n']:<8}{name:<24}{shown}", flush=True)
-        yield row
-
-
-def ratio(rows: list[Row], slow: str, fast: str, **facts: Any) -> tuple[float, float, float]:
-    """Median, least and largest of the rounds' ratios."""
-    found = [
-        next(r for r in rows if r["name"] == name and facts.items() <= r.items())["seconds"]
-        for name in (slow, fast)
-    ]
-    ratios = [a / b for a, b in zip(*found, strict=True)]
-    return statistics.median(ratios), min(ratios), max(ratios)
-
-
-def targets(rows: list[Row], s: Settings) -> Iterator[tuple[str, str, str]]:
-    """Statement, target, measured."""
-    n, D = max(s.lengths), s.M * s.L
-
-    def told(*arguments: str, **facts: Any) -> str:
-        return "{:.2f} ({:.2f} .. {:.2f})".format(*ratio(rows, *arguments, **facts))
-
-    at: dict[str, Any] = {"what": "feature map"}
-    hidden = f"hidden {s.hidden}"
-    fast = told(f"dense, {hidden}", f"compiled, {hidden}", **at)
-    yield f"feature map, n = {n}: listing / compiled", ">= 30", fast
-    medians = {
-        r["name"]: statistics.median(r["seconds"])
-        for r in rows
-        if r["what"] == "feature map" and r["name"].startswith("compiled")
+    chosen = {
+        LISTING: evaluated("dense"),
+        "luna": luna,
+        "linear": {"method": "linear"},
+        WIDE: {"method": "linear", "head_dim": M * L, "value_dim": HEAD_DIM},
+        SOFTMAX: {"method": "softmax"},
+        "luna, piecewise": evaluated("piecewise"),
+        "luna, compiled": evaluated("compiled"),
     }
-    flat = max(medians.values()) / min(medians.values())
-    widths = f"hidden {min(WIDTHS)} .. {max(WIDTHS)}"
-    yield f"feature map, n = {n}: slowest / fastest of {widths}", "<= 1.3", f"{flat:.2f}"
-    for length in s.lengths:
-        at = {"what": "attention", "n": length}
-        yield (
-            f"n = {length}: luna / linear, D = {D}",
-            "<= 1.15",
-            told("luna", f"linear, D = {D}", **at),
-        )
-        yield f"n = {length}: luna / linear", "", told("luna", "linear", **at)
-        least = ">= 3" if length >= 4096 else ">= 1" if length >= 1024 else ""
-        yield f"n = {length}: softmax / luna", least, told("softmax, fused", "luna", **at)
-        yield f"n = {length}: listing / luna", "", told("luna, the listing", "luna", **at)
-    for what in (f"step, {task}" for task in TASKS):
-        yield f"{what}: listing / luna", ">= 8", told("luna, the listing", "luna", what=what)
-        peak = {r["name"]: r["peak_mib"] for r in rows if r["what"] == what}
-        yield (
-            f"{what}: peak memory, luna / linear",
-            "<= 1.2",
-            f"{peak['luna'] / peak['linear']:.2f}",
+    slot = {"lengths": options.lengths, "batch": options.batch, "heads": HEADS}
+    for name, what in chosen.items():
+        yield ForwardBackwardCase(
+            group="attention", name=name, **slot | {"head_dim": HEAD_DIM} | what
         )
 
 
-# ---------------------------------------------------------------------- what is written
+def _steps() -> Iterator[StepCase]:
+    """Training steps of the small model."""
+    ways = {
+        LISTING: ["attention=luna", "attention.evaluate=dense"],
+        "luna": ["attention=luna"],
+        "linear": ["attention=linear"],
+        SOFTMAX: ["attention=softmax"],
+    }
+    for task in TASKS:
+        common = [
+            f"task={task}",
+            "model=small",
+            "compute=off",
+            f"protocol.recipe.batch={STEP_BATCH}",
+        ]
+        n = compose(common).protocol.data.pad_to
+        for name, words in ways.items():
+            yield StepCase(group=f"step, {task}", name=name, lengths=[n], words=[*common, *words])
 
 
-def write(rows: list[Row], settings: Settings, out: Path) -> list[Path]:
-    import numba
-
-    facts = files.facts("lra bench luna", settings, device="cpu")
-    facts["versions"]["numba"] = numba.__version__
-    stem = files.stem(out, "luna", facts)
-    found = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "md")]
-    found[0].write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
-    found[1].write_text(_page(rows, facts, settings), encoding="utf-8")
-    return [*found, *files.picture("luna_figure", rows, facts, stem)]
+# ---------------------------------------------------------------------- tables
 
 
-def _page(rows: list[Row], facts: dict[str, Any], settings: Settings) -> str:
-    machine, versions = facts["machine"], facts["versions"]
-    lines = [
-        f"# LUNA's evaluations, {machine['device']}, {settings.threads} thread(s)",
-        "",
-        f"`lra bench luna`, {facts['date']}; torch {versions['torch']}, numba {versions['numba']}, "
-        f"Python {versions['python']}. Batch {settings.batch}, {settings.heads} heads of "
-        f"{settings.head_dim}, M = {settings.M}, L = {settings.L}, hidden {settings.hidden}, "
-        f"float32, forward and backward; training steps of batch {settings.step_batch}; "
-        f"{settings.rounds} interleaved rounds: median "
-        "(least .. largest).",
-        "",
-        "| ratio of times, or of memory | target | measured |",
-        "|---|---|---|",
-        *(f"| {' | '.join(line)} |" for line in targets(rows, settings)),
-        "",
-        "| what | n | evaluation | ms | peak MiB |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        seconds = f"{1e3 * statistics.median(row['seconds']):.1f}"
-        peak = f"{row['peak_mib']:.0f}" if "peak_mib" in row else ""
-        cells = (row["what"], row["n"], row["name"], seconds, peak)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+def tables(result: BenchResult) -> Iterator[SheetTable]:
+    head = ["ratio of times, or of memory", "target", "measured"]
+    yield SheetTable("Ratios", head, [list(line) for line in targets(result)])
+    yield by_length(result, "feature map", "train_seconds", summary=median)
+    groups = {"attention": "train_seconds"} | {f"step, {task}": "seconds" for task in TASKS}
+    for group, seconds in groups.items():
+        for measure in (seconds, "peak_bytes"):
+            yield by_length(result, group, measure, summary=median)
+
+
+def targets(result: BenchResult) -> Iterator[tuple[str, str, str]]:
+    """What is compared, the target, and what was measured."""
+
+    def ratio(slow: str, fast: str, group: str, n: int, measure: str = "train_seconds") -> str:
+        found = result.select(group, measure)
+        return with_range(ratio_by_round(found[slow][n], found[fast][n]), ".2f")
+
+    lengths = sorted(result.facts["settings"]["lengths"])
+    group, n = "feature map", lengths[-1]
+    listing, compiled = _map_name("dense", HIDDEN), _map_name("compiled", HIDDEN)
+    yield f"{group}, n = {n}: listing / compiled", ">= 30", ratio(listing, compiled, group, n)
+    maps = result.select(group, "train_seconds")
+    times = [median(row) for w in WIDTHS if (row := maps[_map_name("compiled", w)][n]).values]
+    flat = f"{max(times) / min(times):.2f}" if times else "–"
+    widths = f"hidden {WIDTHS[0]} .. {WIDTHS[-1]}"
+    yield f"{group}, n = {n}: slowest / fastest of {widths}", "<= 1.3", flat
+    for n in lengths:
+        least = ">= 3" if n >= 4096 else ">= 1" if n >= 1024 else ""
+        yield f"n = {n}: luna / {WIDE}", "<= 1.15", ratio("luna", WIDE, "attention", n)
+        yield f"n = {n}: luna / linear", "", ratio("luna", "linear", "attention", n)
+        yield f"n = {n}: softmax / luna", least, ratio(SOFTMAX, "luna", "attention", n)
+        yield f"n = {n}: listing / luna", "", ratio(LISTING, "luna", "attention", n)
+    for group in (f"step, {task}" for task in TASKS):
+        ((n, _),) = result.select(group, "seconds")["luna"].items()
+        yield f"{group}: listing / luna", ">= 8", ratio(LISTING, "luna", group, n, "seconds")
+        memory = ratio("luna", "linear", group, n, "peak_bytes")
+        yield f"{group}: peak memory, luna / linear", "<= 1.2", memory

@@ -1,127 +1,84 @@
-"""Methods measured in processes, all of them once a round: what else the machine does meets them
-alike, and of the rounds the fastest counts."""
+"""Rounds over all cases, so that what else the machine does meets all of them alike.
+
+Every process is a new one in every round: it starts without the memory, the caches and the threads
+of the cases before.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-import torch
-
-import luna
-from lra import parent
-from lra.bench.sheet import Row
+from lra.bench.rows import BenchRow
+from lra.bench.worker import BenchCase, BenchRules, Meter, rows_of, work
 from lra.config import UserError
 
-PATIENCE = 100  # times `seconds` in all, after which a process is taken for stuck
-Cell = tuple[str, ...]  # what is measured: a method, its profile, ...
-Todo = dict[Cell, list[int]]  # lengths
+PATIENCE = 100  # a process may take this many times the seconds that one call may take
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    lengths: Sequence[int]
-    repeats: int
-    threads: int
-    batch: int
-    device: str
-    seconds: float  # one pass
-    mib: float
+def rounds(cases: Sequence[BenchCase], rules: BenchRules) -> Iterator[tuple[int, list[BenchRow]]]:
+    """The number of each round and all rows so far: an interrupted benchmark keeps what it has.
 
-    def __post_init__(self) -> None:
-        for key, value in asdict(self).items():
-            if isinstance(value, int | float) and value <= 0:
-                flag = key.replace("_", "-")
-                raise UserError(f"--{flag} must be greater than 0, got {value}")
-        if min(self.lengths) < 1:
-            raise UserError(f"--lengths must be at least 1, got {min(self.lengths)}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("--device cuda: torch sees no GPU here; leave it out to measure a CPU")
-
-
-def parse(word: str) -> tuple[str, str]:
-    """(name, profile) of `name` or `name@profile`."""
-    name, _, profile = word.partition("@")
-    cls = luna.get(name)
-    wanted = profile or "strict"
-    if cls.effective_profile(wanted) != wanted:
-        raise UserError(
-            f"attention '{name}' does not differ under profile {profile}; it has profiles "
-            f"{', '.join(cls.profiles)}"
-        )
-    return name, wanted
-
-
-def rounds(
-    groups: Mapping[str, Sequence[Cell]],
-    settings: Settings,
-    measure: Callable[..., Iterable[tuple[Cell, Row]]],
-) -> Iterator[tuple[int, list[Row]]]:
-    """After every round its number and all rows: an interrupted benchmark has those it finished.
-
-    measure(todo, memory=...) gives a row for every length of every cell of a group; it is not asked
-    again for what was stopped, and for memory only once.
+    Memory is measured in the first round only; what was stopped is not measured again.
     """
-    rows: dict[tuple[Cell, int], Row] = {}
-    for repeat in range(settings.repeats):
-        for name, cells in groups.items():
-            todo = {
-                cell: [
-                    n for n in sorted(set(settings.lengths))
-                    if repeat == 0 or not rows[cell, n]["stopped"]
-                ]
-                for cell in cells
-            }  # fmt: skip
+    rows: dict[tuple[str, str, int, str], BenchRow] = {}
+    stopped: set[tuple[str, str, int]] = set()
+    for number in range(1, rules.rounds + 1):
+        for process, members in _by_process(cases, stopped).items():
             start = time.perf_counter()
-            for cell, found in measure(todo, memory=repeat == 0):
-                key = (cell, found["n"])
-                rows[key] = faster(rows[key], found) if repeat else found
+            for row in ask(members, Meter(rules, memory=number == 1)):
+                known = rows.setdefault((row.group, row.case, row.n, row.measure), row)
+                if known is not row and row.measure != "flops":
+                    known.values += row.values
+                    known.stopped = row.stopped
             seconds = time.perf_counter() - start
-            print(f"round {repeat + 1}/{settings.repeats}  {name}  {seconds:.0f} s", flush=True)
-        yield repeat + 1, list(rows.values())
+            print(f"round {number}/{rules.rounds}  {process}  {seconds:.0f} s", flush=True)
+        if not any(row.values for row in rows.values() if row.measure != "flops"):
+            raise UserError(f"nothing was measured: {next(iter(rows.values())).stopped}")
+        yield number, list(rows.values())
+        stopped = {(row.group, row.case, row.n) for row in rows.values() if row.stopped}
 
 
-def ask(module: str, request: dict[str, Any]) -> tuple[list[Row], str]:
-    """The rows that a process printed, and what became of it, where they are not all."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(request)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=parent.environment(),
-    )
+def _by_process(
+    cases: Sequence[BenchCase], stopped: set[tuple[str, str, int]]
+) -> dict[str, list[BenchCase]]:
+    found: dict[str, list[BenchCase]] = {}
+    for case in cases:
+        left = [n for n in case.lengths if (case.group, case.name, n) not in stopped]
+        if left:
+            process = f"{case.group}: {case.name}" if case.alone else case.group
+            found.setdefault(process, []).append(replace(case, lengths=left))
+    return found
+
+
+def ask(cases: Sequence[BenchCase], meter: Meter) -> list[BenchRow]:
+    """The rows that a new process measures. If it dies or gets stuck, the rows that are missing
+    say so."""
+    spawn = multiprocessing.get_context("spawn")  # not a fork: torch may have started threads
+    rows, theirs = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=work, args=(theirs, cases, meter))
+    process.start()
+    theirs.close()
+    limit = meter.rules.timeout
+    end = time.monotonic() + (limit or 0)
+    found: list[BenchRow] = []
     try:
-        output, errors = process.communicate(timeout=PATIENCE * request["seconds"])
-        fate = _last_line(errors) if process.returncode > 0 else "killed"
-    except subprocess.TimeoutExpired:
+        while rows.poll(None if limit is None else max(0.0, end - time.monotonic())):
+            found.append(rows.recv())
+        fate = f"no answer within {limit:g} s"
+    except EOFError:
+        process.join()
+        fate = "killed" if (process.exitcode or 0) < 0 else "failed"
+    finally:
         process.kill()
-        output, errors = process.communicate()
-        fate = "stuck"
-    return [json.loads(line) for line in output.splitlines()], fate
-
-
-def complete(rows: list[Row], lengths: list[int], fate: str, name: str) -> list[Row]:
-    """A row for every length, whatever became of the process."""
-    missing = lengths[len(rows) :]
-    if missing:
-        print(f"{name}: {fate} at n={missing[0]}", file=sys.stderr)
-    return rows + [{"n": n, "flops": None, "stopped": fate} for n in missing]
-
-
-def _last_line(errors: str) -> str:
-    lines = errors.strip().splitlines()
-    return lines[-1] if lines else "failed"
-
-
-def faster(old: Row, new: Row) -> Row:
-    """Of two rounds the faster times; the slowest one tells how noisy the machine was."""
-    if new["stopped"]:
-        return old
-    slowest = max(old["slowest_seconds"], new["slowest_seconds"])
-    least = {key: min(old[key], new[key]) for key in old if key.endswith("seconds")}
-    return old | least | {"slowest_seconds": slowest}
+        process.join()
+    there = {(row.case, row.n) for row in found}
+    for case in cases:
+        missing = [n for n in case.lengths if (case.name, n) not in there]
+        if missing:
+            print(f"{case.name}: {fate} at n = {missing[0]:,}", file=sys.stderr)
+        found += [row for n in missing for row in rows_of(case, n, {}, fate)]
+    return found

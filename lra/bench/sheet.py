@@ -1,157 +1,222 @@
-"""The tables of `lra bench attention`: CSV and JSON to compute with, Markdown to read."""
+"""What a benchmark writes: its numbers (.json, .csv) and a page of tables (.md)."""
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Callable
+import importlib.metadata
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
-from lra.bench.files import provenance
-from lra.disk import write_json
+import torch
 
-Row = dict[str, Any]
+from lra import environment
+from lra.bench.rows import (
+    MEASURES,
+    BenchResult,
+    BenchRow,
+    Selection,
+    Summary,
+    fastest,
+    ratios,
+)
+from lra.bench.worker import BenchCase, BenchRules
+from lra.data.parallel import cores
+from lra.disk import disk_errors
 
-TAIL = 3  # lengths, the longest ones measured, that a slope is fitted over
-MEASURES: dict[str, tuple[str, Callable[[Row], float | None]]] = {
-    "train_ms": ("Time of forward + backward, ms", lambda r: _times(r.get("train_seconds"), 1e3)),
-    "forward_ms": ("Time of forward, ms", lambda r: _times(r.get("forward_seconds"), 1e3)),
-    "peak_mib": (
-        "Peak memory of forward + backward, MiB",
-        lambda r: _times(r.get("peak_bytes"), 2**-20),
-    ),
-    "mflops": ("FLOPs of forward, millions", lambda r: _times(r["flops"], 1e-6)),
-}
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def ratio(row: Row) -> float | None:
-    """Forward + backward, to that of the plain version in lra/bench/plain.py."""
-    return row["train_seconds"] / row["plain_seconds"] if "plain_seconds" in row else None
+PACKAGES = ("torch", "python", "numpy", "transformers", "numba")  # named on the page
 
 
-def label(row: Row) -> str:
-    return row["method"] if row["profile"] == "strict" else f"{row['method']} ({row['profile']})"
+class SheetTable(NamedTuple):
+    title: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """Padded, so that it can be read in a terminal too."""
+        widths = [max(3, *map(len, column)) for column in zip(self.head, *self.lines, strict=True)]
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        return "\n".join(_line(cells, widths) for cells in (self.head, rule, *self.lines))
 
 
-def by_method(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows of each method, by rising length."""
-    groups: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda r: r["n"]):
-        groups.setdefault(label(row), []).append(row)
-    return groups
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = cells
+    padded = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+    return f"| {' | '.join([first.ljust(widths[0]), *padded])} |"
 
 
-def slope(lengths: list[int], values: list[float | None]) -> float | None:
-    """The fitted exponent of n over the longest TAIL lengths that have a value: short ones tell
-    of constant costs. None with fewer."""
-    points = [(math.log(n), math.log(v)) for n, v in zip(lengths, values, strict=True) if v]
-    points = points[-TAIL:]
-    if len(points) < TAIL:
-        return None
-    x, y = (sum(axis) / TAIL for axis in zip(*points, strict=True))
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What is measured, how, and what its page says."""
+
+    command: str  # as typed: `lra bench compute task=image`
+    stem: str  # of its files, before the machine's name
+    title: str
+    notes: Sequence[str]
+    cases: Sequence[BenchCase]
+    rules: BenchRules
+    tables: Callable[[BenchResult], Iterable[SheetTable]]
+    settings: dict[str, Any] = field(default_factory=dict)  # besides those of the command line
+    packages: Sequence[str] = ()  # whose versions matter besides those of every run
+    folder: TemporaryDirectory | None = None  # that cases read; removed afterwards
 
 
-def write(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
-    paths = [stem.parent / f"{stem.name}.{kind}" for kind in ("csv", "json", "md")]
-    _csv(rows, paths[0])
-    write_json(paths[1], facts | {"rows": rows})
-    paths[2].write_text(markdown(rows, facts), encoding="utf-8")
-    return paths
-
-
-def _csv(rows: list[Row], path: Path) -> None:
-    columns = ("method", "profile", "n", *MEASURES, "to_plain", "spread", "stopped")
-    with path.open("w", encoding="utf-8", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(columns)
-        for group in by_method(rows).values():
-            for row in group:
-                values = {key: read(row) for key, (_, read) in MEASURES.items()}
-                values["to_plain"] = ratio(row)
-                cells = row | {k: None if v is None else f"{v:.6g}" for k, v in values.items()}
-                if not row["stopped"]:
-                    cells["spread"] = f"{row['slowest_seconds'] / row['train_seconds']:.3f}"
-                out.writerow([cells.get(column) for column in columns])
-
-
-def markdown(rows: list[Row], facts: dict[str, Any]) -> str:
-    tables = [line for key in MEASURES for line in _table(rows, key)]
-    return "\n".join([*_header(facts), *tables, *_ratios(rows), ""])
-
-
-def _header(facts: dict[str, Any]) -> list[str]:
-    settings = facts["settings"]
-    return [
-        "# Every attention alone, by length",
-        "",
-        *provenance(facts),
-        f"- slot: batch {settings['batch']}, {settings['heads']} heads of {settings['head_dim']}, "
-        "float32, no mask, default options; `softmax` is torch's fused kernel, "
-        "`softmax (published)` writes the matrix out",
-        f"- times: the fastest call of {settings['repeats']} interleaved rounds, each method in a "
-        "process of its own; forward without gradients in evaluation mode, forward + backward in "
-        "training mode",
-        "- memory: most bytes alive at once beyond inputs and parameters, by the allocator",
-        f"- slope: the fitted exponent of n over the longest {TAIL} lengths measured",
-        f"- `> {settings['seconds']:g} s` or `> {settings['mib']:g} MiB` in a cell: not run, "
-        "because one pass, carried forward from the last length by its FLOPs, would take more",
-        "",
-        "`lra bench attention` makes this file.",
-    ]
-
-
-def _table(rows: list[Row], key: str) -> list[str]:
-    title, read = MEASURES[key]
-    lengths = sorted({row["n"] for row in rows})
-    lines = ["", f"## {title}", "", line(["attention", *(f"{n:,}" for n in lengths), "slope"]),
-             "|---|" + "---:|" * (len(lengths) + 1)]  # fmt: skip
-    for name, group in sorted(by_method(rows).items(), key=lambda g: _order(g[1], read)):
-        values = [read(row) for row in group]
-        cells = [
-            row["stopped"] if value is None else number(value)
-            for row, value in zip(group, values, strict=True)
-        ]
-        fitted = slope([row["n"] for row in group], values)
-        lines.append(line([f"`{name}`", *cells, "–" if fitted is None else f"{fitted:.2f}"]))
-    return lines
-
-
-def _ratios(rows: list[Row]) -> list[str]:
-    """Empty where nothing was compared: not at lengths that the plain versions' blocks divide."""
-    lengths = sorted({row["n"] for row in rows})
-    compared = {
-        name: [ratio(row) for row in group]
-        for name, group in by_method(rows).items()
-        if any(ratio(row) for row in group)
-    }
-    if not compared:
-        return []
-    others = ", ".join(f"`{name}`" for name in by_method(rows) if name not in compared)
-    return [
-        "", "## Time of forward + backward, relative to plain PyTorch", "",
-        "Beside the same method straight from its formula (`lra/bench/plain.py`), calls in turn; "
-        f"below 1 is faster than plain. Nothing to compare with: {others or 'none'}.", "",
-        line(["attention", *(f"{n:,}" for n in lengths)]), "|---|" + "---:|" * len(lengths),
-        *(line([f"`{name}`", *("–" if r is None else f"{r:.2f}" for r in ratios)])
-          for name, ratios in sorted(compared.items(), key=lambda item: item[1][-1] or 0)),
-    ]  # fmt: skip
-
-
-def _order(group: list[Row], read: Callable[[Row], float | None]) -> tuple[int, float]:
-    """Methods that got further first, then the cheaper ones."""
-    values = [value for row in group if (value := read(row)) is not None]
-    return -len(values), values[-1] if values else 0.0
-
-
-def line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+# ---------------------------------------------------------------------- cells
 
 
 def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cell(row: BenchRow | None, summary: Summary = fastest) -> str:
+    """The number in the unit of its measure, or the reason why there is none."""
+    if row is None:
+        return "–"
+    return number(summary(row) * MEASURES[row.measure].factor) if row.values else str(row.stopped)
+
+
+def with_range(values: Sequence[float], form: str) -> str:
+    """`median (least .. largest)`; one value alone as it is."""
+    if len(values) < 2:
+        return f"{values[0]:{form}}" if values else "–"
+    middle, least, largest = statistics.median(values), min(values), max(values)
+    return f"{middle:{form}} ({least:{form}} .. {largest:{form}})"
+
+
+def rounds_of(row: BenchRow, form: str, factor: float = 1.0) -> str:
+    """Median and range of the rounds, or the reason why there are none."""
+    values = [value * factor for value in row.values]
+    return with_range(values, form) if values else str(row.stopped)
+
+
+# ---------------------------------------------------------------------- tables
+
+Column = tuple[str, Callable[[Selection, str], str]]  # its head; its cell for a case
+
+
+def by_length(
+    result: BenchResult,
+    group: str,
+    measure: str,
+    *,
+    summary: Summary = fastest,
+    base: str | None = None,
+    last: Column | None = None,
+    cheapest_first: bool = False,
+) -> SheetTable:
+    """One measure: a line per case, a column per length. With `base`, the ratio to that case stands
+    in brackets."""
+    found = result.select(group, measure)
+    if cheapest_first:
+        found = dict(sorted(found.items(), key=lambda item: _reach_and_cost(item[1])))
+    lengths = sorted({n for rows in found.values() for n in rows})
+    lines = []
+    for case, rows in found.items():
+        to_base = ratios(found, case, base, summary) if base and case != base else {}
+        cells = [
+            cell(rows.get(n), summary) + (f" ({to_base[n]:.2f}×)" if n in to_base else "")
+            for n in lengths
+        ]
+        lines.append([f"`{case}`", *cells, *([last[1](found, case)] if last else [])])
+    head = [group, *(f"{n:,}" for n in lengths), *([last[0]] if last else [])]
+    title, unit, _ = MEASURES[measure]
+    return SheetTable(f"{group.capitalize()}: {title}, {unit}", head, lines)
+
+
+def _reach_and_cost(rows: dict[int, BenchRow]) -> tuple[int, float]:
+    """Cases that got further come first, then the cheaper ones."""
+    costs = [fastest(row) for row in rows.values() if row.values]
+    return -len(costs), costs[-1] if costs else 0.0
+
+
+# ---------------------------------------------------------------------- page and files
+
+
+def facts_of(benchmark: Benchmark, options: dict[str, Any]) -> dict[str, Any]:
+    """What a file says besides its rows: what was measured, with which options, where and when."""
+    rules, installed = benchmark.rules, importlib.metadata.packages_distributions()
+    machine = environment.machine(torch.device(rules.device))
+    machine |= {"threads": rules.threads} if rules.device == "cpu" else {}
+    others = {p: importlib.metadata.version(p) for p in benchmark.packages if p in installed}
+    return {
+        "benchmark": benchmark.command,
+        "title": benchmark.title,
+        "notes": list(benchmark.notes),
+        "settings": options | benchmark.settings,
+        "machine": machine | {"cores": cores(), "load": round(os.getloadavg()[0], 1)},
+        "versions": environment.versions() | others,
+        "git": environment.git(),
+        "date": time.strftime("%Y-%m-%d"),
+        "cases": [{"group": c.group, "case": c.name, **c.facts} for c in benchmark.cases],
+    }
+
+
+def stem_of(benchmark: Benchmark, facts: dict[str, Any], out: Path) -> Path:
+    """The common name of the files: benchmark, device, threads of a CPU, torch."""
+    machine, version = facts["machine"], facts["versions"]["torch"].partition("+")[0]
+    device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
+    threads = f"-{machine['threads']}thread" if machine["kind"] == "cpu" else ""
+    return out / f"{benchmark.stem}-{device}{threads}-torch{version}"
+
+
+def page(result: BenchResult, tables: Iterable[SheetTable]) -> str:
+    facts = result.facts
+    bullets = [f"- {note}" for note in [*_provenance(result), *facts["notes"]]]
+    lines = [f"# {facts['title']}", "", *bullets, "", f"`{facts['benchmark']}` makes this file."]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", table.markdown()]
+    return "\n".join([*lines, ""])
+
+
+def _provenance(result: BenchResult) -> Iterable[str]:
+    """What every page says first."""
+    facts = result.facts
+    machine, versions, git, settings = (
+        facts[key] for key in ("machine", "versions", "git", "settings")
+    )
+    threads = f", {machine['threads']} torch thread(s)" if machine["kind"] == "cpu" else ""
+    load = "load" in machine and f"; {machine['cores']} cores, load before {machine['load']:g}"
+    yield f"machine: {machine['device']}{threads}, {machine['system']}{load or ''}"
+    revision = git["revision"][:10] if git["revision"] else "no checkout"
+    revision += " + changes" if git["dirty"] else ""
+    listed = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if versions.get(name))
+    yield f"versions: {listed}, luna-lra {versions['luna-lra']} ({revision}), {facts['date']}"
+    times = [row.values for row in result.rows if row.measure.endswith("seconds")]
+    noise = [max(values) / min(values) for values in times if len(values) > 1]
+    if noise and settings["rounds"] > 1:
+        middle, most = statistics.median(noise), max(noise)
+        yield (
+            f"noise: the slowest of {settings['rounds']} rounds took {middle:.2f} times as long as "
+            f"the fastest in the median of all times, {most:.2f} times at most"
+        )
+    if "mib" in settings:
+        yield (
+            f"`> {settings['seconds']:g} s` or `> {settings['mib']:g} MiB` in a cell: not run, "
+            "because one call, carried forward from the last length by its FLOPs, would take more"
+        )
+
+
+def write(result: BenchResult, text: str, stem: Path) -> list[Path]:
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "csv", "md")]
+    summaries: dict[str, Callable[..., float]] = {
+        "fastest": min,
+        "median": statistics.median,
+        "slowest": max,
+    }
+    with disk_errors(stem.parent):
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        result.save(paths[0])
+        with paths[1].open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(["group", "case", "n", "measure", *summaries, "stopped"])
+            for row in result.rows:
+                numbers = [f"{f(row.values):.6g}" if row.values else "" for f in summaries.values()]
+                lines.writerow([row.group, row.case, row.n, row.measure, *numbers, row.stopped])
+        paths[2].write_text(text, encoding="utf-8")
+    return paths

@@ -1,113 +1,103 @@
-"""`lra bench train`: what the framework costs beside the mathematics, as ratios measured in one
-run.
+"""`lra bench train`: what the framework costs beside the mathematics.
 
-Three questions, one table each: how much of a training step is loading data, how much is the
-framework (against a bare loop of the same network, optimiser and batches), how long from start to
-the first step. Repetitions are interleaved and medians quoted, because machines are noisy.
+Three questions: how much the framework adds to a bare loop of the same network, optimiser and
+batches, how much loading the data takes, and how long it is from the shell to the first step.
 """
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
-import torch.nn.functional as F
 
-from lra import environment, optim, parent
-from lra.bench import RESULTS
+from lra import parent
+from lra.bench.cases import TrainingStep
+from lra.bench.rows import BenchResult, ratio_by_round
+from lra.bench.sheet import Benchmark, SheetTable, rounds_of, with_range
+from lra.bench.worker import BenchCase, BenchRules, Meter
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
 from lra.config import UserError
+from lra.data.arrays import Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
-from lra.disk import write_json
 from lra.run import build, trainer_for
 from lra.runs import RunFolder
 
-
-def train(overrides: Sequence[str], *, steps: int, repeats: int) -> None:
-    run = compose([*overrides, "trainer.progress=off"])
-    prepared = find_or_prepare(
-        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
-    )
-    print(f"{run.task.name}/{run.attention['name']}, batch {run.protocol.recipe.batch}, "
-          f"{steps} steps x {repeats} repetitions, {torch.get_num_threads()} threads")  # fmt: skip
-    bare: list[float] = []
-    framework: list[float] = []
-    loading: list[float] = []
-    for repetition in range(repeats + 1):
-        times = (
-            _loop(run, prepared, steps),
-            _lightning(run, prepared, steps),
-            _loading(run, prepared, steps),
-        )
-        if repetition:  # the first warms up
-            for kept, seconds in zip((bare, framework, loading), times, strict=True):
-                kept.append(seconds / steps)
-    startup = [_startup(overrides) for _ in range(3)]
-    step = statistics.median(bare)
-    ratios = [f / b for f, b in zip(framework, bare, strict=True)]
-    shares = [x / b for x, b in zip(loading, bare, strict=True)]
-    figures = {
-        "step, bare loop": f"{step * 1e3:.2f} ms",
-        "step, framework": f"{statistics.median(framework) * 1e3:.2f} ms",
-        "framework overhead": _spread([ratio - 1 for ratio in ratios], "+.1%"),
-        "data loading": _spread(shares, ".2%") + " of a step",
-        "start to first step": f"{statistics.median(startup):.1f} s",
-    }
-    for name, value in figures.items():
-        print(f"  {name:<20} {value}")
-    _write(run, overrides, figures)
+BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
+START = "start to first step"
 
 
-def _spread(values: list[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"
-
-
-def _loader(run: Run, prepared: Any, steps: int) -> Loader:
-    protocol = run.protocol
-    return Loader(
-        prepared.split("train"),
-        protocol.recipe.batch,
-        rules=protocol.data,
-        seed=run.seed,
-        steps=steps,
+def benchmark(options: Namespace) -> Benchmark:
+    words = [*options.overrides, "trainer.progress=off"]
+    run, _ = _prepared(tuple(words))
+    loops = [
+        LoopCase(group="training", name=name, words=words, steps=options.steps) for name in LOOPS
+    ]
+    task, attention = run.task.name, run.attention["name"]
+    return Benchmark(
+        command=f"lra bench train {' '.join(options.overrides)}".strip(),
+        stem=f"train-{task}-{attention}",
+        title=f"What the framework adds to training: {task}, {attention}",
+        notes=[
+            f"batch {run.protocol.recipe.batch}, {options.steps} steps in each round; medians of "
+            "the rounds (least .. largest), ratios taken within a round",
+            "bare loop: the same network, optimiser, clipping and batches without the framework; "
+            "framework: trainer, module, callbacks and loader of a real run, without evaluation",
+        ],
+        cases=[*loops, StartCase(group="start", name=START, words=options.overrides)],
+        rules=BenchRules.of(options, threads=torch.get_num_threads()),
+        tables=tables,
     )
 
 
-def _loop(run: Run, prepared: Any, steps: int) -> float:
-    """The least a training loop can be."""
-    network = build(run).network
-    optimizer, scheduler = optim.build(network.parameters(), run.protocol.recipe)
-    recipe = run.protocol.recipe
-    rules: dict[str, Callable[..., Any]] = {
-        "value": torch.nn.utils.clip_grad_value_,
-        "norm": torch.nn.utils.clip_grad_norm_,
-    }
-    clip = rules.get(recipe.clip.name)
-    batches = list(_loader(run, prepared, steps))
+# ---------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopCase(BenchCase):
+    """Seconds per step of one way to go through the same batches."""
+
+    measures: ClassVar[Sequence[str]] = ("seconds",)
+
+    words: Sequence[str]  # as for lra train
+    steps: int
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        run, prepared = _prepared(tuple(self.words))
+        loader = Loader(
+            prepared.split("train"), run.protocol.recipe.batch, rules=run.protocol.data,
+            seed=run.seed, steps=self.steps,
+        )  # fmt: skip
+        return {"seconds": LOOPS[self.name](run, prepared.fingerprint, loader) / self.steps}
+
+
+@cache
+def _prepared(words: tuple[str, ...]) -> tuple[Run, Prepared]:
+    run = compose(words)
+    length = run.protocol.data.max_length
+    return run, find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
+
+
+def _bare(run: Run, fingerprint: str, loader: Loader) -> float:
+    step, batches = TrainingStep(run, torch.device("cpu")), list(loader)
     start = time.perf_counter()
     for batch in batches:
-        loss = F.cross_entropy(network(batch.ids, batch.mask), batch.labels)
-        loss.backward()
-        if clip is not None:
-            clip(network.parameters(), recipe.clip_at)
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad()
+        step(batch.ids, batch.mask, batch.labels)
     return time.perf_counter() - start
 
 
 class _Stopwatch(pl.Callback):
-    """From the first batch to the end of the last step: what a step costs, without start-up."""
+    """From the first batch to the end of the last step: what steps cost, without start-up."""
 
     def on_train_start(self, *_: Any) -> None:
         self.start = time.perf_counter()
@@ -116,71 +106,71 @@ class _Stopwatch(pl.Callback):
         self.seconds = time.perf_counter() - self.start
 
 
-def _lightning(run: Run, prepared: Any, steps: int) -> float:
-    """The trainer, module, callbacks and loader of a real run, but for its evaluation at the
-    end."""
+def _framework(run: Run, fingerprint: str, loader: Loader) -> float:
     with tempfile.TemporaryDirectory() as runs:
-        run = replace(run, runs_dir=runs)
-        folder = RunFolder(run, prepared.fingerprint)
+        run, steps, watch = replace(run, runs_dir=runs), len(loader), _Stopwatch()
+        folder = RunFolder(run, fingerprint)
         folder.path.mkdir(parents=True)
-        watch = _Stopwatch()
         checkpoints = Checkpoints(
             folder, every=run.trainer.checkpoint_every, evaluate_every=steps + 1, select_after=0
         )
-        trainer = trainer_for(
-            run,
-            folder,
-            checkpoints,
-            watch,
-            max_steps=steps,
-            limit_val_batches=0,
-            val_check_interval=None,
-        )
-        trainer.fit(build(run), _loader(run, prepared, steps))
+        no_evaluation: dict[str, Any] = {"limit_val_batches": 0, "val_check_interval": None}
+        trainer = trainer_for(run, folder, checkpoints, watch, max_steps=steps, **no_evaluation)
+        trainer.fit(build(run), loader)
     return watch.seconds
 
 
-def _loading(run: Run, prepared: Any, steps: int) -> float:
+def _load(run: Run, fingerprint: str, loader: Loader) -> float:
     start = time.perf_counter()
-    for _ in _loader(run, prepared, steps):
+    for _ in loader:
         pass
     return time.perf_counter() - start
 
 
-def _startup(overrides: Sequence[str]) -> float:
+LOOPS = {BARE: _bare, FRAMEWORK: _framework, LOADING: _load}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartCase(BenchCase):
     """Seconds from the shell to the line that reports the first step, as a user would see it."""
-    with tempfile.TemporaryDirectory() as runs:
-        command = [
-            sys.executable, "-m", "lra", "train", *overrides, f"runs_dir={runs}", "compute=off",
-            "trainer.progress=lines", "trainer.print_every=0",
-        ]  # fmt: skip
-        start = time.perf_counter()
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=parent.environment()
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("  step"):
-                    seconds = time.perf_counter() - start
-                    process.kill()
-                    return seconds
-    raise UserError(f"the run did not reach its first step: {' '.join(command)}")
+
+    warm_up: ClassVar[bool] = False
+    measures: ClassVar[Sequence[str]] = ("seconds",)
+
+    words: Sequence[str]
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as runs:
+            command = [
+                sys.executable, "-m", "lra", "train", *self.words, f"runs_dir={runs}",
+                "compute=off", "trainer.progress=lines", "trainer.print_every=0",
+            ]  # fmt: skip
+            start = time.perf_counter()
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, env=parent.environment()
+            ) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if line.startswith("  step"):
+                        seconds = time.perf_counter() - start
+                        process.kill()
+                        return {"seconds": seconds}
+        raise UserError(f"the run did not reach its first step: {' '.join(command)}")
 
 
-def _write(run: Run, overrides: Sequence[str], figures: dict[str, str]) -> None:
-    machine = environment.machine(torch.device("cpu"))
-    facts = {
-        "benchmark": f"lra bench train {' '.join(overrides)}".strip(),
-        "task": run.task.name,
-        "attention": run.attention,
-        "batch": run.protocol.recipe.batch,
-        "figures": figures,
-        "machine": machine,
-        "versions": environment.versions(),
-        "git": environment.git(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    path = RESULTS / f"train-{run.task.name}-{run.attention['name']}-{machine['kind']}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, facts)
-    print(f"written to {path}")
+# ---------------------------------------------------------------------- table
+
+
+def tables(result: BenchResult) -> Iterator[SheetTable]:
+    found = result.select("training", "seconds") | result.select("start", "seconds")
+    rows = {case: row for case, by_n in found.items() for row in by_n.values()}
+    added = [ratio - 1 for ratio in ratio_by_round(rows[FRAMEWORK], rows[BARE])]
+    lines = [
+        [f"step, {BARE}, ms", rounds_of(rows[BARE], ".2f", 1e3)],
+        [f"step, {FRAMEWORK}, ms", rounds_of(rows[FRAMEWORK], ".2f", 1e3)],
+        ["framework overhead", with_range(added, "+.1%")],
+        ["data loading, share of a step",
+         with_range(ratio_by_round(rows[LOADING], rows[BARE]), ".2%")],
+        [f"{START}, s", rounds_of(rows[START], ".1f")],
+    ]  # fmt: skip
+    yield SheetTable("Training", ["", "measured"], lines)

@@ -1,161 +1,181 @@
-"""One attention measured in a process of its own: `python -m lra.bench.worker '<request>'`.
-
-Prints one line of JSON a length, in rising order, and stops before a length whose cost, carried
-forward from the last one by the method's own FLOPs, is over a limit.
-"""
+"""A case, the rules it is measured by, and what happens in the process that measures."""
 
 from __future__ import annotations
 
-import json
+import gc
+import math
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-import luna
-from lra.bench.plain import PLAIN, WHOLE
+from lra.bench.rows import BenchRow
+from lra.config import first_line
 
-LEAST = 0.1  # seconds that calls are repeated for; the fastest one counts
-
-
-def measure(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    device = open_device(request)
-    return by_length(
-        request,
-        flops=lambda n: request["batch"] * _build(request, n, "meta").flops(n),
-        costs=lambda n: _costs(request, n, device),
-        timed="train_seconds",
-    )
+Call = Callable[[], object]
 
 
-def open_device(request: dict[str, Any]) -> torch.device:
-    device = torch.device(request["device"])
-    if device.type == "cpu":
-        torch.set_num_threads(request["threads"])
-    return device
+@dataclass(frozen=True, kw_only=True)
+class BenchRules:
+    """How the cases of a benchmark are measured."""
+
+    rounds: int  # over all cases
+    threads: int  # of torch, on a CPU
+    device: str = "cpu"
+    seconds: float = math.inf  # a case stops before the length where one call would take longer,
+    mib: float = math.inf  # or would need more memory
+    timeout: float | None = None  # seconds for one process
+    calls: int = 2  # in a round a call is timed at least this often,
+    least: float = 0.1  # and for at least this many seconds
+    dear: float = 1.0  # a first call that takes longer is the only one, and counts
+    summary: Callable[[Sequence[float]], float] = min  # of the times of one round
+
+    @classmethod
+    def of(cls, options: Namespace, **more: Any) -> BenchRules:
+        """The rules that the command line sets, and `more`."""
+        names = {rule.name for rule in fields(cls)}
+        return cls(**{key: value for key, value in vars(options).items() if key in names} | more)
 
 
-def by_length(
-    request: dict[str, Any],
-    *,
-    flops: Callable[[int], int],
-    costs: Callable[[int], dict[str, float]],
-    timed: str,
-) -> Iterator[dict[str, Any]]:
-    """A row a length; `timed` is the time among its costs that `seconds` limits."""
-    last: dict[str, Any] = {}
-    for n in request["lengths"]:
-        row: dict[str, Any] = {"n": n, "flops": flops(n)}
-        excess = _excess(row, last, request, timed)
-        if not excess:
-            if not last:
-                costs(n)  # whatever is loaded or compiled once
-            row |= costs(n)
-            last = row
-        yield row | {"stopped": excess}
+@dataclass(frozen=True, kw_only=True)
+class BenchCase:
+    """One thing to measure: it knows how to build itself at a length, and what to call.
+
+    Cases are sent to the process that measures them, so their fields can be pickled.
+    """
+
+    warm_up: ClassVar[bool] = True  # leave out the first measurement of a process
+    # Shown also where the case stopped. The first is the time that BenchRules.seconds limits.
+    measures: ClassVar[Sequence[str]] = ("seconds", "peak_bytes")
+
+    group: str  # cases of a group are compared, and measured in turn in one process ...
+    name: str
+    lengths: Sequence[int] = (0,)  # 0 where length plays no part
+    alone: bool = False  # ... unless each has a process of its own
+    facts: dict[str, Any] = field(default_factory=dict)  # known beforehand; part of the file
+
+    def flops(self, n: int) -> int | None:
+        """FLOPs of a forward pass, by which costs are carried forward to the next length."""
+        return None
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        """Build the case at this length, and measure it once."""
+        raise NotImplementedError
+
+
+class Meter:
+    """The stopwatch and the scales that a case is measured with."""
+
+    def __init__(self, rules: BenchRules, *, memory: bool = True):
+        self.rules = rules
+        self.memory = memory
+        self.device = torch.device(rules.device)
+
+    def seconds(self, calls: Mapping[str, Call]) -> dict[str, float]:
+        """Seconds of each call, the calls in turn. The first time warms up: it pays for what the
+        call before left in memory, and counts only where a second time would be dear."""
+        first = {key: self._once(call) for key, call in calls.items()}
+        if sum(first.values()) > self.rules.dear:
+            return first
+        repeats = max(self.rules.calls, round(self.rules.least / min(first.values())))
+        times = [{key: self._once(call) for key, call in calls.items()} for _ in range(repeats)]
+        return {key: self.rules.summary([time[key] for time in times]) for key in calls}
+
+    def _once(self, call: Call) -> float:
+        start = time.perf_counter()
+        call()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - start
+
+    def peak_bytes(self, call: Call) -> dict[str, float]:
+        """The most bytes alive at once beyond those that were there before the call: activations,
+        buffers of operations, gradients of inputs and parameters."""
+        if not self.memory:
+            return {}
+        if self.device.type == "cuda":
+            before = torch.cuda.memory_allocated(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            call()
+            return {"peak_bytes": torch.cuda.max_memory_allocated(self.device) - before}
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports every start and stop
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+            call()
+        events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
+        events.sort(key=lambda event: event.start_ns())
+        return {"peak_bytes": max(accumulate(event.nbytes() for event in events))}
+
+
+def measure(cases: Sequence[BenchCase], meter: Meter) -> Iterator[BenchRow]:
+    """Every case at one length before the next length: what a ratio is made of is measured within
+    seconds. A case stops where it fails, and before a length whose cost, carried forward from its
+    last one by its own FLOPs, would break a limit."""
+    last: dict[str, dict[str, float]] = {}  # costs at the longest length so far, by case
+    stopped: dict[str, str] = {}
+    for n in sorted({n for case in cases for n in case.lengths}):
+        for case in (case for case in cases if n in case.lengths):
+            flops = case.flops(n)
+            costs: dict[str, float] = {"flops": flops} if flops else {}
+            reason = stopped.get(case.name) or _excess(case, costs, last.get(case.name), meter)
+            if not reason:
+                try:
+                    costs |= _costs(case, n, meter, first=case.name not in last)
+                    last[case.name] = costs
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {first_line(error)}"
+                    print(f"{case.name}: {reason}", file=sys.stderr)
+            if reason:
+                stopped[case.name] = reason
+            yield from rows_of(case, n, costs, reason)
+
+
+def _costs(case: BenchCase, n: int, meter: Meter, *, first: bool) -> dict[str, float]:
+    gc.collect()  # memory of earlier models, freed during a call, would count as less memory
+    if first and case.warm_up:
+        case.costs(n, Meter(meter.rules, memory=False))  # whatever is loaded or compiled once
+        gc.collect()
+    return case.costs(n, meter)
 
 
 def _excess(
-    row: dict[str, Any], last: dict[str, Any], limits: dict[str, Any], timed: str
+    case: BenchCase, costs: dict[str, float], last: dict[str, float] | None, meter: Meter
 ) -> str | None:
-    """Which limit this length would break. A length after one that did breaks it too."""
-    if not last:
+    """The limit that the next length, of which FLOPs are known, would break."""
+    if not last or not costs:
         return None
-    growth = row["flops"] / last["flops"]
-    if growth * last[timed] > limits["seconds"]:
-        return f"> {limits['seconds']:g} s"
-    if growth * last.get("peak_bytes", 0) > limits["mib"] * 2**20:
-        return f"> {limits['mib']:g} MiB"
+    growth, rules = costs["flops"] / last["flops"], meter.rules
+    if growth * last[case.measures[0]] > rules.seconds:
+        return f"> {rules.seconds:g} s"
+    if growth * last.get("peak_bytes", 0.0) > rules.mib * 2**20:
+        return f"> {rules.mib:g} MiB"
     return None
 
 
-def _costs(request: dict[str, Any], n: int, device: torch.device) -> dict[str, float]:
-    """Forward without gradients in evaluation mode; forward and backward in training mode, in turn
-    with the plain version where there is one."""
-    attention = _build(request, n, device)
-    shape = (request["batch"], request["heads"], n, request["head_dim"])
-    q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
-    x = torch.randn(shape[0], n, shape[1] * shape[3], device=device)
-    weight = torch.randn(shape, device=device)  # of the outputs: every row has its own gradient
-    leaves: list[Tensor] = [q, k, v, *attention.parameters()]
-
-    def forward() -> None:
-        with torch.no_grad():
-            attention(q, k, v, None, x)
-
-    def step(out: Callable[[], Tensor]) -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        (out() * weight).sum().backward()
-
-    train = partial(step, lambda: attention(q, k, v, None, x))
-    rivals: dict[str, Callable[[], None]] = {"train_seconds": train}
-    plain = PLAIN.get(request["method"]) if request["profile"] == "strict" else None
-    if plain and n % WHOLE == 0:
-        rivals["plain_seconds"] = partial(step, lambda: plain(attention, q, k, v, x))
-    attention.train()
-    costs = fastest(rivals, device)
-    for leaf in leaves:
-        leaf.grad = None
-    if request["memory"]:
-        costs["peak_bytes"] = peak_bytes(train, device)
-    attention.eval()
-    return costs | fastest({"forward_seconds": forward}, device)
+def rows_of(
+    case: BenchCase, n: int, costs: Mapping[str, float], stopped: str | None
+) -> Iterator[BenchRow]:
+    """A row per measure: with its value, or with the reason why there is none."""
+    for measure in dict.fromkeys([*costs, *(case.measures if stopped else ())]):
+        values = [costs[measure]] if measure in costs else []
+        yield BenchRow(
+            group=case.group, case=case.name, n=n, measure=measure, values=values,
+            stopped=None if values else stopped,
+        )  # fmt: skip
 
 
-def _build(request: dict[str, Any], n: int, device: torch.device | str) -> luna.Attention:
-    torch.manual_seed(0)
-    with torch.device(device):
-        return luna.build(
-            request["method"],
-            profile=request["profile"],
-            n_heads=request["heads"],
-            head_dim=request["head_dim"],
-            max_len=n,
-        )
-
-
-def fastest(calls: dict[str, Callable[[], None]], device: torch.device) -> dict[str, float]:
-    """The fastest of each, in turn: whatever else the machine does can only make a call slower. The
-    first round warms up, and counts only where a second one would be dear."""
-    first = {key: _once(call, device) for key, call in calls.items()}
-    if sum(first.values()) > 10 * LEAST:
-        return first
-    rounds = range(max(2, round(LEAST / min(first.values()))))
-    times = [{key: _once(call, device) for key, call in calls.items()} for _ in rounds]
-    return {key: min(time[key] for time in times) for key in calls}
-
-
-def _once(call: Callable[[], None], device: torch.device) -> float:
-    start = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
-
-
-def peak_bytes(call: Callable[[], None], device: torch.device) -> int:
-    """Most bytes alive at once beyond what was there before: activations, buffers of operations,
-    gradients of inputs and parameters."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        call()
-        return torch.cuda.max_memory_allocated(device) - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it tells of every start and stop
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
-        call()
-    events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
-    return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
-
-
-if __name__ == "__main__":
-    for found in measure(json.loads(sys.argv[1])):
-        print(json.dumps(found), flush=True)
+def work(rows: Connection, cases: Sequence[BenchCase], meter: Meter) -> None:
+    """The main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process answers Ctrl-C
+    if meter.device.type == "cpu":
+        torch.set_num_threads(meter.rules.threads)
+    for row in measure(cases, meter):
+        rows.send(row)

@@ -1,42 +1,50 @@
-"""The pictures of `lra bench`, drawn again from the numbers in their files."""
+"""The pictures of `lra bench`, after measuring and again from the numbers in their files."""
 
 from __future__ import annotations
 
-import importlib
-import json
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from lra.bench.rows import BenchResult
 from lra.config import UserError
 from lra.figures.draw import NO_MATPLOTLIB
 
-# The benchmark of a file's head, and the module of lra.bench that draws it.
-DRAWN = {
-    "attention": "figure",
-    "convert": "convert_figure",
-    "luna": "luna_figure",
-    "compute": "scatter",
-}
+DRAWN = ("attention", "convert", "luna", "compute")
 
 
-def redraw(files: Sequence[Path], out: Path | None = None) -> list[Path]:
-    """PNG and SVG of each file, beside it or in `out`."""
-    return [path for file in files for path in _redraw(file, out or file.parent)]
+def draw_if_possible(result: BenchResult, stem: Path) -> list[Path]:
+    """Nothing where the benchmark has no picture, or matplotlib is not installed."""
+    if result.name not in DRAWN:
+        return []
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no picture: {NO_MATPLOTLIB}")
+        return []
+    return draw(result, stem)
 
 
-def _redraw(file: Path, out: Path) -> list[Path]:
+def draw(result: BenchResult, stem: Path) -> list[Path]:
+    """PNG and SVG."""
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        benchmark = facts["benchmark"].split()[2]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(f"{file} is no file of numbers that `lra bench` wrote (.json)") from error
-    if benchmark not in DRAWN:
-        told = ", ".join(DRAWN)
-        raise UserError(f"{file} is of `lra bench {benchmark}`, which has no picture; {told} have")
-    try:
-        drawing = importlib.import_module(f"lra.bench.{DRAWN[benchmark]}")
+        from lra.figures import bench_compute, bench_convert, bench_lengths, bench_luna
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
         raise UserError(NO_MATPLOTLIB) from error
-    return drawing.draw(facts["rows"], facts, out / file.stem)
+    pictures = {"attention": bench_lengths, "convert": bench_convert, "luna": bench_luna,
+                "compute": bench_compute}  # fmt: skip
+    return pictures[result.name].draw(result, stem)
+
+
+def redraw(files: Sequence[Path], out: Path | None = None) -> list[Path]:
+    """PNG and SVG of each file, beside it or in `out`."""
+    paths = []
+    for file in files:
+        result = BenchResult.load(file)
+        if result.name not in DRAWN:
+            raise UserError(
+                f"{file} is from `lra bench {result.name}`, which has no picture: "
+                f"{', '.join(DRAWN)} have one"
+            )
+        paths += draw(result, (out or file.parent) / file.stem)
+    return paths

@@ -1,16 +1,13 @@
-"""`lra compute`, `lra compute table`, `lra bench compute`: what they print and write."""
+"""`lra compute` and `lra compute table`: what they print and write."""
 
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import luna
-from lra.bench import compute as bench
 from lra.cli import main
 from lra.compose import compose
 from lra.compute import budget_of, count_run
@@ -110,43 +107,3 @@ def test_one_run_by_part(capsys: pytest.CaptureFixture[str]):
 def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str]):
     assert main(["compute", "attention=lunna"]) == 2
     assert "unknown attention 'lunna'" in capsys.readouterr().err
-    assert main(["bench", "compute", "--steps", "0"]) == 2
-    assert "--steps must be greater than 0, got 0" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_step_is_measured_beside_its_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """In a process of its own."""
-    pytest.importorskip("matplotlib")
-    words = ["protocol.data.pad_to=64", "protocol.data.max_length=64", "model.n_layers=1"]
-    methods = ["--methods", "luna", "--batch", "2", "--steps", "1", "--repeats", "1"]
-    assert main(["bench", "compute", *words, *methods, "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    files = {path.suffix: path for path in tmp_path.iterdir()}
-    assert set(files) == {".json", ".csv", ".md", ".png", ".svg"}
-    assert all(f"written to {path}" in told for path in files.values())
-    rows = {row["attention"]: row for row in json.loads(files[".json"].read_text())["rows"]}
-    run = compose([*words, "attention=luna", "compute=report"])
-    assert rows["luna"]["step_flops"] == 2 * count_run(run).total.training_flops
-    for row in rows.values():
-        assert row["seconds"] > 0
-        assert row["peak_bytes"] > 2 * 64 * 64 * 4  # at least the residual stream of a batch
-        assert row["stopped"] is None
-    assert "luna" in files[".svg"].read_text()
-    assert "| `luna` | matched |" in files[".md"].read_text()
-
-
-@pytest.mark.parametrize(
-    ("code", "errors", "told"),
-    [(1, "Traceback\nRuntimeError: no memory\n", "RuntimeError: no memory"), (-9, "", "killed")],
-)
-def test_a_method_that_fails_is_told_and_measured_no_more(
-    code: int, errors: str, told: str, monkeypatch: pytest.MonkeyPatch
-):
-    done = subprocess.CompletedProcess([], code, "", errors)
-    monkeypatch.setattr(bench.subprocess, "run", lambda *_, **__: done)
-    settings = bench.Settings(batch=1, steps=1, repeats=1, threads=1, device="cpu", timeout=60.0)
-    row = {"attention": "linear", "stopped": None, "seconds": None, "slowest_seconds": None}
-    bench._measure(row, [], settings, memory=False)
-    assert row["stopped"] == told
-    assert told in bench._told(row)

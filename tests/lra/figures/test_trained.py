@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,36 +151,6 @@ def test_the_title_names_what_is_unusual_and_the_data(trained: Callable[..., Tra
     run = trained("attention=luna", "attention.M=2", "attention.envelope=scalar")
     assert run.name == "listops, luna M=2 envelope=scalar, seed 1, best checkpoint"
     assert run.conditions.endswith("2 steps of 8\ndata: a bundled miniature, for trying things out")
-
-
-def test_benchmarks_are_drawn_again_from_their_file(tmp_path: Path, capsys):
-    pytest.importorskip("matplotlib")
-    rows = [
-        {"n": n, "flops": n, "train_seconds": n / 1e3, "peak_bytes": n << 20, "stopped": None,
-         "method": method, "profile": "strict"}
-        for n in (64, 128) for method in ("luna", "softmax")
-    ]  # fmt: skip
-    facts = {
-        "benchmark": "lra bench attention",
-        "settings": {"batch": 1, "heads": 2, "head_dim": 8, "seconds": 1.0, "mib": 1.0},
-        "machine": {"device": "a CPU", "kind": "cpu", "threads": 1},
-        "versions": {"torch": "2"},
-        "date": "2026-01-01",
-    }
-    file = tmp_path / "attention-a-cpu-torch2.13.0.json"
-    file.write_text(json.dumps(facts | {"rows": rows}))
-    pictures = [file.with_name(f"attention-a-cpu-torch2.13.0.{kind}") for kind in ("png", "svg")]
-    assert main(["figures", "scaling", str(file)]) == 0
-    assert capsys.readouterr().out.split() == [str(path) for path in pictures]
-    first = [path.read_bytes() for path in pictures]
-    assert b"One attention, batch 1, 2 heads of 8, float32 " in first[1]
-    assert main(["figures", "scaling", str(file), "--out", str(tmp_path / "new")]) == 0
-    assert [(tmp_path / "new" / path.name).read_bytes() for path in pictures] == first
-    file.write_text(json.dumps(facts | {"benchmark": "lra bench data"}))
-    assert main(["figures", "scaling", str(file)]) == 2
-    assert "is of `lra bench data`, which has no picture" in capsys.readouterr().err
-    assert main(["figures", "scaling", str(pictures[1])]) == 2
-    assert "no file of numbers that `lra bench` wrote" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):

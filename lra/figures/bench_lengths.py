@@ -4,7 +4,7 @@ log-log."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 import luna
-from lra.bench.sheet import MEASURES, Row, by_method, label
+from lra.bench.rows import MEASURES, BenchResult, fastest
 from lra.figures import labels
 from lra.figures.draw import save_figure
 from luna.linear import KernelAttention
 
-PANELS = ("train_ms", "peak_mib")
+PANELS = ("train_seconds", "peak_bytes")
 # Kinds are read from what a class says of itself: a new method finds its colour. Each has a
 # contrast of 4.5 to white, for the names.
 COLOURS = {
@@ -46,38 +46,55 @@ def kind(name: str) -> str:
     )
 
 
+Costs = dict[str, dict[int, float | None]]  # by case and length; None where it stopped
+
+
 class Panel(NamedTuple):
     title: str
-    rows: list[Row]
-    read: Callable[[Row], float | None]
+    group: str
+    costs: Costs
     ticks: tuple[float, ...] | None = None  # their first digits; powers of ten alone if not given
     rings: Sequence[tuple[float, float]] = ()  # (n, value)
 
 
-def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
-    settings = facts["settings"]
+def draw(result: BenchResult, stem: Path) -> list[Path]:
+    settings = result.facts["settings"]
     subject = (
         f"One attention, batch {settings['batch']}, {settings['heads']} heads of "
         f"{settings['head_dim']}, float32"
     )
-    panels = [Panel(MEASURES[key][0], rows, MEASURES[key][1]) for key in PANELS]
-    return draw_panels(panels, facts, stem, subject=subject)
+    panels = [_of_measure(result, measure) for measure in PANELS]
+    return draw_panels(result, panels, stem, subject=subject)
+
+
+def _of_measure(result: BenchResult, measure: str) -> Panel:
+    title, unit, factor = MEASURES[measure]
+    costs: Costs = {
+        case: {n: fastest(row) * factor if row.values else None for n, row in rows.items()}
+        for case, rows in result.select("attention", measure).items()
+    }
+    return Panel(f"{title.capitalize()}, {unit}", "attention", costs)
 
 
 def draw_panels(
-    panels: Sequence[Panel], facts: dict[str, Any], stem: Path, *, subject: str, rings: str = ""
+    result: BenchResult, panels: Sequence[Panel], stem: Path, *, subject: str, rings: str = ""
 ) -> list[Path]:
-    """Two panels a line; `rings` says what rings are."""
+    """Two panels in a row; `rings` says what rings are."""
     lines = math.ceil(len(panels) / 2)
     rings = rings if any(panel.rings for panel in panels) else ""
 
     def fill(figure: Figure) -> None:
         for axes, panel in zip(figure.subplots(lines, 2).flat, panels, strict=True):
-            _panel(axes, panel, gap=GAP * lines)
-        _legend(figure, [row for panel in panels for row in panel.rows], facts, rings)
-        figure.suptitle(f"{subject} · {measured_on(facts)}", fontsize=10)
+            _panel(axes, panel, _methods(result, panel), gap=GAP * lines)
+        _legend(figure, result, panels, rings)
+        figure.suptitle(f"{subject} · {measured_on(result.facts)}", fontsize=10)
 
     return save_figure(stem, fill, size=(13, HEIGHT))
+
+
+def _methods(result: BenchResult, panel: Panel) -> dict[str, str]:
+    """The attention of each case."""
+    return {case: result.cases[panel.group, case]["attention"] for case in panel.costs}
 
 
 def measured_on(facts: dict[str, Any]) -> str:
@@ -89,19 +106,18 @@ def measured_on(facts: dict[str, Any]) -> str:
     return f"{machine['device']}{threads} · torch {torch} · {facts['date']}"
 
 
-def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
-    title, rows, read, ticks, rings = panel
-    axes.set(xscale="log", yscale="log", xlabel="length n", title=title)
-    if ticks:
-        axes.yaxis.set_major_locator(LogLocator(subs=ticks))
+def _panel(axes: Axes, panel: Panel, methods: dict[str, str], *, gap: float) -> None:
+    axes.set(xscale="log", yscale="log", xlabel="length n", title=panel.title)
+    if panel.ticks:
+        axes.yaxis.set_major_locator(LogLocator(subs=panel.ticks))
         axes.yaxis.set_major_formatter("{x:g}")
-    lengths = sorted({row["n"] for row in rows})
+    lengths = sorted({n for costs in panel.costs.values() for n in costs})
     ends: list[tuple[str, float, float, str]] = []
-    for name, group in by_method(rows).items():
-        points = [(row["n"], value) for row in group if (value := read(row)) is not None]
+    for name, costs in panel.costs.items():
+        points = [(n, value) for n, value in costs.items() if value is not None]
         if not points:
             continue
-        family = kind(group[0]["method"])
+        family = kind(methods[name])
         special = family == "luna" or name == "softmax"
         colour = "black" if name == "softmax" else COLOURS[family]
         axes.plot(
@@ -109,10 +125,10 @@ def _panel(axes: Axes, panel: Panel, *, gap: float) -> None:
             linewidth=2.4 if special else 1.0, zorder=3 if special else 2,
             alpha=1.0 if special else 0.8,
         )  # fmt: skip
-        if len(points) < len(group):
+        if len(points) < len(costs):
             axes.plot(*points[-1], color=colour, marker="x", markersize=8, zorder=3)
         ends.append((name, *points[-1], colour))
-    for ring in rings:
+    for ring in panel.rings:
         axes.plot(*ring, **RING)
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
@@ -125,13 +141,13 @@ def kind_lines(kinds: Collection[str]) -> list[Line2D]:
     return [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in kinds]
 
 
-def _legend(figure: Figure, rows: list[Row], facts: dict[str, Any], rings: str) -> None:
-    families = {kind(row["method"]) for row in rows if label(row) != "softmax"}
-    lines = kind_lines(families)
-    if any(row["method"] == "softmax" for row in rows):
+def _legend(figure: Figure, result: BenchResult, panels: Sequence[Panel], rings: str) -> None:
+    methods = {case: name for panel in panels for case, name in _methods(result, panel).items()}
+    lines = kind_lines({kind(method) for case, method in methods.items() if case != "softmax"})
+    if "softmax" in methods.values():
         lines.append(Line2D([], [], color="black", linewidth=2.4, label="softmax, fused"))
-    settings = facts["settings"]
-    if any(row["stopped"] for row in rows):
+    settings = result.facts["settings"]
+    if any(None in costs.values() for panel in panels for costs in panel.costs.values()):
         limits = f"{settings['seconds']:g} s or {settings['mib']:g} MiB"
         lines.append(
             Line2D([], [], color="#555", marker="x", ls="", label=f"the next length: over {limits}")

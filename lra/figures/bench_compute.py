@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lra.bench.figure import COLOURS, kind, kind_lines, measured_on
+from lra.bench.rows import BenchResult, fastest
+from lra.figures.bench_lengths import COLOURS, kind, kind_lines, measured_on
 from lra.figures.draw import save_figure
 from lra.figures.labels import spread
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # what is known and measured of one case
 PANELS: dict[str, Callable[[Row], float]] = {
     "ms per step": lambda row: row["seconds"] * 1e3,
     "peak MiB": lambda row: row["peak_bytes"] / 2**20,
@@ -26,16 +27,22 @@ BAND = 1.15  # names of points whose FLOPs differ by less than this are kept apa
 GAP = 0.026  # between two names, as a share of the axis
 
 
-def draw(rows: list[Row], facts: dict[str, Any], stem: Path) -> list[Path]:
-    measured = [row for row in rows if not row["stopped"]]
+def draw(result: BenchResult, stem: Path) -> list[Path]:
+    found = {measure: result.select("step", measure) for measure in ("seconds", "peak_bytes")}
+    measured: list[Row] = []
+    for (_, case), facts in result.cases.items():
+        ((n, row),) = found["seconds"][case].items()
+        if row.values:
+            costs = {measure: fastest(rows[case][n]) for measure, rows in found.items()}
+            measured.append(facts | costs)
 
     def fill(figure: Figure) -> None:
         for axes, (title, read) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
             _panel(axes, measured, title, read)
         kinds = kind_lines({kind(row["attention"]) for row in measured})
         figure.legend(handles=kinds, loc="outside lower center", ncols=len(kinds), frameon=False)
-        step = f"A training step of {rows[0]['task']}, batch {facts['settings']['batch']} of"
-        figure.suptitle(f"{step} n = {rows[0]['n']:,} · {measured_on(facts)}", fontsize=10)
+        step = f"A training step of {facts['task']}, batch {facts['batch']} of"
+        figure.suptitle(f"{step} n = {n:,} · {measured_on(result.facts)}", fontsize=10)
 
     return save_figure(stem, fill, size=(13, 7))
 

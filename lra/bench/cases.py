@@ -1,0 +1,147 @@
+"""The cases that several benchmarks measure: an attention alone, and a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import luna
+from lra import data, model, optim
+from lra.bench.plain import PLAIN, WHOLE
+from lra.bench.worker import BenchCase, Meter
+from lra.compose import Run, compose
+from lra.config import Clip, Mask, UserError
+
+
+def method_of(word: str) -> dict[str, Any]:
+    """`name` or `name@profile` as fields of a case: its name, its facts, method and profile."""
+    name, _, profile = word.partition("@")
+    cls, profile = luna.get(name), profile or "strict"
+    if cls.effective_profile(profile) != profile:
+        raise UserError(
+            f"attention '{name}' is the same under profile '{profile}'; its profiles are "
+            f"{', '.join(cls.profiles)}"
+        )
+    case = name if profile == "strict" else f"{name} ({profile})"
+    facts = {"attention": name, "profile": profile}
+    return {"name": case, "facts": facts, "method": name, "profile": profile}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionCase(BenchCase):
+    """Forward and backward, and forward without gradients, of an attention without a mask."""
+
+    measures: ClassVar[Sequence[str]] = ("train_seconds", "forward_seconds", "peak_bytes")
+
+    method: str
+    profile: str = "strict"
+    options: dict[str, Any] = field(default_factory=dict)
+    batch: int
+    heads: int
+    head_dim: int
+    value_dim: int | None = None  # of the values; else head_dim
+
+    def flops(self, n: int) -> int:
+        return self.batch * self.build(n, torch.device("meta")).flops(n, self.value_dim)
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        attention = self.build(n, meter.device)
+        q, k, v, x = self.inputs(n, meter.device)
+        train = training_pass(attention, [q, k, v], partial(attention, q, k, v, None, x))
+        rivals = {"train_seconds": train}
+        plain = PLAIN.get(self.method) if self.profile == "strict" else None
+        if plain and n % WHOLE == 0:
+            formula = partial(plain, attention, q, k, v, x)
+            rivals["plain_seconds"] = training_pass(attention, [q, k, v], formula)
+        attention.train()
+        costs = meter.seconds(rivals) | meter.peak_bytes(train)
+        attention.eval()
+        forward = torch.no_grad()(partial(attention, q, k, v, None, x))
+        return costs | meter.seconds({"forward_seconds": forward})
+
+    def build(self, n: int, device: torch.device) -> luna.Attention:
+        torch.manual_seed(0)
+        slot: dict[str, Any] = {"n_heads": self.heads, "head_dim": self.head_dim, "max_len": n}
+        with device:
+            return luna.build(self.method, profile=self.profile, **slot, **self.options)
+
+    def inputs(self, n: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        widths = (self.head_dim, self.head_dim, self.value_dim or self.head_dim)
+        q, k, v = (
+            torch.randn(self.batch, self.heads, n, width, device=device, requires_grad=True)
+            for width in widths
+        )
+        return q, k, v, torch.randn(self.batch, n, self.heads * self.head_dim, device=device)
+
+
+def training_pass(
+    module: nn.Module, inputs: Sequence[Tensor], forward: Callable[[], Tensor]
+) -> Callable[[], None]:
+    """Forward and backward; inputs are (q, k, v), and every output has a gradient of its own."""
+    leaves = [*inputs, *module.parameters()]
+    gradient = torch.randn_like(inputs[-1])
+
+    def call() -> None:
+        forward().backward(gradient)
+        for leaf in leaves:  # afterwards, so that a call starts with no gradients to give back
+            leaf.grad = None
+
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCase(BenchCase):
+    """A training step of the run that these words describe: network, optimiser, clipping.
+
+    The batch is one of random ids at full length, so that no data have to be prepared.
+    """
+
+    words: Sequence[str]  # as for lra train
+
+    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+        run = compose(self.words)
+        call = partial(TrainingStep(run, meter.device), *random_batch(run, meter.device))
+        return meter.seconds({"seconds": call}) | meter.peak_bytes(call)
+
+
+CLIP: dict[Clip, Callable[..., Any]] = {
+    Clip.norm: nn.utils.clip_grad_norm_,
+    Clip.value: nn.utils.clip_grad_value_,
+}
+
+
+class TrainingStep:
+    """The least a training step can be, without the framework around it."""
+
+    def __init__(self, run: Run, device: torch.device):
+        torch.manual_seed(run.seed)
+        self.recipe = run.protocol.recipe
+        task = data.get(run.task.name)
+        network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
+        self.network = network.to(device)
+        self.optimizer, self.scheduler = optim.build(network.parameters(), self.recipe)
+
+    def __call__(self, ids: Tensor, mask: Tensor | None, labels: Tensor) -> None:
+        F.cross_entropy(self.network(ids, mask), labels).backward()
+        if clip := CLIP.get(self.recipe.clip):
+            clip(self.network.parameters(), self.recipe.clip_at)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+
+
+def random_batch(run: Run, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(ids, mask, labels): texts of full length, (batch, n) or, in pairs, (batch, 2, n)."""
+    task, rules, batch = data.get(run.task.name), run.protocol.data, run.protocol.recipe.batch
+    texts = (2,) if task.dual else ()
+    shape = (batch, *texts, rules.pad_to)
+    ids = torch.randint(1, task.vocab, shape, device=device)
+    masked = rules.mask is not Mask.none
+    mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
+    return ids, mask, torch.randint(task.classes, (batch,), device=device)

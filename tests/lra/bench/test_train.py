@@ -1,0 +1,66 @@
+"""`lra bench train`: what the framework adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lra.bench import train as bench
+from lra.bench.worker import BenchRules, Meter
+from lra.data.loader import Loader
+
+from ..conftest import SMALL
+from .results import result_of
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Sequence[str]:
+    return [*SMALL, f"data_dir={tmp_path}", "trainer.progress=off", "compute=off"]
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+def test_the_bare_loop_and_the_framework_train_on_the_same_batches(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[list[int]] = []
+    stream = Loader.__iter__
+
+    def spy(self: Loader):
+        for batch in stream(self):
+            seen[-1].append(int(batch.ids.sum()))
+            yield batch
+
+    monkeypatch.setattr(Loader, "__iter__", spy)
+    meter = Meter(BenchRules(rounds=1, threads=1))
+    for name in bench.LOOPS:
+        seen.append([])
+        case = bench.LoopCase(group="training", name=name, words=words, steps=3)
+        assert 0 < case.costs(0, meter)["seconds"] < 100
+    assert len(seen[0]) == 3
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_run_that_does_not_start_says_which(words: Sequence[str], monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    case = bench.StartCase(group="start", name="start", words=words)
+    with pytest.raises(bench.UserError, match="the run did not reach its first step: /bin/false"):
+        case.costs(0, Meter(BenchRules(rounds=1, threads=1)))
+
+
+def test_overhead_is_what_the_framework_takes_beyond_the_bare_loop():
+    found = result_of({
+        ("training", bench.BARE, 0, "seconds"): [0.1, 0.2, 0.1],
+        ("training", bench.FRAMEWORK, 0, "seconds"): [0.11, 0.24, 0.105],
+        ("training", bench.LOADING, 0, "seconds"): [0.001, 0.001, 0.002],
+        ("start", bench.START, 0, "seconds"): [7.0, 9.0, 8.0],
+    })  # fmt: skip
+    (table,) = bench.tables(found)
+    assert table.lines == [
+        ["step, bare loop, ms", "100.00 (100.00 .. 200.00)"],
+        ["step, framework, ms", "110.00 (105.00 .. 240.00)"],
+        ["framework overhead", "+10.0% (+5.0% .. +20.0%)"],
+        ["data loading, share of a step", "1.00% (0.50% .. 2.00%)"],
+        ["start to first step, s", "8.0 (7.0 .. 9.0)"],
+    ]
