@@ -12,7 +12,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE CHANGELOG.md CITATION.cff train.py convert.py ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY configs configs
 COPY hydra_plugins hydra_plugins
 COPY luna luna
