@@ -3,7 +3,7 @@
 #
 #     scripts/matrix.sh PYTHON TORCH [TESTS...]      scripts/matrix.sh python3.12 2.11.0 tests/luna
 #
-# Without TESTS the whole suite, folder by folder. The pair gets a clone of HEAD and the versions of
+# Without TESTS the whole suite, in parts. The pair gets a clone of HEAD and the versions of
 # constraints.txt, except for torch and Triton, which belong together. A row for the pair goes to
 # docs/versions.md. The same command after an interruption goes on with the tests that are left.
 # Everything lies in .matrix (or $MATRIX); the environment, several GB with CUDA, is removed at the end.
@@ -11,7 +11,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(command -v "${1:?an interpreter}") torch=${2:?a version of torch}
 shift 2
-[ $# != 0 ] || set -- tests/luna tests/lra/data tests/lra/report tests/lra/test_*.py
+name=${*:-the whole suite}
+[ $# != 0 ] || set -- 'tests/test_*.py' tests/luna/attention tests/luna/convert 'tests/luna/test_*.py' \
+    tests/lra/data tests/lra/report 'tests/lra/test_*.py'
 number=$("$python" -c 'import platform; print(platform.python_version())')
 revision=$(git rev-parse --short HEAD)
 pair=${MATRIX:-$PWD/.matrix}/python$number-torch$torch
@@ -33,11 +35,11 @@ if [ ! -e "$pair/installed" ]; then
 fi
 
 for tests in "$@"; do
-    log=$logs/${tests//\//-}.log
+    log=$logs/$(tr -c 'a-z_\n' - <<<"$tests").log
     [ -e "$log" ] && continue
-    # pytest ends with 1 where a test failed, which is a result too
+    # Unquoted, for its pattern. pytest ends with 1 where a test failed, which is a result too.
     (cd "$logs/source" && PYTHONPATH=$PWD "$pair/venv/bin/python" -m pytest -n "${WORKERS:-1}" \
-        "$tests" >"$log.partial" 2>&1) || [ $? = 1 ]
+        $tests >"$log.partial" 2>&1) || [ $? = 1 ]
     mv "$log.partial" "$log"
     echo "$tests: $(tail -n 1 "$log")"
 done
@@ -46,5 +48,5 @@ done
 outcome=$(tail -qn 1 "$logs"/*.log | grep -oE '[0-9]+ (failed|errors?|passed|skipped|xfailed)' |
     awk '{ n[$2] += $1 } END { for (k in n) printf "%s %s\n", n[k], k }' | sort -k2 | paste -sd, | sed 's/,/, /g')
 build=$("$pair/venv/bin/python" -c 'import torch; print(torch.__version__)')
-echo "| $number | $build | \`$*\` | $outcome | $revision | $(date +%F) |" | tee -a docs/versions.md
+echo "| $number | $build | $name | $outcome | $revision | $(date +%F) |" | tee -a docs/versions.md
 rm -rf "$pair/venv" "$pair/installed"

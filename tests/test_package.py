@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("user")
     own = place / "own" / "attention"
     own.mkdir(parents=True)
-    (own / "mine.yaml").write_text("defaults: [rff]\nP: 6\n")
+    (own / "mine.yaml").write_text("defaults: [rff]\nP: 6\n", encoding="utf-8")
     (place / "work").mkdir()
     return place / "work"
 
@@ -69,7 +69,9 @@ def python(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
     call(sys.executable, "-m", "pip", "--python", executable, "install", *words, built[1])
     [site] = place.glob("lib/python*/site-packages")
     paths = sysconfig.get_paths()
-    (site / "borrowed.pth").write_text(f"{paths['purelib']}\n{paths['platlib']}\n")
+    (site / "borrowed.pth").write_text(
+        f"{paths['purelib']}\n{paths['platlib']}\n", encoding="utf-8"
+    )
     return executable
 
 
@@ -114,7 +116,9 @@ def test_training_a_sweep_and_a_table(lra: Lra, folder: Path):
     assert "done: test accuracy" in lra("train", *words, "seed=1")
     sweep = lra("train", "-m", *words, "hydra/launcher=laptop", "seed=1,2")
     assert "sweep of 2: 1 done, 1 finished before" in sweep
-    records = [json.loads(path.read_text()) for path in folder.rglob("seed-*/result.json")]
+    records = [
+        json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("seed-*/result.json")
+    ]
     assert [record["attention"]["P"] for record in records] == [6, 6]
     assert [record["git"]["revision"] for record in records] == [None, None]
     assert "rff" in lra("table")
@@ -129,7 +133,9 @@ def test_a_conversion(lra: Lra, folder: Path):
     kit.vit(label2id=numbers, id2label={i: name for name, i in numbers.items()}).save_pretrained(
         folder / "vit"
     )
-    (folder / "vit" / "preprocessor_config.json").write_text(json.dumps(kit.PREPROCESSOR))
+    (folder / "vit" / "preprocessor_config.json").write_text(
+        json.dumps(kit.PREPROCESSOR), encoding="utf-8"
+    )
     out = lra(
         "convert", "task=image_folder", "attention=t2r", "model=tiny-vit", "recipe=paper-vit",
         "teacher=vit", "data.path=images", "recipe.batch=4", "recipe.epochs=1",
@@ -139,8 +145,8 @@ def test_a_conversion(lra: Lra, folder: Path):
 
 
 def test_every_python_that_is_declared_is_one_that_ci_runs():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
     declared = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: 3." in line]
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == declared
     assert all(SpecifierSet(project["requires-python"]).contains(version) for version in declared)

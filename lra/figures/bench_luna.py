@@ -1,9 +1,8 @@
-"""The picture of `lra bench luna`: a point per method with the range of its rounds, grouped by what
-was measured, and the feature map's time against hidden width."""
+"""The picture of `lra bench luna`: one bar a method, grouped by what was measured, and the feature
+map's time against hidden width."""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +22,45 @@ COLOURS = {
 }
 OTHER = "#f0c060"  # linear attention as wide as LUNA's features
 
+
 MAPS = "feature map"  # the group that has a panel of its own
 
 
 def draw(result: BenchResult, stem: Path) -> list[Path]:
-    groups: dict[str, dict[str, list[float]]] = {}  # milliseconds of every round, by case
+    groups: dict[str, dict[str, float]] = {}  # milliseconds by case
     for row in result.rows:
         if row.group != MAPS and row.measure.endswith("seconds") and row.values:
             group = groups.setdefault(f"{row.group}\nn = {row.n:,}", {})
-            group[row.case] = [1e3 * value for value in row.values]
-    lines = 1.0 + 0.26 * sum(map(len, groups.values()))
+            group[row.case] = 1e3 * median(row)
+    bars = 1.0 + 0.26 * sum(map(len, groups.values()))
     settings = result.facts["settings"]
     subject = (
         f"LUNA's evaluations, batch {settings['batch']}, {settings['heads']} heads of "
-        f"{settings['head_dim']}, M = {settings['M']}, L = {settings['L']}, float32; median, range"
+        f"{settings['head_dim']}, M = {settings['M']}, L = {settings['L']}, float32; medians"
     )
 
     def fill(figure: Figure) -> None:
-        above, below = figure.subplots(2, 1, height_ratios=[lines, 2.6])
-        _points(above, groups)
+        above, below = figure.subplots(2, 1, height_ratios=[bars, 2.6])
+        _bars(above, groups)
         _widths(below, result.select(MAPS, "train_seconds"))
         figure.suptitle(f"{subject}\n{measured_on(result.facts)}", fontsize=10)
 
-    return save_figure(stem, fill, size=(10, lines + 2.8))
+    return save_figure(stem, fill, size=(10, bars + 2.8))
 
 
-def _points(axes: Any, groups: dict[str, dict[str, list[float]]]) -> None:
+def _bars(axes: Any, groups: dict[str, dict[str, float]]) -> None:
     place, ticks = 0.0, []
     for title, group in groups.items():
         first = place
-        for name, ms in sorted(group.items(), key=lambda item: -statistics.median(item[1])):
-            middle, colour = statistics.median(ms), COLOURS.get(name, OTHER)
-            axes.plot([min(ms), max(ms)], [place, place], color=colour, linewidth=2.5)
-            axes.plot(middle, place, "o", color=colour, markersize=7, mec="white")
-            axes.text(max(ms) * 1.08, place, f"{name}  {middle:,.0f}", va="center", fontsize=8)
+        for name, ms in sorted(group.items(), key=lambda item: -item[1]):
+            axes.barh(place, ms, color=COLOURS.get(name, OTHER), height=0.8)
+            axes.text(ms * 1.05, place, f"{name}  {ms:,.0f}", va="center", fontsize=8)
             place += 1
         ticks.append(((first + place - 1) / 2, title))
         place += 0.8
     axes.set(xscale="log", xlabel="ms, forward and backward (a step: optimiser too)")
     axes.set_yticks(*zip(*ticks, strict=True))
-    axes.set_xlim(right=axes.get_xlim()[1] * 4)
-    axes.grid(axis="x", alpha=0.3, linewidth=0.5)
+    axes.set_xlim(right=axes.get_xlim()[1] * 6)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -111,13 +111,14 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
         / f"seed-{result['seed']}"
     )  # fmt: skip
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
     (folder / "config.yaml").write_text(
-        yaml.safe_dump({"settings": settings, "seed": result["seed"]}, sort_keys=False)
+        yaml.safe_dump({"settings": settings, "seed": result["seed"]}, sort_keys=False),
+        encoding="utf-8",
     )
     rows = [f"50,2.1,0.2,,\n50,,,2.0,{accuracy / 2}\n100,,,1.8,{accuracy}\n"]
     (folder / "metrics.csv").write_text(
-        "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows)
+        "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows), encoding="utf-8"
     )
     return folder / "result.json"
 

@@ -108,7 +108,7 @@ def test_every_knob_is_an_option_and_every_default_lies_in_its_range():
 
 def test_every_task_has_its_row_where_a_default_depends_on_it():
     for path in (CONFIGS / "attention").glob("*.yaml"):
-        tasks = yaml.safe_load(path.read_text()).get("tasks", {})
+        tasks = yaml.safe_load(path.read_text(encoding="utf-8")).get("tasks", {})
         assert not tasks or set(tasks) == set(data.names()), path.stem
 
 
@@ -363,7 +363,9 @@ def test_what_was_solved_is_trained_and_recorded(small: Callable[..., Run], caps
     assert f"solved: attention.m={solved}, it was 8" in told
     assert record["compute"]["solved"] == {"m": [8, solved]}
     assert record["compute"]["mode"] == "report"
-    config = yaml.safe_load(next(Path(run.runs_dir).rglob("config.yaml")).read_text())
+    config = yaml.safe_load(
+        next(Path(run.runs_dir).rglob("config.yaml")).read_text(encoding="utf-8")
+    )
     assert config["settings"]["attention"]["m"] == solved
     assert settled(run).attention["m"] == solved
     runner.train(run)  # the same command finds the run it has already done

@@ -90,9 +90,9 @@ def test_the_page_is_printed_and_written_if_asked(
     assert not (tmp_path / "compute").exists()
     assert main(["compute", "table", "--write"]) == 0
     printed = capsys.readouterr().out
-    text = (tmp_path / "compute/table.md").read_text()
+    text = (tmp_path / "compute/table.md").read_text(encoding="utf-8")
     assert text in printed
-    assert (tmp_path / "compute/table.csv").read_text() == page.as_csv(found)
+    assert (tmp_path / "compute/table.csv").read_text(encoding="utf-8") == page.as_csv(found)
 
 
 def test_one_run_by_part(capsys: pytest.CaptureFixture[str]):

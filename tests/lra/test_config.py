@@ -67,7 +67,7 @@ def test_every_launcher_composes_and_its_target_resolves(launcher: str):
 
 def test_no_config_names_a_target_that_does_not_resolve():
     for path in CONFIGS.rglob("*.yaml"):
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             if "_target_:" in line:
                 assert hydra.utils.get_object(line.partition(":")[2].strip())
 

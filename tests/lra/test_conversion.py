@@ -117,7 +117,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess:
 def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     config = transformers.BertConfig(
         hidden_size=16,
@@ -131,7 +131,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
     (tmp_path / "SST-2").mkdir()
     rows = ["sentence\tlabel", *(["good film\t1", "bad film\t0"] * 10)]
     for split in ("train", "dev"):
-        (tmp_path / "SST-2" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+        (tmp_path / "SST-2" / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     common = [
         f"model.path={tmp_path}",
         f"data.path={tmp_path}",
@@ -173,7 +173,9 @@ def test_images_from_local_folders(tmp_path, capsys):
     root, checkpoint = tmp_path / "images", tmp_path / "vit"
     kit.paint(root, train=4, val=2)
     kit.vit(num_labels=7).save_pretrained(checkpoint)
-    (checkpoint / "preprocessor_config.json").write_text(json.dumps(kit.PREPROCESSOR))
+    (checkpoint / "preprocessor_config.json").write_text(
+        json.dumps(kit.PREPROCESSOR), encoding="utf-8"
+    )
     capsys.readouterr()
     common = [
         "task=image_folder",
@@ -195,7 +197,7 @@ def test_images_from_local_folders(tmp_path, capsys):
     assert record["scores"]["teacher"]["score"] == teacher["score"]
     assert record["recipe"]["images"]["eval_crop"] == 0.875
     model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
-    assert json.loads((model / "config.json").read_text())["label2id"]["green"] == 1
+    assert json.loads((model / "config.json").read_text(encoding="utf-8"))["label2id"]["green"] == 1
 
     # A checkpoint whose classes are others, and one that was cut off.
     (root / "train/red").rename(root / "train/rose")

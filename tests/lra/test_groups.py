@@ -27,7 +27,7 @@ FILES = {
     "protocol/mine.yaml": "defaults: [luna, _self_]\nname: mine\n"
     "tasks:\n  listops: {steps: 30, every: 10, max_length: 70}\n",
     "task/listops.yaml": (CONFIGS / "task/listops.yaml")
-    .read_text()
+    .read_text(encoding="utf-8")
     .replace("source: generated", "source: tiny", 1),
 }
 
@@ -36,7 +36,7 @@ FILES = {
 def mine(tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
 
 

@@ -68,10 +68,12 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package = tmp_path / "luna-foo-bar"
     info = package / "luna_foo_bar-0.1.0.dist-info"
     info.mkdir()
-    info.joinpath("METADATA").write_text("Name: luna-foo-bar\nVersion: 0.1.0\n")
-    project = (package / "pyproject.toml").read_text()
+    info.joinpath("METADATA").write_text("Name: luna-foo-bar\nVersion: 0.1.0\n", encoding="utf-8")
+    project = (package / "pyproject.toml").read_text(encoding="utf-8")
     assert '[project.entry-points."luna.attention"]\nfoo_bar = "luna_foo_bar"\n' in project
-    info.joinpath("entry_points.txt").write_text("[luna.attention]\nfoo_bar = luna_foo_bar\n")
+    info.joinpath("entry_points.txt").write_text(
+        "[luna.attention]\nfoo_bar = luna_foo_bar\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(package)
     yield package
     forget()
@@ -102,7 +104,9 @@ def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside: Path,
     with initialised():
         assert ["attention=foo_bar"] in list(jobs(["attention=glob(f*)"]))
     (tmp_path / "attention").mkdir()
-    (tmp_path / "attention" / "foo_bar.yaml").write_text("name: foo_bar\npower: 7.0\nexempt: no\n")
+    (tmp_path / "attention" / "foo_bar.yaml").write_text(
+        "name: foo_bar\npower: 7.0\nexempt: no\n", encoding="utf-8"
+    )
     with groups.searching(tmp_path):
         assert compose(["attention=foo_bar"]).attention["power"] == 7.0
 
@@ -115,7 +119,10 @@ def test_a_mistake_in_its_options_is_one_sentence(
     assert main(["compute", "attention=foo_baz"]) == 2
     assert "unknown attention 'foo_baz'; did you mean foo_bar" in capsys.readouterr().err
     code = outside / "luna_foo_bar.py"
-    code.write_text(code.read_text().replace("power: float = 2.0", "power: float"))
+    code.write_text(
+        code.read_text(encoding="utf-8").replace("power: float = 2.0", "power: float"),
+        encoding="utf-8",
+    )
     forget()
     assert main(["compute", "attention=foo_bar"]) == 2
     assert "attention.power has no value: set it on the command line" in capsys.readouterr().err

@@ -326,7 +326,7 @@ def test_a_protocol_has_rows_for_the_tasks_its_lineage_ran(name):
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_column_of_the_table_is_read(name):
-    text = (CONFIGS / "protocol" / f"{name}.yaml").read_text()
+    text = (CONFIGS / "protocol" / f"{name}.yaml").read_text(encoding="utf-8")
     table = OmegaConf.load(CONFIGS / "protocol" / f"{name}.yaml").tasks
     for column in table.listops:
         assert f"${{protocol.tasks.${{task.name}}.{column}}}" in text

@@ -11,7 +11,7 @@ from lra import catalogue
 from lra.cli import main
 from lra.report.looks import KNOWN
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_catalogue_is_what_the_classes_say():
@@ -25,10 +25,10 @@ def test_the_catalogue_is_what_the_classes_say():
 def test_a_method_joins_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     row = next(line for line in README.splitlines() if line.startswith("| `luna` |"))
-    Path("README.md").write_text(README.replace(f"{row}\n", ""))
+    Path("README.md").write_text(README.replace(f"{row}\n", ""), encoding="utf-8")
     assert main(["list", "--write"]) == 0
-    assert Path("README.md").read_text() == README
-    Path("README.md").write_text("of another project")
+    assert Path("README.md").read_text(encoding="utf-8") == README
+    Path("README.md").write_text("of another project", encoding="utf-8")
     assert main(["list", "--write"]) == 2
 
 
@@ -40,6 +40,6 @@ def test_every_page_that_is_linked_exists():
 
 
 def test_the_test_command_of_the_readme_is_the_one_ci_runs():
-    ci = (Path(__file__).resolve().parents[2] / ".ci" / "run").read_text()
+    ci = (Path(__file__).resolve().parents[2] / ".ci" / "run").read_text(encoding="utf-8")
     assert "```\nmake test\n```" in README
     assert ci.splitlines()[-1] == "make test"

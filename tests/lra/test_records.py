@@ -121,14 +121,16 @@ def test_a_damaged_record_is_refused_by_name(make: Make, runs: Path, change: dic
 
 def test_changed_settings_are_another_run(make: Make, runs: Path):
     config = make("luna", 0.4).with_name("config.yaml")
-    config.write_text(config.read_text().replace("lr: 0.002", "lr: 0.02"))
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("lr: 0.002", "lr: 0.02"), encoding="utf-8"
+    )
     with pytest.raises(UserError, match="its settings and data are those of run"):
         records.load([runs])
 
 
 def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
     metrics = make("luna", 0.4).with_name("metrics.csv")
-    metrics.write_text("step,dev_accuracy\n50,0.4x\n")
+    metrics.write_text("step,dev_accuracy\n50,0.4x\n", encoding="utf-8")
     with pytest.raises(UserError, match=str(metrics)):
         records.load([runs])
 
@@ -136,7 +138,7 @@ def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
 def test_what_is_no_record_is_refused_by_name(make: Make, runs: Path, content: str):
     path = make("luna", 0.4)
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=str(path)):
         records.load([runs])
 

@@ -136,7 +136,7 @@ def test_a_failed_run_is_tried_again(small: Callable[..., Run], monkeypatch: pyt
     status = read_json(folder_of(small()) / "status.json")
     assert status["status"] == "failed"
     assert "ZeroDivisionError" in status["error"]
-    assert "Traceback" in (folder_of(small()) / "error.txt").read_text()
+    assert "Traceback" in (folder_of(small()) / "error.txt").read_text(encoding="utf-8")
     runner.train(small())
     assert read_json(folder_of(small()) / "status.json")["status"] == "finished"
 

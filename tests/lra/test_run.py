@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_run_is_refused(
 def test_a_damaged_record_is_named(small, train):
     runner.train(small())
     record = folder_of(small()) / "result.json"
-    record.write_text(record.read_text()[:50])
+    record.write_text(record.read_text(encoding="utf-8")[:50], encoding="utf-8")
     done = train()
     assert done.returncode == 2
     assert f"{record} is damaged" in done.stderr
@@ -444,6 +444,6 @@ def test_the_first_losses_are_the_golden_ones(small: Callable[..., Run]):
         if r["train_loss"]
     ]
     if os.environ.get("GOLDEN") == "write":
-        golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]))
-    expected = [float(line) for line in golden.read_text().split()]
+        golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]), encoding="utf-8")
+    expected = [float(line) for line in golden.read_text(encoding="utf-8").split()]
     assert losses[:20] == pytest.approx(expected, rel=2e-4)

@@ -24,13 +24,13 @@ def folder(root: Path, **status: Any) -> Path:
     place.mkdir(parents=True)
     (place / "lock").touch()
     facts = {"updated": OLD, "pid": 1, "host": "h"} | status
-    (place / "status.json").write_text(json.dumps(facts))
+    (place / "status.json").write_text(json.dumps(facts), encoding="utf-8")
     return place
 
 
 def metrics(place: Path, step: int, seconds: float) -> None:
     text = f"step,train_loss,seconds\n{step // 2},1,{seconds / 2}\n{step},1,{seconds}\n{step + 5},"
-    (place / "metrics.csv").write_text(text)  # the last line is being written
+    (place / "metrics.csv").write_text(text, encoding="utf-8")  # the last line is being written
 
 
 def result(accuracy: float) -> str:
@@ -77,7 +77,7 @@ def test_asking_does_not_take_a_run_s_lock(tmp_path: Path):
 
 def test_a_result_is_what_makes_a_run_done(tmp_path: Path):
     place = folder(tmp_path, status="running")
-    (place / "result.json").write_text(result(0.4125))
+    (place / "result.json").write_text(result(0.4125), encoding="utf-8")
     assert of_run(place, "x").state == "done"
     assert of_run(place, "x").detail == "41.2%"
 
@@ -86,7 +86,7 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
     folder(tmp_path, status="interrupted", signal="SIGTERM")
     done = folder(tmp_path, status="finished")
-    (done / "result.json").write_text(result(0.4))
+    (done / "result.json").write_text(result(0.4), encoding="utf-8")
     assert summary(of_folder(tmp_path)).splitlines() == [
         "3 runs: 1 done, 1 interrupted, 1 failed",
         "interrupted  listops/luna/seed-1  by SIGTERM",
@@ -98,8 +98,8 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
 @pytest.mark.parametrize("text", ["", '{"test": {"accu', "[]", "{}"])
 def test_a_damaged_file_is_told_and_hides_no_other_run(tmp_path: Path, text: str):
     damaged, other = folder(tmp_path, status="finished"), folder(tmp_path, status="failed")
-    (damaged / "result.json").write_text(text)
-    (other / "status.json").write_text('{"status": "fai')
+    (damaged / "result.json").write_text(text, encoding="utf-8")
+    (other / "status.json").write_text('{"status": "fai', encoding="utf-8")
     told = summary(of_folder(tmp_path)).splitlines()
     assert told[0] == "2 runs: 2 failed"
     assert "result.json is " in told[1]

@@ -94,7 +94,7 @@ def test_what_slurm_is_asked_for(
     slurm: lra_waiting.SlurmLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\n")
+    srun.write_text("#!/bin/sh\n", encoding="utf-8")
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     asked = slurm._executor()._executor._make_submission_file_text("train", "x").splitlines()
@@ -160,7 +160,8 @@ def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
     script.write_text(
         "import os, signal, subprocess\n"
         "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+        encoding="utf-8",
     )
     monkeypatch.setattr(sweep, "TRAIN", (str(script),))
     code, reason = sweep._process([], "#0", None)

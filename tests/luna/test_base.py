@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, name: str, text: str) -> None:
-    (folder / f"{name}.py").write_text(text)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
 
 
 MINIMAL = """
@@ -146,8 +146,12 @@ def test_a_package_outside_adds_a_method(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path, "plugged_in", MINIMAL.format(name="plugin"))
     info = tmp_path / "plugged_in-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[luna.attention]\nplugin = plugged_in:Method\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: plugged-in\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(
+        "[luna.attention]\nplugin = plugged_in:Method\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     assert "plugin" in luna.names()

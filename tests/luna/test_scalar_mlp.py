@@ -497,7 +497,7 @@ def test_machine_code_is_as_old_as_the_oldest_kernel_file(tmp_path: Path, uncach
     source.parent.mkdir(parents=True)
     folders = []
     for text in ("CELLS = 4096", "CELLS = 16384", "CELLS = 4096"):
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         cpu.cache_folder.cache_clear()
         folders.append(cpu.cache_folder(tmp_path / "kernels"))
     assert folders[0] == folders[2] != folders[1]

@@ -41,7 +41,7 @@ def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureF
         n: [softmax.flops(n)] for n in (16, 32, 64)
     }
 
-    page, out = written[".md"].read_text(), capsys.readouterr().out
+    page, out = written[".md"].read_text(encoding="utf-8"), capsys.readouterr().out
     assert page in out
     assert found.facts["machine"]["device"] in page
     assert page.count("\n| `softmax (published)` |") == 4  # one line in each table

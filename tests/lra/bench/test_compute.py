@@ -29,7 +29,9 @@ def test_a_step_is_measured_beside_its_count(tmp_path: Path):
     for measure in ("seconds", "peak_bytes"):
         assert found.select("step", measure)["linear"][64].values[0] > 0
     assert found.facts["benchmark"] == f"lra bench compute {' '.join(words)}"
-    assert "| `linear`  | exempt, under ×" in next(tmp_path.glob("*.md")).read_text()
+    assert "| `linear`  | exempt, under ×" in next(tmp_path.glob("*.md")).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_table_compares_time_with_flops_and_the_fastest_stands_first():

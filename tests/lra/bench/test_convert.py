@@ -130,6 +130,6 @@ def test_the_command_measures_and_writes(
     (conversion,) = found.select("conversion", "parameters").values()
     assert conversion[0].values == [2 * 2 * (8 * 8 + 8)]  # layers, heads, weights and biases
     assert found.facts["versions"]["transformers"]
-    page = written[".md"].read_text()
+    page = written[".md"].read_text(encoding="utf-8")
     assert page in capsys.readouterr().out
     assert "model: minilm, random weights: 2 layers, 2 heads of 8, 16 wide" in page

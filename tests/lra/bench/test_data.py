@@ -43,7 +43,7 @@ def test_the_command_measures_and_writes(
     )
     assert tensors == pytest.approx(8 * stored)
     assert 0 < opened < 1000
-    assert next(tmp_path.glob("data-*.md")).read_text() in out
+    assert next(tmp_path.glob("data-*.md")).read_text(encoding="utf-8") in out
     assert str(TINY) not in out  # where data lie on a machine
 
 

@@ -20,7 +20,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path):
     found.save(tmp_path / "found.json")
     assert BenchResult.load(tmp_path / "found.json") == found
     other = tmp_path / "other.json"
-    other.write_text('{"benchmark": "something else"}')
+    other.write_text('{"benchmark": "something else"}', encoding="utf-8")
     with pytest.raises(UserError, match=r"other\.json is not a file of numbers from `lra bench`"):
         BenchResult.load(other)
 

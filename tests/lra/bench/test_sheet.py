@@ -85,4 +85,4 @@ def test_files_hold_the_same_rows(found: BenchResult, tmp_path: Path):
         "median": "0.02", "slowest": "0.03", "stopped": "",
     }  # fmt: skip
     assert (lines[2]["median"], lines[2]["stopped"]) == ("", "> 9 s")
-    assert paths[2].read_text() == "the page\n"
+    assert paths[2].read_text(encoding="utf-8") == "the page\n"

@@ -88,10 +88,10 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs = tmp_path / "configs"
     (configs / "task").mkdir(parents=True)
     (configs / "protocol").mkdir()
-    (configs / "protocol" / "luna.yaml").write_text("name: luna\n")
+    (configs / "protocol" / "luna.yaml").write_text("name: luna\n", encoding="utf-8")
     for name, cls in FAKES.items():
         monkeypatch.setitem(lra.data.TASKS, name, f"{__name__}:{cls.__name__}")
-        (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name))
+        (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name), encoding="utf-8")
     monkeypatch.setenv(groups.VARIABLE, str(configs))
 
 

@@ -281,7 +281,9 @@ def test_verify_recounts(tiny: Prepared) -> None:
     facts["splits"]["val"]["labels"][3] += 1
     facts["splits"]["test"]["lengths"]["median"] += 1
     facts["duplicates"]["train/val"] = 1
-    (tiny.folder / MANIFEST).write_text(manifest_text(facts, tiny.manifest["made"]))
+    (tiny.folder / MANIFEST).write_text(
+        manifest_text(facts, tiny.manifest["made"]), encoding="utf-8"
+    )
     found = lines(tiny.folder)
     assert [text.split(":")[0] for text in found[:3]] == ["val", "test", "duplicates"]
     assert "val: labels: 3 3 2 5 2" in found[0]
@@ -296,13 +298,13 @@ def test_another_fingerprint_than_the_committed_one_is_found(
     monkeypatch.setattr("lra.data.verify.EXPECTED", tmp_path)
     for wanted, wrong in ((tiny.fingerprint, 0), ("0123456789abcdef", 1)):
         entry = {"when": {"width": 59}, "expect": {"fingerprint": wanted}}
-        (tmp_path / "listops.tiny.json").write_text(json.dumps([entry]))
+        (tmp_path / "listops.tiny.json").write_text(json.dumps([entry]), encoding="utf-8")
         told = f"fingerprint: {wanted} expected, {tiny.fingerprint} found"
         assert [told in line for line in lines(tiny.folder)] == [True] * wrong
 
 
 def test_a_stranger_in_the_folder_is_mentioned(tiny: Prepared) -> None:
-    (tiny.folder / "notes.txt").write_text("mine")
+    (tiny.folder / "notes.txt").write_text("mine", encoding="utf-8")
     strange = [line for line in verify(tiny.folder) if line.status == "unknown"]
     assert [line.text for line in strange] == [f"{tiny.folder / 'notes.txt'}: not in the manifest"]
 
@@ -315,7 +317,10 @@ def test_another_format_is_named_and_prepared_anew_on_force(
     tiny: Prepared, version: int, lra_data: Call
 ) -> None:
     file = tiny.folder / MANIFEST
-    file.write_text(file.read_text().replace('"format": 1', f'"format": {version}'))
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('"format": 1', f'"format": {version}'),
+        encoding="utf-8",
+    )
     code, _, err = lra_data("prepare", "listops", "source=tiny")
     assert code == 2
     assert f"{tiny.folder} was prepared in format {version}, this version reads format 1" in err
@@ -496,7 +501,7 @@ def test_a_closed_folder(closed_folder: Path) -> None:
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path, lra_data: Call) -> None:
-    (tmp_path / "data").write_text("I am a file")
+    (tmp_path / "data").write_text("I am a file", encoding="utf-8")
     code, _, err = lra_data("prepare", "listops", "source=tiny")
     assert code == 2
     assert f"cannot write to {tmp_path / 'data' / 'listops'}" in err

@@ -232,7 +232,7 @@ def test_pictures_that_cannot_be_shown(fake: Callable, lra_data: Call, tmp_path:
     fake("pictures")
     fake("numbers")
     file = tmp_path / "sheet.png"
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     for words, complaint in (
         (("numbers", "--png", str(file)), "numbers has no images"),
         (("pictures", "--png", str(file), "--index", "150"), "no train example 150"),
@@ -272,7 +272,7 @@ def test_committed_statistics_of_generated_data_fit_these_options() -> None:
     """They are compared when somebody verifies the full data; here, that they would be."""
     task, options = lra.data.get("listops"), lra.data.configure("listops")
     file = Path(lra.data.__file__).parent / "expected" / "listops.generated.json"
-    entry, *_ = json.loads(file.read_text())
+    entry, *_ = json.loads(file.read_text(encoding="utf-8"))
     assert entry["when"] == {
         "options": task.matters(options),
         "width": task.width(options, default_length(task)),
@@ -301,7 +301,10 @@ def test_a_task_s_file_that_is_wrong(
     line: str, fakes: None, tmp_path: Path, lra_data: Call
 ) -> None:
     file = tmp_path / "configs" / "task" / "numbers.yaml"
-    file.write_text(file.read_text() + line.replace("seed: ???", "source: ???") + "\n")
+    file.write_text(
+        file.read_text(encoding="utf-8") + line.replace("seed: ???", "source: ???") + "\n",
+        encoding="utf-8",
+    )
     code, _, err = lra_data("prepare", "numbers")
     assert code == 2
     assert str(file) in err

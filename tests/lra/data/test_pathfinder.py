@@ -49,7 +49,7 @@ def official(folder: Path, batches: dict[str, int], difficulty: str = HARD) -> P
             label = number // 3 % 2
             lines.append(f"imgs/{batch} sample_{i}.png {i} {label} 1.0 14 4 2 0.5 1 1\n")
             number += 1
-        (root / f"metadata/{batch}.npy").write_text("".join(lines))
+        (root / f"metadata/{batch}.npy").write_text("".join(lines), encoding="utf-8")
     return folder
 
 
@@ -255,7 +255,9 @@ def test_trees_that_are_wrong(
 def test_what_follows_the_last_newline_is_dropped(tmp_path: Path) -> None:
     folder = official(tmp_path / "tree", {"0": 20})
     file = folder / HARD / META
-    file.write_text(file.read_text() + "imgs/0 sample_19.png 19 1")
+    file.write_text(
+        file.read_text(encoding="utf-8") + "imgs/0 sample_19.png 19 1", encoding="utf-8"
+    )
     prepared = load(folder, tmp_path)
     assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(20)]
 
@@ -321,7 +323,7 @@ def test_exported_images_read_back_as_the_same_arrays(
     assert len(out.splitlines()) == 4  # batches of 16, 16, 16 and 2
     root = tmp_path / "out" / "pathfinder32" / "curv_baseline"
     assert len(list(root.glob("imgs/*/sample_*.png"))) == 50
-    assert (root / "metadata/3.npy").read_text().splitlines()[1].split(" ")[:3] == [
+    assert (root / "metadata/3.npy").read_text(encoding="utf-8").splitlines()[1].split(" ")[:3] == [
         "imgs/3", "sample_1.png", "1",
     ]  # fmt: skip
     one = find(lra.data.configure(words[0], words[1:]), max_length=1024, data_dir=tmp_path / "data")
@@ -348,7 +350,7 @@ def test_numbers_in_the_metadata_are_written_as_in_the_original(
     side: int, settings_written: str, tmp_path: Path
 ) -> None:
     (file,) = tree.write(tmp_path, [(np.zeros((side, side), np.uint8), 1, 1)], settings(side))
-    assert file.read_text() == f"imgs/0 sample_0.png 0 1 {settings_written}\n"
+    assert file.read_text(encoding="utf-8") == f"imgs/0 sample_0.png 0 1 {settings_written}\n"
 
 
 def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
@@ -375,7 +377,7 @@ def test_the_example_of_5_3() -> None:
     blocks = generate(range(1), settings(32), seed=0)
     _, label, margin = next(zip(*next(blocks), strict=True))
     line = f"imgs/0 sample_0.png 0 {label} 1.0 14 4 2 0.5 {margin} 1\n"
-    assert (TINY / HARD / META).read_text().startswith(line)
+    assert (TINY / HARD / META).read_text(encoding="utf-8").startswith(line)
     assert label == 1
 
 

@@ -156,7 +156,7 @@ def test_an_archive_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.M
     release.root(archive, "tsv_data", tmp_path / "data")
     assert len(reads) == 2
     assert (root / INNER / PAIRS[0][0]).read_bytes() == ROW
-    (root / "index.json").write_text("{")
+    (root / "index.json").write_text("{", encoding="utf-8")
     release.root(archive, "tsv_data", tmp_path / "data")
     assert len(reads) == 4
 
@@ -406,7 +406,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
 ) -> None:
     partial = tmp_path / ".lra_release.gz.partial"
     partial.write_bytes(b"of another file" * 1000)
-    (tmp_path / ".lra_release.gz.version").write_text('"zero"')
+    (tmp_path / ".lra_release.gz.version").write_text('"zero"', encoding="utf-8")
     assert release.download(tmp_path, server.url).read_bytes() == server.content
     # and where it is not known what the bytes belong to
     (tmp_path / "lra_release.gz").unlink()
@@ -422,7 +422,7 @@ def test_a_server_that_cannot_resume(server: Server, tmp_path: Path) -> None:
 
 def test_a_download_that_was_complete_but_not_yet_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / ".lra_release.gz.partial").write_bytes(server.content)
-    (tmp_path / ".lra_release.gz.version").write_text(server.version)
+    (tmp_path / ".lra_release.gz.version").write_text(server.version, encoding="utf-8")
     assert release.download(tmp_path, server.url).read_bytes() == server.content
     assert server.asked == ["bytes=3000002-"]
 

@@ -173,7 +173,9 @@ def test_damaged_records_are_found(task: str, tmp_path: Path, ready: Callable[[s
 
 def test_the_pinned_version_is_the_one_this_was_written_for() -> None:
     assert importlib.metadata.version("tensorflow-datasets") == tfds.PINNED
-    assert f"tensorflow-datasets=={tfds.PINNED}\n" in (REPOSITORY / "constraints.txt").read_text()
+    assert f"tensorflow-datasets=={tfds.PINNED}\n" in (REPOSITORY / "constraints.txt").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(

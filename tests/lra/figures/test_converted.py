@@ -22,7 +22,7 @@ from luna.base import LunaError  # noqa: E402
 from luna.convert import convert  # noqa: E402
 from tests.luna.convert.kit import bert, deit, vit  # noqa: E402
 
-from .test_distillation import RECORD, write_run  # noqa: E402
+from .test_figures_distillation import RECORD, write_run  # noqa: E402
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] a gorge ##ous movie ##s $ 20 < b > / . , that it is"
 TEXT, PAIR = "A gorgeous movie, <b>$20</b>.", "It is  movies"
@@ -154,8 +154,8 @@ def test_titles_say_what_the_models_were_given(text_models: dict[str, Path], tmp
     budget = "sst2, minilm; stage 1: 4 steps of 2; stage 2: 1 epoch; all examples"
     shown = tokens.cls_to_tokens([place, text_models["hedgehog"]], TEXT)
     html, _, svg = tokens.draw(shown, tmp_path / "figure")
-    assert budget in html.read_text()
-    assert budget in svg.read_text()
+    assert budget in html.read_text(encoding="utf-8")
+    assert budget in svg.read_text(encoding="utf-8")
     (student,) = students.open_students([place])
     assert student.title.splitlines()[1] == budget
     (student,) = students.open_students([place / "model"])  # no run around it
@@ -259,7 +259,7 @@ def test_channels_need_something_to_look_at(text_models: dict[str, Path], tmp_pa
     (student,) = students.open_students([text_models["luna"]])
     with pytest.raises(UserError, match="say what to show it"):
         students.examples(student, [], None, [])
-    (tmp_path / "texts").write_text(f"{TEXT}\n\n{PAIR}\n")
+    (tmp_path / "texts").write_text(f"{TEXT}\n\n{PAIR}\n", encoding="utf-8")
     assert len(students.examples(student, [TEXT], tmp_path / "texts", [])) == 3
     (hedgehog,) = students.open_students([text_models["hedgehog"]])
     with pytest.raises(UserError, match="has no learned channels"):

@@ -27,7 +27,7 @@ def write_run(folder: Path, seed: int, kl: float, **facts: Any) -> None:
     curve = [{"step": s, "kl": {k: v / (1 + s) for k, v in layers.items()}} for s in (0, 4)]
     folder.mkdir(parents=True, exist_ok=True)
     record = RECORD | {"seed": seed, "stage1": {"curve": curve}} | facts
-    (folder / "result.json").write_text(json.dumps(record))
+    (folder / "result.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def test_seeds_are_one_line_and_settings_are_told_apart(tmp_path: Path):
@@ -50,13 +50,13 @@ def test_seeds_are_one_line_and_settings_are_told_apart(tmp_path: Path):
     one = distillation.lines([runs / "a" / "seed-0" / "result.json"])
     assert [line.label for line in one] == ["luna"]
     pytest.importorskip("matplotlib")
-    svg = distillation.draw(shown, tmp_path / "figure")[1].read_text()
+    svg = distillation.draw(shown, tmp_path / "figure")[1].read_text(encoding="utf-8")
     assert "sst2, tiny; stage 1: 4 steps of 2; stage 2: 3 epochs; all / 600 examples" in svg
 
 
 def test_folders_without_a_stage_1_are_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no finished conversion whose stage 1 measured"):
         distillation.lines([tmp_path])
-    (tmp_path / "result.json").write_text("{")
+    (tmp_path / "result.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
         distillation.lines([tmp_path])

@@ -12,7 +12,7 @@ from lra.figures import tokens
 from lra.figures.tokens import Shaded, Tokens, Word
 from lra.figures.tokens_page import page
 
-from ..report.browser import available, browser
+from .report.browser import available, browser
 
 
 def shaded(texts: list[str], shares: list[float], label: str = "m") -> Tokens:
@@ -59,7 +59,9 @@ def test_words_are_readable_on_the_strongest_tint():
 def test_the_page_in_a_browser(tmp_path: Path):
     nasty = "<b onclick=alert(1)>"
     file = tmp_path / "page.html"
-    file.write_text(page(shaded([nasty, "w" * 300], [0.2, 0.8], label=nasty), "T"))
+    file.write_text(
+        page(shaded([nasty, "w" * 300], [0.2, 0.8], label=nasty), "T"), encoding="utf-8"
+    )
     with browser() as window:
         window.resize(420, 800)
         window.open(f"file://{file}")
@@ -95,5 +97,5 @@ def test_the_picture_holds_the_letters(tmp_path: Path):
     pytest.importorskip("matplotlib")
     paths = tokens.draw(shaded(["$a_1$", "<b>"], [0.5, -0.5], label="$m$"), tmp_path / "t")
     assert [p.name for p in paths] == ["t.html", "t.png", "t.svg"]
-    svg = paths[2].read_text()
+    svg = paths[2].read_text(encoding="utf-8")
     assert all(f">{text}<" in svg for text in ("$a_1$", "&lt;b&gt;", "$m$"))  # no formulas

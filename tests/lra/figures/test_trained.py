@@ -139,8 +139,8 @@ def test_from_the_command_line(
     out = capsys.readouterr().out
     assert "example-2.png" in out
     for svg in (Path(line) for line in out.splitlines() if line.endswith(".svg")):
-        assert "protocol luna v1" in svg.read_text()
-        assert "2 steps" in svg.read_text()
+        assert "protocol luna v1" in svg.read_text(encoding="utf-8")
+        assert "2 steps" in svg.read_text(encoding="utf-8")
     for checkpoint in Path(folder).glob("checkpoints/*.ckpt"):
         checkpoint.unlink()
     assert main(["figures", "maps", *where]) == 2

@@ -44,7 +44,7 @@ def test_check_fails_on_a_changed_or_missing_file(results: Path, file: str):
     command = ["table", "--results", str(results)]
     main([*command, "--write"])
     place = results / file
-    place.write_text(place.read_text().replace("48", "84"))
+    place.write_text(place.read_text(encoding="utf-8").replace("48", "84"), encoding="utf-8")
     with pytest.raises(SystemExit) as stopped:
         main([*command, "--check"])
     assert stopped.value.code == 1
@@ -84,14 +84,16 @@ def test_check_fails_when_records_changed_and_on_stale_tables(
         main([*command, "--check"])
     assert "leaderboard.md differs from its records" in capsys.readouterr().out
     main([*command, "--write"])
-    (results / "tables" / "old.md").write_text("x")
+    (results / "tables" / "old.md").write_text("x", encoding="utf-8")
     with pytest.raises(SystemExit):
         main([*command, "--check"])
     assert "old.md has no records" in capsys.readouterr().out
 
 
 def test_a_results_folder_names_its_own_tables(results: Path):
-    (results / "tables.yaml").write_text("- {name: mine, title: Mine, where: {attention: luna}}\n")
+    (results / "tables.yaml").write_text(
+        "- {name: mine, title: Mine, where: {attention: luna}}\n", encoding="utf-8"
+    )
     assert [s.name for s in specs(results)] == ["mine"]
     main(["table", "--write", "--results", str(results)])
     assert {p.stem for p in (results / "tables").iterdir()} == {"mine"}

@@ -50,7 +50,7 @@ def convert(runs: Path) -> Convert:
         place = runs / "convert" / task / "minilm" / (attention or "teacher") / key
         folder = place / f"seed-{seed}"
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps(facts))
+        (folder / "result.json").write_text(json.dumps(facts), encoding="utf-8")
         return folder / "result.json"
 
     return write
@@ -160,10 +160,15 @@ def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Pat
     assert main(["table", "--write", "--results", str(results)]) == 0
     assert {p.name for p in (results / "tables").iterdir()} == {
         f"glue_minilm.{end}" for end in ("md", "csv", "tex", "published.tex")}  # fmt: skip
-    assert (results / "index.html").read_text().count("<script>") == 1  # the page's own
+    assert (results / "index.html").read_text(encoding="utf-8").count(
+        "<script>"
+    ) == 1  # the page's own
     assert main(["table", "--check", "--results", str(results)]) == 0
     (exported,) = (results / "records").rglob("*.json")
-    exported.write_text(exported.read_text().replace('"score": 0.8', '"score": 0.9'))
+    exported.write_text(
+        exported.read_text(encoding="utf-8").replace('"score": 0.8', '"score": 0.9'),
+        encoding="utf-8",
+    )
     capsys.readouterr()
     assert main(["table", "--check", "--results", str(results)]) == 2
     assert f"{exported} is damaged or was edited" in capsys.readouterr().err
@@ -186,7 +191,9 @@ def test_a_damaged_record_is_refused_by_name(
     convert: Convert, runs: Path, tmp_path: Path, change: dict[str, Any], told: str
 ):
     path = convert("luna", 0.8)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8"
+    )
     with pytest.raises(UserError, match=told) as refusal:
         load([runs])
     assert str(path) in str(refusal.value)
@@ -227,7 +234,7 @@ def test_a_damaged_run_and_no_conversion_is_imported(
     convert: Convert, make, runs: Path, tmp_path: Path, capsys
 ):
     convert("luna", 0.8)
-    make("luna", 0.4).write_text("{")
+    make("luna", 0.4).write_text("{", encoding="utf-8")
     assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 2
     assert not (tmp_path / "out").exists()
 

@@ -75,7 +75,7 @@ def test_text_of_records_is_escaped_and_kept(file: Path):
 
 
 def test_the_page_is_the_same_for_the_same_records(file: Path, tmp_path: Path):
-    assert write(tmp_path).read_text().replace(str(tmp_path), "") == file.read_text(
+    assert write(tmp_path).read_text(encoding="utf-8").replace(str(tmp_path), "") == file.read_text(
         encoding="utf-8"
     )
 
@@ -116,7 +116,9 @@ def header(number: int) -> str:
 
 @chromium
 def test_the_browser_tells_of_errors_and_requests(window: Browser, tmp_path: Path):
-    (tmp_path / "bad.html").write_text("<img src=missing.png><script>oops()</script>")
+    (tmp_path / "bad.html").write_text(
+        "<img src=missing.png><script>oops()</script>", encoding="utf-8"
+    )
     window.console(), window.requests()
     window.open((tmp_path / "bad.html").as_uri())
     assert any("oops is not defined" in line for line in window.console())

@@ -36,7 +36,7 @@ class Interrupted(Exception):
 def colours(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     paint(root / "colours")
-    (root / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
+    (root / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR), encoding="utf-8")
     return root / "colours", Pixels.read(str(root))
 
 

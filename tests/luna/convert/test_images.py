@@ -35,7 +35,7 @@ def plain(tmp_path_factory):
 
 
 def processor(where: Path, config: dict) -> Pixels:
-    (where / "preprocessor_config.json").write_text(json.dumps(config))
+    (where / "preprocessor_config.json").write_text(json.dumps(config), encoding="utf-8")
     return Pixels.read(str(where))
 
 
@@ -83,7 +83,10 @@ def test_an_evaluation_crop_of_the_shorter_side(plain):
 
 def test_a_processor_is_saved_as_it_came(plain, tmp_path):
     plain.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "preprocessor_config.json").read_text()) == PREPROCESSOR
+    assert (
+        json.loads((tmp_path / "preprocessor_config.json").read_text(encoding="utf-8"))
+        == PREPROCESSOR
+    )
 
 
 def test_sizes_that_do_not_fit_are_told(tmp_path, folder, plain):
@@ -224,7 +227,7 @@ def synsets() -> list[str]:
     """The 1000 names, from a package that ships them."""
     package = importlib.util.find_spec("tensorflow_datasets")
     where = Path(package.origin).parent / "image_classification/imagenet_resized_labels.txt"
-    return sorted(where.read_text().split())
+    return sorted(where.read_text(encoding="utf-8").split())
 
 
 def test_imagenet_is_its_thousand_synsets_in_order(tmp_path):

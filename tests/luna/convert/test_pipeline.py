@@ -39,7 +39,7 @@ def glue(tmp_path_factory):
         lines = ["sentence\tlabel"]
         for ids, label in zip(batch["input_ids"], batch["labels"], strict=True):
             lines.append(" ".join(words[i] for i in ids) + f"\t{label}")
-        (root / "SST-2" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        (root / "SST-2" / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return root, tokenizer
 
 
@@ -74,16 +74,21 @@ def test_a_run_from_teacher_to_record(glue, trained, tmp_path):
     assert record["headroom_recovery"] < record["recovery"] or record["recovery"] >= 100
     assert record["phi_parameters"] == 2 * 2 * 4 * (8 * 8 + 8)
     assert any("stage 1" in line for line in said)
-    assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(record))
+    assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8")) == json.loads(
+        json.dumps(record)
+    )
 
     # Predictions, record and saved model agree.
-    labels = [int(line[-1]) for line in (root / "SST-2/dev.tsv").read_text().split("\n")[1:-1]]
+    labels = [
+        int(line[-1])
+        for line in (root / "SST-2/dev.tsv").read_text(encoding="utf-8").split("\n")[1:-1]
+    ]
     right = [p == y for p, y in zip(record["predictions"]["dev"], labels, strict=True)]
     assert sum(right) / len(right) == pytest.approx(record["score"])
     assert describe(load(tmp_path / "model"))["stage"] == "finetuned"
 
     # The card tells the same; states to go on from are gone.
-    card = (tmp_path / "model" / "README.md").read_text()
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert f"best epoch | accuracy {100 * record['score']:.2f}" in card
     assert record["teacher"] in card
     assert not list(tmp_path.glob("*.pt"))

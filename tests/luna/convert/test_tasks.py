@@ -118,7 +118,7 @@ def test_bad_files_are_told(tmp_path):
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(VOCAB - 4))]
-    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     return transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"))
 
 
