@@ -80,7 +80,7 @@ class Prepared:
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
         try:
             self._splits = {s: Split(s, self.task, self.facts["width"], arrays) for s in SPLITS}
-        except (ValueError, EOFError) as error:  # numpy's, of a header that is none
+        except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
             raise UserError(f"{folder} is damaged ({error}); {_again(manifest)}") from error
 
     @classmethod

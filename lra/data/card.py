@@ -26,10 +26,10 @@ def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
         counted = prepared.facts
         whose = f"Counted in {prepared.folder}, fingerprint {prepared.fingerprint}."
     else:
-        counted = {key: part for known in expected(facts) for key, part in known.items()}
-        told = "What follows is known of them." if counted else ""
+        counted = {key: part for entry in expected(facts) for key, part in entry.items()}
+        known = "What follows is known of them." if counted else ""
         todo = command(options, max_length=max_length, data_dir=data_dir)
-        whose = f"Not prepared with these settings: `{todo}`. {told}"
+        whose = f"Not prepared with these settings: `{todo}`. {known}"
     lines = [
         f"# {task.name}: {task.title}",
         "",
@@ -90,8 +90,8 @@ def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
         if any(cells):
             yield _line(name, *cells)
     if duplicates := facts.get("duplicates"):
-        told = ", ".join(f"{where} {count:,}" for where, count in duplicates.items())
-        yield from ("", *_wrapped(f"Examples that come twice, within and across splits: {told}."))
+        counts = ", ".join(f"{where} {count:,}" for where, count in duplicates.items())
+        yield from ("", *_wrapped(f"Examples that come twice, within and across splits: {counts}."))
     for reason, count in facts.get("notes", {}).items():
         yield from ("", f"{reason}: {count:,}")
 

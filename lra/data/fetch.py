@@ -1,4 +1,4 @@
-"""One file over HTTP: told at once when there is no network, resumed where it broke off."""
+"""Download one file over HTTP: fail at once without a network, resume where it broke off."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fetch(
 
 def _receive(url: str, partial: Path, instead: str) -> None:
     """Fill `partial`, taking up broken transfers as long as they bring something."""
-    left = 1  # a server that never answered is told of at once
+    left = 1  # a server that never answered is reported at once
     while True:
         before = _have(partial)
         try:

@@ -1,7 +1,7 @@
 """Image: which of ten things does a 32 x 32 picture show? (CIFAR-10 in grey, pixel by pixel;
 Krizhevsky 2009; Tay et al. 2021, 2.2.4).
 
-Ids are grey levels 0 to 255, row by row; black shares its id with padding, of which there is none.
+Ids are grey levels 0 to 255, row by row; black shares its id with padding, which images lack.
 Train, val and test are TensorFlow Datasets' train[:90%], train[90%:] and test, in its order,
 whatever the source.
 """
@@ -83,8 +83,8 @@ class Image(Task):
     def provenance(self, options: ImageOptions) -> str:
         if options.source == "files" and options.checksum is Checksum.any:
             there = options.path and Path(options.path).expanduser().exists()
-            told = cifar.note(self._place(options)) if there else None  # it may be gone by now
-            return f"files in the format of CIFAR-10, not the published ones: {told or 'unknown'}"
+            note = cifar.note(self._place(options)) if there else None  # it may be gone by now
+            return f"files in the format of CIFAR-10, not the published ones: {note or 'unknown'}"
         return {
             "tfds": f"TensorFlow Datasets, {DATASET}",
             "files": "the published CIFAR-10 files",

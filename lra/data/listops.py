@@ -135,10 +135,10 @@ class ListOps(Task):
                 if tokens.value(row[:n]) != split.labels[i]:
                     wrong.append(int(i))
         if whole:
-            told = f"example {wrong[0]} does not" if wrong else "all do"
+            result = f"example {wrong[0]} does not" if wrong else "all do"
             yield (
                 not wrong,
-                f"{split.name}: {whole:,} expressions evaluated to their labels: {told}",
+                f"{split.name}: {whole:,} expressions evaluated to their labels: {result}",
             )
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:

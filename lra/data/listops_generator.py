@@ -62,8 +62,9 @@ class Shape:
             )
 
     def mean_nodes(self) -> float:
-        """Of a raw tree: nodes multiply by the mean number of children from each depth to the
-        next. Added up one by one: a power's last bit is libm's, and the data hang on the result."""
+        """The mean size of a raw tree: from each depth to the next, nodes multiply by the mean
+        number of children. Added up one by one because the last bit of a power depends on libm, and
+        the data depend on the result."""
         growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
         total, level = 0.0, 1.0
         for _ in range(self.max_depth):

@@ -2,7 +2,7 @@
 2018, arXiv:1805.08315; Tay et al. 2021, 2.2.5 and 2.2.6).
 
 The paper's Pathfinder is 32 x 32, its Path-X 128 x 128, both with contours of 14 dashes ("hard").
-Ids are grey levels 0 to 255, row by row; black shares its id with padding, of which there is none.
+Ids are grey levels 0 to 255, row by row; black shares its id with padding, which images lack.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class Pathfinder(Task):
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids = split.ids(index)
         wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
-        told = f"image {wrong[0]} does not" if len(wrong) else "all do"
-        yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {told}"
+        result = f"image {wrong[0]} does not" if len(wrong) else "all do"
+        yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {result}"
 
     def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
         """The image files, where they still are, hold the prepared pixels."""

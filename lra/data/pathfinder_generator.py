@@ -348,7 +348,7 @@ def generate(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Block]:
-    """The images of these numbers, in this order. `progress` is told how many there are so far."""
+    """The images of these numbers, in this order. `progress` receives their number so far."""
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
     done = 0
     for block in ordered_map(functools.partial(_block, settings, seed), work, workers=workers):

@@ -103,7 +103,7 @@ def read(path: Path, side: int) -> np.ndarray | None:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             mode, pixels = image.mode, np.asarray(image)
     except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path} is no readable PNG: {error}") from error
+        raise UserError(f"{path} is not a readable PNG: {error}") from error
     if mode != "L" or pixels.shape != (side, side):
         shape = " x ".join(map(str, pixels.shape))
         raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {shape} {mode} found")

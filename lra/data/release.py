@@ -67,7 +67,9 @@ def download(folder: Path, url: str) -> Path:
     fetch(url, target, instead=instead)
     with target.open("rb") as file:
         if file.read(len(archives.GZIP)) != archives.GZIP:
-            raise UserError(f"{target}, which {url} sent, is no gzip archive: remove it; {instead}")
+            raise UserError(
+                f"{target}, which {url} sent, is not a gzip archive: remove it; {instead}"
+            )
     return target
 
 

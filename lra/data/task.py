@@ -99,7 +99,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must implement provenance()")
 
     def versions(self, options: Any) -> dict[str, str]:
-        """Of everything in this code that decides the ids: tokeniser, generator, bundled files."""
+        """The versions of all that decides the ids: tokeniser, generator, bundled files."""
         return {}
 
     def inputs(self, options: Any) -> list[Path]:

@@ -4,7 +4,7 @@ Reading prepared array_record files takes none. Preparing does, though only for 
 one PNG encoder: `_without_tensorflow` lends the library these from the standard library and Pillow
 while its own builder runs. That touches private modules, so it holds for the version that
 constraints.txt pins; another one that differs is refused by name. What the builder reads is
-downloaded here (lra.data.fetch: told at once when there is no network, resumed) and checked against
+downloaded here (lra.data.fetch: fails at once without a network, resumes) and checked against
 the sizes and SHA-256 that the library has registered.
 
 Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
@@ -57,7 +57,7 @@ def is_there(dataset: Dataset, data_dir: Path) -> bool:
 def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
     """The examples of a prepared split, many at a time, in stored order, which is the official
     one."""
-    with _version_told(dataset):
+    with _version_in_errors(dataset):
         records = _builder(dataset, data_dir).as_data_source(split=split)
     try:
         for start in range(0, len(records), AT_ONCE):
@@ -81,7 +81,7 @@ def prepare(dataset: Dataset, data_dir: Path) -> None:
     with lock(folder, f"another process is preparing {folder}; waiting for it"):
         if folder.exists():
             return
-        with _version_told(dataset):
+        with _version_in_errors(dataset):
             builder = _builder(dataset, data_dir)
             ((url, info),) = builder.url_infos.items()
         other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
@@ -90,7 +90,7 @@ def prepare(dataset: Dataset, data_dir: Path) -> None:
         with (
             disk_errors(folder.parent),
             tempfile.TemporaryDirectory(dir=target.parent) as space,
-            _version_told(dataset),
+            _version_in_errors(dataset),
             _without_tensorflow(),
             contextlib.redirect_stdout(io.StringIO()),  # it tells of a download of unknown size
         ):
@@ -148,7 +148,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _version_told(dataset: Dataset) -> Iterator[None]:
+def _version_in_errors(dataset: Dataset) -> Iterator[None]:
     """Whatever fails inside the library is most likely another version of it."""
     try:
         yield

@@ -107,8 +107,8 @@ def _expected(prepared: Prepared) -> Iterator[Line]:
         if not wrong:
             yield Line("ok", f"{what}: {', '.join(known)}")
         for where, wanted, found in wrong:
-            told = f"{where}: {_brief(wanted)} expected, {_brief(found)} found"
-            yield Line("differs", f"{what}: {told}")
+            difference = f"{where}: {_brief(wanted)} expected, {_brief(found)} found"
+            yield Line("differs", f"{what}: {difference}")
 
 
 def _differences(expected: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -506,7 +506,7 @@ def test_no_room_for_it(server: Server, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_page_in_place_of_the_archive(server: Server, tmp_path: Path) -> None:
     server.content = b"<html>please log in</html>"
-    with pytest.raises(UserError, match="is no gzip archive: remove it"):
+    with pytest.raises(UserError, match="is not a gzip archive: remove it"):
         release.download(tmp_path, server.url)
 
 
