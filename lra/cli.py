@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra import groups
-from lra.compose import guard
+from lra.compose import guard, with_added
 
 if TYPE_CHECKING:
     from lra.bench.rows import BenchResult
@@ -19,6 +19,7 @@ HYDRA = {  # commands whose words Hydra reads
     "train": "train an attention on a task; without more words: the choices",
     "convert": "give a trained softmax model linear attention; the same",
 }
+DATA = [["data", action] for action in ("prepare", "show", "card", "export")]  # take settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> None:
     words, folder = groups.take_folder(words)
     with groups.searching(folder):
+        if len(words) > 1 and (words[0] in HYDRA or words[:2] in DATA):
+            words = with_added(words)
         if words[:1] and words[0] in HYDRA:
             from lra.apps import start
 

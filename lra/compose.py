@@ -12,6 +12,7 @@ import io
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from omegaconf.errors import (
 from lra import data
 from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer, UserError, nearest
 
+# Words that are added to every command that takes settings (docs/settings.md).
+OVERRIDES = "LRA_OVERRIDES"
 # Keys of an attention's file that are no options of the method (configs/train.yaml says what each
 # is for).
 ABOUT_COST = ("knobs", "exempt", "preset", "presets", "tasks")
@@ -89,6 +92,16 @@ def compose(overrides: Sequence[str]) -> Run:
 
     with initialised():
         return check(hydra.compose("train", list(overrides)))
+
+
+def with_added(words: Sequence[str]) -> list[str]:
+    """The words of a command, and behind its settings those of the environment, which it says."""
+    added = shlex.split(os.environ.get(OVERRIDES, ""))
+    if added:
+        print(f"{OVERRIDES} adds {' '.join(added)}", file=sys.stderr)
+    settings = [i for i, word in enumerate(words) if "=" in word and not word.startswith("-")]
+    end = settings[-1] + 1 if settings else len(words)  # argparse wants them in one place
+    return [*words[:end], *added, *words[end:]]
 
 
 @contextmanager

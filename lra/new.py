@@ -82,7 +82,7 @@ Write its formula and its options there, then:
 NEXT_OUTSIDE = """\
 Write its formula there, then:
   pip install -e luna-$dashed
-  lra train experiment=demo attention=$name compute=report"""
+  lra train experiment=demo attention=$name"""
 
 
 def add_parser(commands: Any) -> None:

@@ -28,7 +28,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra import groups, parent
-from lra.compose import Run, check, guard
+from lra.compose import OVERRIDES, Run, check, guard
 from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
 from lra.runs import find, writing
@@ -129,7 +129,7 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C reaches the sweep, which passes on one signal, not two
-        env=parent.environment(),
+        env={k: v for k, v in parent.environment().items() if k != OVERRIDES},  # they are in words
     )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     errors: list[str] = []

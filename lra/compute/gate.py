@@ -145,8 +145,7 @@ def refusal(admission: Admission) -> str:
     )
     return (
         f"attention '{run.attention['name']}' is outside the compute budget of "
-        f"{budget.reference}: {compared}; {_advice(run, budget)}, or compute=report to run it as "
-        "it is"
+        f"{budget.reference}: {compared}; {_advice(run, budget)}; compute=report runs it as it is"
     )
 
 
@@ -164,4 +163,4 @@ def _advice(run: Run, budget: Budget) -> str:
     if best.excess:
         ranges = ", ".join(f"{k} {range_of(v)}" for k, v in run.compute.knobs.items())
         return f"no setting of {ranges} meets it, the closest is {setting} ({size})"
-    return f"{setting} fits ({size}): set it, or compute.solve=true"
+    return f"{setting} fits ({size}): add it, or compute.solve=true, which finds it"

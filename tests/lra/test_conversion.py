@@ -115,19 +115,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
-    transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    config = transformers.BertConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        vocab_size=len(words),
-        max_position_embeddings=16,
-    )
-    transformers.BertModel(config).save_pretrained(tmp_path)
+    kit.checkpoint(tmp_path)
     (tmp_path / "SST-2").mkdir()
     rows = ["sentence\tlabel", *(["good film\t1", "bad film\t0"] * 10)]
     for split in ("train", "dev"):

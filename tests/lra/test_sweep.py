@@ -11,12 +11,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from lra import parent
+from lra import sweep as sweeps
 from lra.callbacks import read_metrics
+from lra.compose import OVERRIDES
 from lra.config import PACKAGE
 from lra.disk import read_json
 from lra.run import train
@@ -269,3 +272,19 @@ def test_the_summary_names_each_failure():
     assert summarise(outcomes) == (
         "sweep of 3: 1 done, 1 finished before, 1 failed\n  failed  seed=2: no disk"
     )
+
+
+def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch: pytest.MonkeyPatch):
+    """They are among its own words: seed=1,2 would start a sweep in each job."""
+    seen = {}
+
+    def start(words: list[str], **options: Any) -> None:
+        seen.update(options["env"])
+        raise OSError
+
+    monkeypatch.setattr(sweeps.subprocess, "Popen", start)
+    monkeypatch.setenv(OVERRIDES, "seed=1,2")
+    with pytest.raises(OSError):
+        sweeps._process([], "#0", None)
+    assert "LRA_PARENT" in seen
+    assert OVERRIDES not in seen

@@ -147,6 +147,24 @@ PREPROCESSOR = {
 }
 
 
+def checkpoint(folder: Path, words: tuple[str, ...] = ("good", "bad", "film")) -> None:
+    """A BERT without a head, of one small layer, with a tokenizer that knows these words."""
+    folder.mkdir(exist_ok=True)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    tokenizer = transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"))
+    tokenizer.save_pretrained(folder)
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=len(vocabulary),
+        max_position_embeddings=16,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+
+
 def accuracy(model: nn.Module) -> dict[str, float]:
     """On held-out examples of `comes_again`."""
     batch = comes_again(128, seed=10**6)

@@ -1,0 +1,230 @@
+"""Every command of README, CONTRIBUTING and docs does what its page says, on a small scale.
+
+They run in this process, in an empty folder for each page, from its top to its end, with the words
+that make them small in LRA_OVERRIDES (docs/settings.md). What cannot run here is listed with its
+reason, and what can be checked of it is checked: that its words compose, or that its command knows
+them.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lra import cli
+from lra.compose import OVERRIDES, check, initialised, with_added
+from lra.status import jobs
+from tests.luna.convert import kit
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")),
+         "results/README.md"]  # fmt: skip
+PROGRAMS = "make|lra|python|pip|pre-commit|torchrun|srun|ray|source|export|eval|docker"
+
+# Beginnings of commands, and why they are not run here.
+NOT_RUN = {
+    "make setup": "installs packages; CI begins with it",
+    "make PYTHON=": "the same",
+    "make test": "this test is part of it",
+    "make wheel": "tests/test_package.py builds and installs it",
+    "pip install": "needs a network",
+    "source ": "the shell's own",
+    "export ": "the shell's own",
+    "ray ": "starts a cluster; tests/lra/test_sweep_launchers.py has one",
+    "eval ": "the shell's own; tests/lra/test_groups.py asks for completions",
+    "docker ": "needs Docker",
+    "lra train experiment=demo attention=foo": "needs a package installed; tests/lra/test_new.py",
+    "lra train --config-dir mine": "its folder is the reader's; tests/lra/test_groups.py",
+    "lra compute --config-dir mine": "the same",
+    "lra data prepare text --protocol short --config-dir mine": "the same",
+}
+# Those whose words are composed, job by job, and nothing is run.
+COMPOSED = {
+    "lra train -m": "a process for each job; tests/lra/test_sweep.py runs sweeps",
+    "python train.py -m": "the same",
+    "lra train task=pathx attention=luna trainer=ddp": "needs four GPUs",
+    "torchrun ": "the same",
+    "srun ": "needs SLURM",
+}
+# Those that only have to be known to their command.
+PARSED = {
+    "lra bench": "measures for a long time; tests/lra/bench",
+    "lra compute table": "counts everything, for minutes; tests/lra/test_compute_table.py",
+    "lra data download": "8 GB",
+    "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
+    "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
+    "lra figures tokens": "needs converted models; tests/lra/test_figures_converted.py",
+    "lra figures patches": "the same",
+    "lra figures distillation": "the same",
+    "lra figures channels RUN --texts": "the same",
+}
+# What a page's reader has done before.
+BEFORE = {"docs/results.md": ["make demo"]}
+# What makes the others small.
+SMALL = {
+    "train experiment=demo": "task.n_train=64 task.n_val=16 task.n_test=16 budget=1e-6 "
+    "min_evaluations=1 trainer.threads=1",
+    "train": "task.source=tiny budget=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1 "
+    "protocol.data.max_length=512 protocol.data.pad_to=512",
+    "convert": "model.path=model data.path=glue recipe=small recipe.epochs=1 recipe.stage1_steps=2 "
+    "recipe.max_length=8",
+    "data prepare pathx": "n=24",
+    "data show pathx": "n=24",
+    "data export pathx": "n=24",
+    "data": "source=tiny",
+}
+
+
+def commands(page: str) -> Iterator[str]:
+    """The lines of its blocks without a language, and what stands inline with settings or flags."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    for i, part in enumerate(re.split(r"^```", text, flags=re.M)):
+        if i % 2 == 0:  # prose
+            inline = (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", part))
+            lines = [code for code in inline if re.search(r"=| -", code) and "..." not in code]
+        else:
+            language, *lines = part.splitlines()
+            lines = [] if language else lines
+        for line in lines:
+            line = re.sub(r"\s+# .*", "", line).removeprefix("$ ").strip()
+            if re.match(rf"({PROGRAMS}) ", line):
+                yield from line.split(" && ")
+
+
+COMMANDS = {page: list(dict.fromkeys(commands(page))) for page in PAGES}
+EVERY = [command for page in PAGES for command in COMMANDS[page]]
+
+
+def kind(command: str, table: dict[str, str]) -> str | None:
+    return next((beginning for beginning in table if command.startswith(beginning)), None)
+
+
+def words_of(command: str) -> list[str]:
+    """Without the program: `train`, `data`, ..."""
+    words = shlex.split(command)
+    if words[0] == "python" and words[1].endswith(".py"):
+        return [Path(words[1]).stem, *words[2:]]
+    return words[words.index("lra") + 1 :]
+
+
+def test_the_lists_name_commands_that_there_are():
+    assert len(EVERY) > 60
+    for table in (NOT_RUN, COMPOSED, PARSED):
+        for beginning in table:
+            assert any(command.startswith(beginning) for command in EVERY), beginning
+
+
+@pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, COMPOSED)}))
+def test_the_words_of_sweeps_and_clusters_compose(command: str):
+    _, *words = words_of(command)
+    search = [word for word in words if "tag(" in word or "interval(" in word]
+    words = [word for word in words if word != "-m" and word not in search]
+    with initialised():
+        import hydra
+
+        every = list(jobs(words))
+        assert (len(every) > 1) == any(re.search(",|glob|sweep=", word) for word in words)
+        for job in (every[0], every[-1]):
+            check(hydra.compose("train", job))
+
+
+@pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, PARSED)}))
+def test_what_takes_long_is_known_to_its_command(command: str):
+    parsed = cli._parser()[0].parse_args(re.sub(r"[\[\]]", "", " ".join(words_of(command))).split())
+    assert callable(parsed.run)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a reader stands, with a model and texts in the place of the hub's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "convert.py", "Makefile"):
+        Path(name).symlink_to(ROOT / name)
+    Path("README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    kit.checkpoint(Path("model"))
+    Path("glue/MRPC").mkdir(parents=True)
+    pairs = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+             *["1\t1\t2\tgood film\tgood film", "0\t3\t4\tgood film\tbad film"] * 4]  # fmt: skip
+    for split in ("train", "dev"):
+        Path(f"glue/MRPC/{split}.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_other_command_runs_as_printed(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    lists = (NOT_RUN, COMPOSED, PARSED)
+    for command in [*BEFORE.get(page, []), *COMMANDS[page]]:
+        if any(kind(command, table) for table in lists):
+            continue
+        for step in steps_of(command):
+            words = [place(word) for word in words_of(step)]
+            small = kind(" ".join(words), SMALL)
+            monkeypatch.setenv(OVERRIDES, SMALL[small] if small else "")
+            code = run(step, words, monkeypatch)
+            printed = capsys.readouterr()
+            assert code == 0, f"{step}\n{printed.out}{printed.err}"
+
+
+def run(step: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """In this process: the exit code."""
+    try:
+        if not step.startswith(("python train.py", "python convert.py")):
+            return cli.main(words)
+        script = step.split()[1]
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", [script, *words[1:]])
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as stopped:
+        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+    return 0
+
+
+def steps_of(command: str) -> list[str]:
+    """A command, or those that make would run in its place."""
+    if not command.startswith("make "):
+        return [command]
+    tools = Path("venv/bin")
+    tools.mkdir(parents=True, exist_ok=True)
+    for tool in ("python", "lra"):
+        (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@"\n', encoding="utf-8")
+        (tools / tool).chmod(0o755)
+    words = [*shlex.split(command), "VENV=venv", "--old-file=venv/.installed"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return [line for line in printed.splitlines() if line.strip()]
+
+
+def place(word: str) -> str:
+    """Something real in the place of a name in capitals."""
+    found = {
+        "RUN": lambda: next(Path("runs/demo").rglob("luna/*/seed-*")),
+        "FILE": lambda: next((ROOT / "results/bench").glob("attention-*.json")),
+        "DIR": lambda: "runs",
+        "runs/leaderboard": lambda: "runs/demo",  # a sweep's, as the demo's here
+        "runs/recipe_control": lambda: "runs/demo",
+    }
+    return str(found[word]()) if word in found else word
+
+
+def test_the_switch_is_reported_and_its_words_go_behind_the_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv(OVERRIDES, "seed=7 'attention=glob(l*)'")
+    added = ["seed=7", "attention=glob(l*)"]
+    assert with_added(["train", "-m", "seed=1", "--cfg=job"]) == [
+        "train", "-m", "seed=1", *added, "--cfg=job"
+    ]  # fmt: skip
+    assert with_added(["data", "prepare", "text"]) == ["data", "prepare", "text", *added]
+    assert capsys.readouterr().err == f"{OVERRIDES} adds seed=7 attention=glob(l*)\n" * 2
+    monkeypatch.delenv(OVERRIDES)
+    assert with_added(["train", "seed=1"]) == ["train", "seed=1"]
+    assert capsys.readouterr().err == ""
