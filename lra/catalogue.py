@@ -4,6 +4,9 @@ table."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 import luna
 from lra import groups
@@ -42,7 +45,9 @@ def rows() -> list[dict[str, str]]:
 def knobs(name: str) -> str:
     """The options that decide what a method costs, as its file declares them; `-` where none
     brings it within the compute budget on any task."""
-    file = groups.read("attention", name) if groups.find("attention", name) else {}
+    if groups.find("attention", name) is None:
+        return ""
+    file: Any = OmegaConf.to_container(groups.read("attention", name))
     return "-" if isinstance(file.get("exempt"), str) else ", ".join(file.get("knobs", {}))
 
 

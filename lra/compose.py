@@ -29,15 +29,11 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from lra import data
+from lra import data, groups
 from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer, UserError, nearest
 
 # Words that are added to every command that takes settings (docs/settings.md).
 OVERRIDES = "LRA_OVERRIDES"
-# Keys of an attention's file that are no options of the method (configs/train.yaml says what each
-# is for).
-ABOUT_COST = ("knobs", "exempt", "preset", "presets", "tasks")
-
 # Keys of a config that hold no settings: Hydra's own, and tables that settings are looked up in.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs")
 
@@ -66,9 +62,10 @@ class Run:
 def check(cfg: DictConfig) -> Run:
     """Type the composed config, resolve it, scale it by its budget; UserError says what is
     wrong."""
-    _preset_exists(cfg)
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
+        _implied_preset_exists(cast(DictConfig, typed))
+        preset_exists(typed.attention)
         OmegaConf.resolve(typed)
         missing = sorted(OmegaConf.missing_keys(typed))
         if missing:
@@ -128,13 +125,24 @@ def _schema(cfg: DictConfig) -> DictConfig:
     return schema
 
 
-def _preset_exists(cfg: DictConfig) -> None:
+def _implied_preset_exists(cfg: DictConfig) -> None:
+    """Refuse an attention without the preset that the protocol implies: it is none of those whose
+    published runs the protocol reproduces."""
+    attention, implied = cfg.attention, cfg.protocol.preset
+    if attention.preset == implied and implied not in attention.presets:
+        raise UserError(
+            f"attention '{attention.name}' has no published run under protocol "
+            f"'{cfg.protocol.name}', so it has no preset '{implied}': give one of its own, "
+            f"attention.preset={' or '.join(sorted(attention.presets, reverse=True))}"
+        )
+
+
+def preset_exists(attention: DictConfig) -> None:
     """An attention's file looks its options up in `presets`; say which of them there are."""
-    presets = OmegaConf.select(cfg, "attention.presets")
-    chosen = OmegaConf.select(cfg, "attention.preset")
+    presets, chosen = attention.get("presets"), attention.get("preset")
     if presets is not None and chosen not in presets:
         raise UserError(
-            f"attention '{OmegaConf.select(cfg, 'attention.name')}' has no preset '{chosen}'"
+            f"attention '{attention.name}' has no preset '{chosen}'"
             f"{nearest(str(chosen), map(str, presets))}"
         )
 
@@ -142,7 +150,8 @@ def _preset_exists(cfg: DictConfig) -> None:
 def fit(run: Run) -> None:
     """What an attention's file says of its cost is the gate's; the rest of it, without the tables
     that options were looked up in, is what gets built and what identifies a run."""
-    about = {key: run.attention.pop(key, None) for key in ABOUT_COST}
+    about = {key: run.attention.pop(key, None) for key in groups.ABOUT_COST}
+    run.compute.preset = about["preset"]
     run.compute.knobs = about["knobs"] or {}
     exempt = about["exempt"]
     run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
@@ -168,7 +177,8 @@ def _is_no_count(number: Any) -> bool:
 def _ranges(run: Run) -> None:
     recipe, model, rules = run.protocol.recipe, run.model, run.protocol.data
     every, tolerance = run.protocol.evaluation.every, run.compute.tolerance
-    bounds: list[tuple[str, float, Callable[[float], bool], str]] = [
+    sized = sorted({attention for methods in model.methods.values() for attention in methods})
+    bounds: list[tuple[str, Any, Callable[[Any], bool], str]] = [
         ("budget", run.budget, lambda x: x > 0, "greater than 0"),
         ("seed", run.seed, lambda x: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
         ("min_evaluations", run.min_evaluations, lambda x: x >= 1, "at least 1"),
@@ -184,6 +194,9 @@ def _ranges(run: Run) -> None:
         ("model.n_layers", model.n_layers, lambda x: x >= 1, "at least 1"),
         ("model.n_heads", model.n_heads, lambda x: x >= 1 and model.qkv_dim % x == 0,
          f"a divisor of model.qkv_dim={model.qkv_dim}"),
+        ("model.sizes_of", model.sizes_of,
+         lambda x: x in (None, run.attention["name"], *sized),
+         f"an attention of the model's file: {', '.join(sized)}"),
         ("model.dropout", model.dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
         ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
         ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),

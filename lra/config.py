@@ -176,6 +176,9 @@ class Protocol:
     recipe: Recipe
     evaluation: Evaluation
     tasks: dict[str, Any]  # the table the fields above are looked up in, one row per task
+    # Values of single attentions, where their released configurations differ from the task's row.
+    methods: dict[str, Any] = field(default_factory=dict)
+    preset: str = "matched"  # of attentions, unless attention.preset is given
 
 
 @dataclass
@@ -216,8 +219,9 @@ class Compute:
     )
     tolerance: Tolerance
     solve: bool  # set the attention's knobs to what comes closest to the budget
-    # From the attention's file: its options that decide what it costs, each with its range, and
-    # why no value of them meets the budget, where that is so.
+    # From the attention's file: which preset its options are from, those that decide what it costs
+    # with their ranges, and why no value of them meets the budget, where that is so.
+    preset: str = "matched"
     knobs: dict[str, Any] = field(default_factory=dict)
     exempt: str | None = None
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lra.compose import explain
+from lra.compose import explain, preset_exists
 from lra.config import UserError
 
 
@@ -59,7 +59,7 @@ class Numbers:
 
     stage1: str | None
     stage1_lr: float
-    stage1_steps: int
+    stage1_steps: int | None  # None: one epoch
     batch: int
     lr: float
     phi_lr: float | None
@@ -93,11 +93,14 @@ class Conversion:
 def check(cfg: DictConfig) -> Conversion:
     try:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
+        preset_exists(typed.attention)
         run = cast(Conversion, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
+    for key in ("preset", "presets"):  # what options were looked up in
+        run.attention.pop(key, None)
     return run
 
 

@@ -13,11 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from lra.config import CONFIGS, UserError, nearest
+
+# Keys of an attention's file that are no options of the method (configs/train.yaml says what each
+# is for).
+ABOUT_COST = ("knobs", "exempt", "preset", "presets")
 
 # Holds the user's folder. The processes of a sweep or of a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
@@ -45,12 +49,14 @@ def find(group: str, name: str) -> Path | None:
 
 
 def read(group: str, name: str) -> DictConfig:
-    """The file of a choice, upon those of the same group in its defaults list; not resolved."""
+    """The file of a choice, upon those of the same group in its defaults list; not resolved. What
+    that list overrides in other groups is left out."""
     file = find(group, name)
     if file is None:
         raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
     own = _load(file).copy()
-    parents = [parent for parent in own.pop("defaults", []) if parent != "_self_"]
+    listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
+    parents = [parent for parent in listed if parent != "_self_"]
     merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
     return cast(DictConfig, merged)
 
@@ -58,6 +64,42 @@ def read(group: str, name: str) -> DictConfig:
 @cache
 def _load(file: Path) -> DictConfig:
     return cast(DictConfig, OmegaConf.load(file))
+
+
+# ---------------------------------------------------------------------- an attention's options
+
+
+def _preset(option: str, *, _root_: DictConfig) -> Any:
+    """What `${preset:<option>}` means in an attention's file: the option's value in the chosen
+    preset, or in `published` where that has none. A mapping holds a value for each task."""
+    presets = _root_.attention.presets
+    chosen = presets[_root_.attention.preset]
+    value = chosen[option] if option in chosen else presets.published[option]
+    if isinstance(value, DictConfig):
+        task = _root_.task.name
+        value = value[task if task in value else "others"]
+    return value
+
+
+OmegaConf.register_new_resolver("preset", _preset, replace=True)
+
+
+def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
+    """The options that `attention=<attention>` sets on a task under a preset, or under `matched`
+    where its file lacks that one; none for an attention without a file."""
+    if find("attention", attention) is None:
+        return {}
+    return _usual_options(attention, task, preset, tuple(folders()))
+
+
+@cache
+def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> dict[str, Any]:
+    slot = OmegaConf.load(CONFIGS / "train.yaml").attention
+    cfg = OmegaConf.create({"task": {"name": task}, "attention": {}})
+    cfg.attention = OmegaConf.merge(slot, read("attention", name))
+    cfg.attention.preset = preset if preset in cfg.attention.presets else "matched"
+    options = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))["attention"]
+    return {key: value for key, value in options.items() if key not in ABOUT_COST}
 
 
 # ---------------------------------------------------------------------- the user's folder

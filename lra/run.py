@@ -151,6 +151,8 @@ def _fit_and_test(
     return {
         "task": run.task.name,
         "attention": run.attention,
+        "preset": run.compute.preset,
+        "departs": luna.get(run.attention["name"]).departs.get(run.protocol.profile),
         "model": run.model.name,
         "protocol": {"name": run.protocol.name, "version": run.protocol.version},
         "budget": run.budget,
@@ -236,7 +238,7 @@ def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) 
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     facts = {
         "task": f"{run.task.name}  {prepared.describe()}",
-        "attention": f"{run.attention['name']}  {' '.join(shown)}",
+        "attention": f"{run.attention['name']}  {' '.join(shown)}  (preset {run.compute.preset})",
         "compute": admitted.describe(),
         "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}",

@@ -40,7 +40,7 @@ def settings(run: Run) -> dict[str, Any]:
     task = data.get(run.task.name)
     kept["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
     kept["precision"] = run.trainer.precision
-    for key in ("tasks", "methods", "sizes_of"):  # tables the settings were looked up in
+    for key in ("tasks", "methods", "sizes_of", "preset"):  # what settings were looked up in
         kept["model"].pop(key, None)
         kept["protocol"].pop(key, None)
     return kept

@@ -88,6 +88,8 @@ class Attention(nn.Module):
     full_precision: ClassVar[bool] = True  # float32 with autocast off; False keeps half precision
     # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}
     exempt: ClassVar[dict[str, str]] = {}
+    # Profile -> what this method leaves out of the code that the profile reproduces; in the record.
+    departs: ClassVar[dict[str, str]] = {}
 
     def __init__(self, slot: Slot):
         super().__init__()
@@ -130,6 +132,12 @@ class Attention(nn.Module):
             f"attention '{self.name}' does not say its FLOPs: "
             "implement flops(n, d_v) beside the formula"
         )
+
+    @classmethod
+    def projected(cls, profile: str) -> str:
+        """The linear maps that a backbone puts around this method: of q, k, v and o, the output.
+        Without k its keys are its queries."""
+        return "qkvo"
 
     def evaluation(self, device: str) -> str | None:
         """Which of several evaluations of the same function runs on a type of device."""

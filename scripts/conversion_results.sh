@@ -33,7 +33,7 @@ students() {
             run task=$task seed=$seed "${student[@]}" attention=t2r recipe.stage1=null        # T2R
         done
     done
-    listing=(attention=luna attention.M=8 attention.L=8 attention.nonneg=true recipe.stage1_lr=1e-2)
+    listing=(attention=luna attention.preset=listing recipe.stage1_lr=1e-2)
     for seed in 1 2 3; do  # what do the listing's feature map and more fitting do?
         run task=mrpc seed=$seed "${student[@]}" "${listing[@]}"
         run task=mrpc seed=$seed "${student[@]}" attention=luna recipe.stage1_steps=450

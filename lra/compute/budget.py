@@ -96,7 +96,8 @@ def protocol_examples(run: Run) -> int | None:
     if groups.find("protocol", run.protocol.name) is None:
         return None
     typed = OmegaConf.structured(Protocol)
-    cfg = OmegaConf.create({"task": {"name": run.task.name}})
+    names = {"task": {"name": run.task.name}, "attention": {"name": run.attention["name"]}}
+    cfg = OmegaConf.create(names)
     cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)

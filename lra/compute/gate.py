@@ -155,6 +155,11 @@ def _advice(run: Run, budget: Budget) -> str:
             "train as long as the protocol does (budget=.. scales every method's steps alike; "
             "protocol.recipe.steps x batch must stay)"
         )
+    if run.compute.preset != "matched":
+        return (
+            f"attention.preset={run.compute.preset} is held to no budget: attention.preset=matched "
+            "gives options that meet the default one"
+        )
     best = closest(run, budget)
     if best is None:
         return "it has no knob to turn"

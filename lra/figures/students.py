@@ -125,7 +125,8 @@ def _facts(record: Record) -> list[str]:
     recipe = record["settings.recipe"]
     epochs, asked = recipe["epochs"], recipe["train_examples"]
     there = record.get("train_examples") or asked  # a small task has fewer than were asked for
-    steps = f"{recipe['stage1_steps']:,} steps of {recipe['batch']}"
+    length = "one epoch" if recipe["stage1_steps"] is None else f"{recipe['stage1_steps']:,} steps"
+    steps = f"{length} of {recipe['batch']}"
     return [
         f"{record['task']}, {record['model']}",
         f"stage 1: {steps if recipe['stage1'] else 'none'}",

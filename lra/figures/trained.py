@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import yaml
 from omegaconf import OmegaConf
 
-from lra import data, groups, model
+from lra import data, model
 from lra.callbacks import load_checkpoint
 from lra.config import Model, Protocol, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find
 from lra.data.task import Task
+from lra.groups import usual_options
 from lra.model.network import Network
 
 
@@ -71,7 +72,8 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     network.load_state_dict(
         {k.removeprefix("network."): v for k, v in weights.items() if k.startswith("network.")}
     )
-    name = f"{task.name}, {_chosen(attention)}, seed {seed}, {path.stem} checkpoint"
+    chosen = _chosen(attention, task.name, protocol.name)
+    name = f"{task.name}, {chosen}, seed {seed}, {path.stem} checkpoint"
     conditions = (
         f"protocol {protocol.name} v{protocol.version}, model {settings['model']['name']}, "
         f"budget {settings['budget']:g}: {protocol.recipe.steps:,} steps of "
@@ -81,13 +83,10 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     return Trained(network.eval(), task, prepared, protocol, name, conditions, stem)
 
 
-def _chosen(attention: dict[str, Any]) -> str:
-    """Its name, and the options in which it differs from its configuration file."""
+def _chosen(attention: dict[str, Any], task: str, protocol: str) -> str:
+    """Its name, and the options that differ from what `attention=<name>` sets."""
     name = attention["name"]
-    usual: dict[Any, Any] = {"dwc": "none", "profile": None}
-    if groups.find("attention", name):
-        file = OmegaConf.to_container(groups.read("attention", name))
-        usual |= cast(dict[Any, Any], file)
+    usual = {"dwc": "none"} | usual_options(name, task, protocol)
     differ = (f"{k}={v}" for k, v in attention.items() if k != "name" and v != usual.get(k))
     return " ".join([name, *differ])
 

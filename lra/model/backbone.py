@@ -35,9 +35,11 @@ class AttentionLayer(nn.Module):
         self.n_heads, self.head_dim = model.n_heads, model.qkv_dim // model.n_heads
         init = INITIALISERS[style.init].encoder
 
-        # One product for the three projections; in an initialisation each counts on its own.
-        self.qkv = nn.Linear(model.d_model, 3 * model.qkv_dim, bias=style.qkv_bias)
-        init(self.qkv, parts=3)
+        projected = luna.get(name).projected(place.profile)
+        parts = len(projected.replace("o", ""))
+        # One product for q, k and v; in an initialisation each counts on its own.
+        self.qkv = nn.Linear(model.d_model, parts * model.qkv_dim, bias=style.qkv_bias)
+        init(self.qkv, parts=parts)
         self.attention = luna.build(
             name,
             n_heads=self.n_heads,
@@ -48,23 +50,27 @@ class AttentionLayer(nn.Module):
             seed=place.seed,
             **options,
         )
-        if self.attention.needs_x and model.d_model != model.qkv_dim:
+        if model.d_model != model.qkv_dim and (self.attention.needs_x or "o" not in projected):
+            why = "reads the hidden states" if self.attention.needs_x else "projects no output"
             raise UserError(
-                f"attention '{name}' reads the hidden states, which must be as wide as all heads: "
-                f"model.d_model={model.d_model} is not model.qkv_dim={model.qkv_dim}"
+                f"attention '{name}' {why}: all heads together must be as wide as the hidden "
+                f"states, but model.qkv_dim={model.qkv_dim} and model.d_model={model.d_model}"
             )
         self.local = None
         if dwc != "none":
             self.local = LocalBranch(
                 dwc, self.n_heads, self.head_dim, grid=place.grid, cls=place.cls
             )
-        self.out = nn.Linear(model.qkv_dim, model.d_model, bias=style.out_bias)
-        init(self.out)
+        self.out: nn.Module = nn.Identity()
+        if "o" in projected:
+            self.out = nn.Linear(model.qkv_dim, model.d_model, bias=style.out_bias)
+            init(self.out)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        qkv = self.qkv(x).unflatten(-1, (3, self.n_heads, self.head_dim))  # (B, n, 3, H, d)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
-        out = self.attention(q, k, v, mask, x if self.attention.needs_x else None)
+        qkv = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))  # (B, n, 3 or 2, H, d)
+        q, *k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
+        keys = k[0] if k else q
+        out = self.attention(q, keys, v, mask, x if self.attention.needs_x else None)
         if self.local is not None:
             out = out + self.local(v, mask)
         return self.out(out.transpose(1, 2).flatten(2))  # (B, n, E)

@@ -12,7 +12,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lra.config import UserError
 from lra.records import CONVERSION, Record, digest, load
@@ -23,10 +23,22 @@ from lra.report.table import Cell, Row, Table, differences, differing, marked, p
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
 STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
+# Options that name every row of a method: what converts by default is not the paper's.
+DESIGN = {"luna": ("M", "L", "nonneg")}
+LUNA = (
+    "luna converts with M = 2 head_dim, L = 1 and exp unless told otherwise; the paper lists M=8 "
+    "L=8 nonneg=True."
+)
 CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
 MEASURES = ("mean of ratios", "ratio of means", "headroom")
 MISSING = object()
 By = dict[str, float]  # by task
+
+
+class Names(NamedTuple):
+    label: str  # of the row
+    short: str  # the same without its method's design
+    method: str  # the row of the published table that it stands beside
 
 
 def build_all(folder: Path) -> list[Table]:
@@ -43,10 +55,10 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
     order = [*GLUE, *sorted({r["task"] for r in records} - set(GLUE))]
     tasks = [t for t in order if any(r["task"] == t for r in records)]
     naming, usual = differing(records, _settings), _usual(records)
-    groups: dict[tuple[str, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[Names, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in sorted(records, key=lambda r: tasks.index(r["task"])):
-        label = _label(record, naming[record.attention], usual.get(record.attention))
-        groups[label][record["task"]].append(record)
+        names = _names(record, naming[record.attention], usual.get(record.attention))
+        groups[names][record["task"]].append(record)
     first = {t: next(r for r in records if r["task"] == t) for t in tasks}
     teacher = {t: 100 * r["scores.teacher.score"] for t, r in first.items()}
     floor = {t: 100 * r["floor"] for t, r in first.items()}
@@ -57,7 +69,8 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
         published_summary=_published_recovery(kind, "teacher"),
         ranked=False,
     )
-    rows = marked([top, *(_row(kind, *names, by) for names, by in groups.items())], tasks)
+    built = (_row(kind, names, by) for names, by in groups.items())
+    rows = marked([top, *built], tasks)
     rows = [_with_recovery(row, teacher, floor) for row in rows]
     place = {TEACHER: 0, CONTROL: 1}
     rows.sort(key=lambda r: (place.get(r.label, 2), -_mean_of_ratios(r, teacher)))
@@ -69,20 +82,19 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
         notes=_notes(kind, records, floor, naming, usual),
         summaries=MEASURES,
         published=kind,
-        pairs=_example_by_example(rows, tasks),
+        pairs=_example_by_example(rows, tasks, {names.label: names.short for names in groups}),
     )
 
 
-def _row(kind: str, label: str, method: str, by_task: dict[str, list[Record]]) -> Row:
-    """`method` is the row of the published table that it stands beside."""
-    cells = {}
+def _row(kind: str, names: Names, by_task: dict[str, list[Record]]) -> Row:
+    method, cells = names.method, {}
     for task, records in by_task.items():
         records = sorted(records, key=lambda r: r["seed"])
         cells[task] = Cell([r.score for r in records], records, _published(kind, method, task))
     attention = next(iter(by_task.values()))[0].attention
     known = _published_recovery(kind, method)
     ranked = attention != "softmax"  # softmax is no conversion
-    return Row(label, attention, cells, published_summary=known, ranked=ranked)
+    return Row(names.label, attention, cells, published_summary=known, ranked=ranked)
 
 
 def _published_recovery(kind: str, method: str) -> float | None:
@@ -156,6 +168,8 @@ def _settings(record: Record) -> dict[str, Any]:
         recipe = record["settings.recipe"]
         own |= {k: recipe[k] for k in STAGE_1 if k in recipe}
         own.setdefault("joint", 0)  # left out of records at its default
+        if own["stage1_steps"] is None:
+            own["stage1_steps"] = "epoch"
     return own
 
 
@@ -174,22 +188,25 @@ def _usual(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     return usual
 
 
-def _label(record: Record, naming: Sequence[str], usual: dict[str, Any] | None) -> tuple[str, str]:
-    """A row's name, with what differs from the usual, and the method of the published table that it
-    stands beside."""
+def _names(record: Record, naming: Sequence[str], usual: dict[str, Any] | None) -> Names:
     attention = record.attention
     first, second = record["stage1"] is not None, bool(record.get("settings.recipe.epochs"))
     if attention == "softmax":
-        return (CONTROL if second else "softmax, swap only"), ""
+        label = CONTROL if second else "softmax, swap only"
+        return Names(label, label, "")
     stages = {(False, False): "swap only", (True, False): "stage 1 only",
               (False, True): "stage 2 only", (True, True): ""}[first, second]  # fmt: skip
     settings, usual = _settings(record), usual or {}
-    options = pairs_of({
+    unusual = {
         k: settings[k] for k in naming if k in settings and settings[k] != usual.get(k, MISSING)
-    })  # fmt: skip
-    label = ", ".join(part for part in (f"{attention} {options}".strip(), stages) if part)
+    }
+    design = {k: settings[k] for k in DESIGN.get(attention, ()) if k in settings}
+    label, short = (
+        ", ".join(filter(None, (f"{attention} {pairs_of(options)}".strip(), stages)))
+        for options in (design | unusual, unusual)
+    )
     method = {"": attention, "stage 2 only": f"{attention}, stage 2 only"}.get(stages, "")
-    return label, method if not options else ""
+    return Names(label, short, "" if unusual else method)
 
 
 # ---------------------------------------------------------------------- notes
@@ -223,18 +240,22 @@ def _notes(
         f"test, Holm-corrected, p ≥ {stats.LEVEL:g}); a single seed is not tested.",
         f"Stage 2: {pairs_of(_budget(second['settings.recipe']))}. Run on {made_on}.",
         *(f"{name} without more words: {options}." for name, options in alone.items() if options),
+        *([LUNA] if "luna" in naming else []),
         *(["t2r with both stages is T2R-HH, with stage 2 only T2R."] if "t2r" in naming else []),
         *(["Images: top-1 accuracy."] if kind == "vit" else []),
     ]
 
 
-def _example_by_example(rows: Sequence[Row], tasks: Sequence[str]) -> list[list[str]]:
+def _example_by_example(
+    rows: Sequence[Row], tasks: Sequence[str], short: dict[str, str]
+) -> list[list[str]]:
     """Paired tests (head, then rows): every two rows that have all tasks, and every row with the
-    usual one of its attention. Columns are tasks."""
+    usual one of its attention, whose short name begins the other's. Columns are tasks."""
     whole = {row.label for row in rows if len(row.cells) == len(tasks)}
 
     def asked(a: str, b: str) -> bool:
-        return {a, b} <= whole or any(b.startswith((f"{a} ", f"{a},")) for a, b in ((a, b), (b, a)))
+        pairs = ((short[a], short[b]), (short[b], short[a]))
+        return {a, b} <= whole or any(b.startswith((f"{a} ", f"{a},")) for a, b in pairs)
 
     found: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
     for task in tasks:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lra import data
 from lra.config import UserError
+from lra.groups import usual_options
 from lra.records import TRAINING, Record, load
 from lra.report import published, stats
 from lra.report.published import Published
@@ -44,11 +45,10 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     """A table of these records; UserError if they cannot be compared."""
     refuse_mixtures(spec, records)
     tasks = [t for t in data.names() if any(r["task"] == t for r in records)]
-    naming = differing(records, _settings(spec))
+    naming = _naming(spec, records)
     groups: dict[tuple, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        chosen = [*naming[record.attention], *spec.vary]
-        options = {key: _setting(record, key) for key in dict.fromkeys(chosen)}
+        options = {key: _setting(record, key) for key in naming[record.attention]}
         groups[record.attention, tuple(options.items())][record["task"]].append(record)
     built = [_row(spec, name, options, by) for (name, options), by in groups.items()]
     rows = marked(built, tasks)
@@ -69,14 +69,21 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     )
 
 
-def _settings(spec: Spec) -> Callable[[Record], dict[str, Any]]:
-    """What may tell two rows of one attention apart: its options, and what the table is about."""
+def _naming(spec: Spec, records: Sequence[Record]) -> dict[str, list[str]]:
+    """Per attention, the settings that name its rows: those in which its runs on one task differ,
+    options that differ from what `attention=<name>` sets, and what the table is about."""
 
     def settings(record: Record) -> dict[str, Any]:
         own = [f"attention.{option}" for option in record["settings.attention"]]
         return {key: _setting(record, key) for key in own if key not in spec.vary}
 
-    return settings
+    found = differing(records, settings)
+    for record in records:
+        usual = usual_options(record.attention, record["task"], record["protocol.name"])
+        options = record["settings.attention"].items()
+        unusual = [f"attention.{key}" for key, value in options if value != usual.get(key, value)]
+        found[record.attention] += unusual
+    return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in found.items()}
 
 
 def _setting(record: Record, key: str) -> Any:

@@ -19,6 +19,8 @@ google-research/long-range-arena, models/longformer/longformer_attention.py.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -36,6 +38,11 @@ class Longformer(Attention):
     complexity = "O(n w d)"
     uses_dropout = True
     equivariant = False
+    departs: ClassVar[dict[str, str]] = {
+        "official": "the released code also has three projections for global tokens in each layer "
+        "(3 d_model qkv_dim parameters), unused where there are no such tokens, and lets a padded "
+        "query attend to all positions alike"
+    }
 
     positions: Tensor  # of the global tokens
 

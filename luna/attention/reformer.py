@@ -19,8 +19,9 @@ public code has it.
 `published`  wrap=list, as many buckets as suit n, new rotations in every forward.
 `official`   the computation of the Long Range Arena's code: one round of 10 buckets and 10 chunks,
              with the same rotations for all heads and for ever; keys not normalised, scores
-             multiplied by sqrt(d), no mask, no self-mask; and heads merged without transposing, so
-             that row t holds n_heads consecutive tokens of one head.
+             multiplied by sqrt(d), no mask, no self-mask; heads merged without transposing, so that
+             row t holds n_heads consecutive tokens of one head; and neither keys nor the output are
+             projected (the others leave the keys' projection without use).
 
 Sources: huggingface/transformers, models/reformer;
 google-research/long-range-arena, models/reformer/reformer_attention.py.
@@ -75,6 +76,10 @@ class Reformer(Redrawn):
         self.chunk, self.rounds, self.buckets = chunk, rounds, buckets
         self.wrap: Wrap = wrap or ("list" if self.profile == "published" else "none")
         self.rotations: Tensor | None = None  # (H, d, r, columns): set it to fix the draw
+
+    @classmethod
+    def projected(cls, profile: str) -> str:
+        return "qv" if cls.effective_profile(profile) == "official" else "qkvo"
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

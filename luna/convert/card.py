@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from luna.convert.swap import named
+
 STAGES = {
     "teacher": "before, with softmax",
     "swap": "attention replaced, nothing trained",
@@ -28,8 +30,8 @@ def write(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def card(name: str, record: Mapping[str, Any]) -> str:
-    method = record["attention"] or "softmax"
-    linear = method != "softmax"
+    method = named(record["attention"] or "softmax", record["options"])
+    linear = record["attention"] not in (None, "softmax")
     title = f"{record['task']} with {method} attention" if linear else f"{record['task']}, softmax"
     scores = [
         f"| {STAGES.get(stage, stage)} | {', '.join(_score(k, v) for k, v in found.items())} |"
@@ -43,7 +45,7 @@ def card(name: str, record: Mapping[str, Any]) -> str:
         f"Always giving one answer scores {100 * record['floor']:.2f}. {_recovery(record)}".strip(),
         "## How it was made",
         f"* started from weights with SHA-256 `{record['teacher']}`",
-        f"* attention: {method} {_pairs(record['options'])}".rstrip(),
+        f"* attention: {record['attention'] or 'softmax'} {_pairs(record['options'])}".rstrip(),
         f"* recipe: {_pairs(record['recipe'])}",
         f"* seed {record['seed']}, {record['train_examples']:,} training examples, "
         f"torch {record['torch']}",

@@ -30,7 +30,14 @@ from luna.convert.recovery import headroom
 from luna.convert.saving import load_adapter, save_adapter
 from luna.convert.stage1 import distill
 from luna.convert.stage2 import Finetuned, finetune, own_loss
-from luna.convert.swap import convert, describe, evaluating, feature_parameters, weights_hash
+from luna.convert.swap import (
+    convert,
+    describe,
+    evaluating,
+    feature_parameters,
+    named,
+    weights_hash,
+)
 
 RESULT, ADAPTER, STAGE1 = "result.json", "stage1.safetensors", "stage1.json"
 SCHEMA = 1
@@ -78,7 +85,7 @@ def run(
     if attention is not None:
         student = convert(teacher, attention, seed=seed, **identity["options"])
         scores["swap"] = judge.score(student)
-        say(f"{task}: {attention} swapped in {scores['swap']['score']:.4f}")
+        say(f"{task}: {_name(student)} swapped in {scores['swap']['score']:.4f}")
         if recipe.stage1 is not None and feature_parameters(student):
             measured = list(itertools.islice(opened.evaluation(judge.splits[0]), 2))
             student, report = _stage1(
@@ -96,6 +103,7 @@ def run(
         "schema": SCHEMA,
         "status": "finished",
         "options": identity["options"] | (describe(student) or {}).get("options", {}),
+        "preset": (describe(student) or {}).get("preset"),
         "scores": scores,
         **_recovery(scores, judge.floor),
         "stage1": report,
@@ -248,6 +256,12 @@ def _check_head(model: Any, spec: tasks.Task, data: str | Path | None) -> None:
             f"a model finetuned on it, or load this one with num_labels={needed}"
         )
     spec.check_head([model.config.id2label[i] for i in range(classes)], data)
+
+
+def _name(student: nn.Module) -> str:
+    block = describe(student)
+    assert block is not None
+    return named(block["method"], block["options"])
 
 
 def _count(model: nn.Module) -> int:

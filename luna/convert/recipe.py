@@ -39,11 +39,11 @@ class Augment:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Both stages' numbers; the defaults of stage 2 are the paper's for GLUE."""
+    """Both stages' numbers; the defaults are the paper's for GLUE, as far as it gives them."""
 
     stage1: Loss | None = "ce"
     stage1_lr: float = 3e-2
-    stage1_steps: int = 250
+    stage1_steps: int | None = None  # None: one epoch, the paper's
     batch: int = 8
     lr: float = 1e-5
     phi_lr: float | None = None
@@ -59,8 +59,10 @@ class Recipe:
     images: Augment = field(default_factory=Augment)
 
     def __post_init__(self) -> None:
-        for name in ("stage1_steps", "batch", "patience", "max_length"):
+        for name in ("batch", "patience", "max_length"):
             _within(name, getattr(self, name), 1)
+        if self.stage1_steps is not None:
+            _within("stage1_steps", self.stage1_steps, 1)
         _within("epochs", self.epochs, 0)
         _within("joint", self.joint, 0)
         if self.joint and self.stage1 is None:

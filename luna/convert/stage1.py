@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def distill(
     student: nn.Module,
     batches: Iterable[Batch],
     *,
-    steps: int = 250,
+    steps: int | None = None,
     lr: float = 3e-2,
     loss: Loss = "ce",
     inputs: Inputs = "teacher",
@@ -44,8 +44,8 @@ def distill(
 ) -> Report:
     """Fit the feature maps of a converted model, in place; the best ones seen are kept.
 
-    batches    mappings of the model's keywords (labels are ignored) or tensors; gone through again
-               until `steps` are done
+    batches    mappings of the model's keywords (labels are ignored) or tensors
+    steps      how many of them, from the start again where they end; once through all unless given
     lr         of AdamW without weight decay, on a cosine to 0
     loss       ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
     inputs     of each layer: the teacher's hidden states, or the student's own (all layers' graphs
@@ -56,6 +56,7 @@ def distill(
     recompute  the student's matrices in the backward instead of keeping them
     folder     keeps the state at every evaluation; the same call on the same batches resumes there
     """
+    steps = _once(batches) if steps is None else steps
     settings = {"steps": steps, "lr": lr, "loss": loss, "inputs": inputs, "redraw": redraw}
     _check(student, loss, inputs, steps, evaluate_every, chunk)
     started = time.monotonic()
@@ -203,6 +204,12 @@ def _check(
     first = next(iter(feature_maps(student).values()))
     if loss != "mse" and not first.has_matrix:
         raise LunaError(f"'{first.name}' has no attention matrix to distill: use loss='mse'")
+
+
+def _once(batches: Iterable[Batch]) -> int:
+    if not isinstance(batches, Sized):
+        raise LunaError("the batches do not say how many they are: give distill a number of steps")
+    return len(batches)
 
 
 def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:

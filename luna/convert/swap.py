@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import luna
-from luna.base import Attention, LunaError, build
+from luna.base import Attention, LunaError, build, nearest
 from luna.convert import host
 from luna.convert.batches import Batch, forward
 from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
@@ -25,19 +25,31 @@ from luna.convert.states import keep_generators_as_tensors
 from luna.convert.timm import TimmLinearAttention
 
 
-def defaults(attention: str, head_dim: int) -> dict[str, Any]:
-    """Where conversion differs from the method's own defaults. One map per layer and head is the
-    paper's. The rest is what fits softmax maps: at one feature width many projections and one
-    positive function come far closer than the listing's 8 x 8 (docs/conversion.md)."""
+def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
+    """Options by the name of their preset; the first one is conversion's default. One map per layer
+    and head is the paper's. At one feature width (Hedgehog's) many projections and one positive
+    function fit softmax maps far better than the listing's 8 x 8 (docs/conversion.md)."""
     if attention != "luna":
         return {}
-    return {"share": "head", "M": 2 * head_dim, "L": 1, "nonneg": "exp"}  # Hedgehog's width
+    return {
+        "wide": {"share": "head", "M": 2 * head_dim, "L": 1, "nonneg": "exp"},
+        "listing": {"share": "head", "M": 8, "L": 8, "nonneg": True},
+    }
+
+
+def named(attention: str, options: Mapping[str, Any]) -> str:
+    """The method, with the options that its presets decide: luna (M=64, L=1, nonneg=exp)."""
+    every = list(presets(attention, 0).values())
+    decided = [key for key in (every or [{}])[0] if len({str(each[key]) for each in every}) > 1]
+    told = ", ".join(f"{key}={options[key]}" for key in decided if key in options)
+    return f"{attention} ({told})" if told else attention
 
 
 def convert(
     model: nn.Module,
     attention: str = "luna",
     *,
+    preset: str | None = None,
     layers: str | Sequence[int] = "all",
     inplace: bool = False,
     max_len: int | None = None,
@@ -48,11 +60,12 @@ def convert(
 ) -> Any:
     """The model with its softmax attention replaced by the method `attention`.
 
+    preset           of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
     layers           "all", "last:6", or the numbers of the layers; the others stay softmax
     max_len          for methods tied to positions; the host's own limit unless given
     seed             of the new parameters and of random features
     context_dropout  on the attention's output in training: there are no probabilities to drop
-    options          of the method, as in `luna.build`; None: its default here
+    options          of the method, as in `luna.build`; None: as the preset has it
     """
     block = describe(model)
     if block is not None:
@@ -68,7 +81,12 @@ def convert(
     sites = find_sites(model)
     chosen = _choose(layers, len(sites))
     given = {name: value for name, value in options.items() if value is not None}
-    options = defaults(attention, sites[0].head_dim) | given
+    known = presets(attention, sites[0].head_dim)
+    if preset is not None and preset not in known:
+        told = f"conversion to '{attention}' has no preset '{preset}'"
+        raise LunaError(told + nearest(preset, known))
+    options = known.get(preset or next(iter(known), ""), {}) | given
+    alike = (name for name, values in known.items() if values.items() <= options.items())
     max_len = position_limit(model) if max_len is None else max_len
 
     attentions = [
@@ -84,6 +102,7 @@ def convert(
     block = {
         "method": attention,
         "options": options,
+        "preset": next(alike, None),
         "layers": [sites[i].name for i in chosen],
         "layer_numbers": chosen,
         "max_len": max_len,

@@ -107,13 +107,14 @@ def settings() -> Callable[..., tuple[Protocol, Model]]:
     def read(
         protocol: str, task: str, model: str = "small", *overrides: str
     ) -> tuple[Protocol, Model]:
-        schema = OmegaConf.create({"task": {"name": task}})
+        schema = OmegaConf.create({"task": {"name": task}, "attention": {"name": "softmax"}})
         schema.protocol = OmegaConf.structured(Protocol)
         schema.model = OmegaConf.structured(Model)
         groups = {
             "protocol": load("protocol", protocol),
             "model": load("model", model),
         }
+        groups["protocol"].pop("defaults", None)
         cfg = OmegaConf.merge(schema, groups, OmegaConf.from_dotlist(list(overrides)))
         OmegaConf.resolve(cfg)
         return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)

@@ -7,8 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from lra import data
-from lra.compose import ABOUT_COST, compose
-from lra.config import CONFIGS
+from lra.compose import compose
+from lra.config import CONFIGS, UserError
+from lra.groups import ABOUT_COST, usual_options
 from lra.runs import identity, plain
 
 from .conftest import command
@@ -37,7 +38,9 @@ def test_every_folder_of_configs_is_a_known_group():
 @pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in files(g)])
 def test_every_file_composes_and_passes_the_schema(group: str, name: str):
     task = next((t for t in files("task") if _has_row(group, name, t)), "listops")
-    run = compose([f"task={task}", f"{group}={name}"] if group != "task" else [f"task={name}"])
+    words = [f"task={name}"] if group == "task" else [f"task={task}", f"{group}={name}"]
+    # Calibration protocols refuse the default attention.
+    run = compose([*words, "attention=softmax"] if group == "protocol" else words)
     chosen = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
     assert chosen.get(group, name) == name
 
@@ -77,19 +80,25 @@ def test_every_task_has_a_config_and_the_other_way_round():
 
 
 def test_every_attention_has_a_config_with_exactly_its_options():
-    """Its values are the constructor's defaults, which are the published ones; those that the
-    budget decides are looked up in `presets`, where `published` has the defaults."""
+    """Their published values are the constructor's defaults: the same on every task, or on some
+    where they depend on the task."""
     luna = pytest.importorskip("luna")
     assert set(files("attention")) == set(luna.names())
     for name in luna.names():
         file = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
         options = {key: value for key, value in file.items() if key not in ABOUT_COST}
-        presets = file.get("presets", {"published": {}, "matched": {}})
-        assert set(presets["published"]) == set(presets["matched"]) <= set(options), name
-        for key in presets["published"]:
-            assert options[key] == f"${{attention.presets.${{attention.preset}}.{key}}}", name
+        presets = file.get("presets", {})
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
-        assert options | presets["published"] == {"name": name} | defaults, name
+        assert set(options) == {"name", *defaults}, name
+        looked_up = {key for key, value in options.items() if value == f"${{preset:{key}}}"}
+        missing = looked_up - presets.get("published", {}).keys()
+        unknown = {key for values in presets.values() for key in values} - looked_up
+        assert not missing, name
+        assert unknown <= {"exempt"}, name
+        options |= presets.get("published", {})
+        for key, default in defaults.items():
+            value = options[key]
+            assert default in value.values() if isinstance(value, dict) else default == value, name
 
 
 @pytest.mark.parametrize("attention", files("attention"))
@@ -98,8 +107,68 @@ def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
     for preset in ("matched", "published"):
         run = compose([f"attention={attention}", f"attention.preset={preset}"])
         assert set(run.attention) == {"name", "dwc", *luna.options(attention)}
-    defaults = {key: plain(p.default) for key, p in luna.options(attention).items()}
-    assert run.attention == {"name": attention, "dwc": "none"} | defaults
+        assert run.attention == usual_options(attention, "listops", preset)
+
+
+# What each preset was read from: the file that its comment or its protocol's names.
+RELEASED = {
+    ("lotformer", "lotformer", "listops"): {"R": 4, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "text"): {"R": 32, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "retrieval"): {"R": 64, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "pathfinder"): {"R": 64, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "image"): {"R": 8, "eps": 25.0, "half_steps": 5},
+    ("lotformer", "skyformer", "image"): {"landmarks": 128},
+    ("skyformer", "skyformer", "listops"): {"landmarks": 128},
+    ("skyformer", "nystrom", "text"): {"landmarks": 128, "conv_kernel": None},
+    ("skyformer", "performer", "image"): {"m": 128},
+    ("skyformer", "informer", "text"): {"budget": 128},
+    ("skyformer", "linformer", "text"): {"k": 128, "share": "kv", "init": "normal"},
+    ("skyformer", "bigbird", "image"): {"block": 64, "random_blocks": 3},
+    ("skyformer", "reformer", "image"): {"rounds": 2, "chunk": 64},
+    ("official", "linformer", "text"): {"k": 16, "share": "heads_kv", "init": "xavier"},
+    ("official", "local", "listops"): {"block": 50},
+    ("official", "local", "text"): {"block": 50},
+    ("official", "local", "retrieval"): {"block": 50},
+    ("official", "local", "image"): {"block": 64},
+    ("official", "local", "pathfinder"): {"block": 64},
+    ("official", "performer", "listops"): {"m": 2},
+    ("official", "performer", "text"): {"m": 256},
+    ("official", "longformer", "image"): {"left": 255, "right": 256},
+    ("official", "synthesizer", "image"): {"form": "random+dot"},
+}
+
+
+def test_the_presets_hold_what_the_released_code_ran():
+    for (protocol, attention, task), released in RELEASED.items():
+        options = usual_options(attention, task, protocol)
+        assert options.items() >= released.items(), (protocol, attention, task)
+
+
+@pytest.mark.parametrize("protocol", ["skyformer", "lotformer", "official"])
+def test_a_calibration_protocol_implies_its_preset_and_no_budget(protocol: str):
+    run = compose([f"protocol={protocol}", "attention=linformer"])
+    assert run.attention == usual_options("linformer", "listops", protocol)
+    assert (run.compute.preset, run.compute.mode.name) == (protocol, "report")
+    held = compose([f"protocol={protocol}", "attention=linformer", "compute=matched"])
+    assert held.compute.mode.name == "matched"
+
+
+def test_a_calibration_protocol_refuses_what_its_code_did_not_run():
+    for protocol, ran in {
+        "skyformer": "bigbird informer kernelized linformer nystrom performer reformer skyformer "
+        "softmax",
+        "lotformer": "bigbird informer kernelized linformer lotformer nystrom performer reformer "
+        "skyformer softmax",
+        "official": "bigbird linear linformer local longformer performer performer_relu reformer "
+        "softmax synthesizer",
+    }.items():
+        for attention in files("attention"):
+            file = OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml")
+            assert (protocol in file.get("presets", {})) == (attention in ran.split()), attention
+    with pytest.raises(UserError, match=r"'luna' has no published run under protocol 'skyformer'"):
+        compose(["protocol=skyformer", "attention=luna"])
+    run = compose(["protocol=skyformer", "attention=luna", "attention.preset=published"])
+    assert (run.attention["M"], run.compute.preset) == (8, "published")
 
 
 def test_what_is_set_wins_over_the_preset():
@@ -169,7 +238,7 @@ MISTAKES = {
     "heads that do not divide": (["model.n_heads=3"], "model.n_heads=3 is out of range"),
     "dropout of one": (["model.dropout=1.0"], "model.dropout=1.0 is out of range"),
     "a protocol without the task": (
-        ["task=pathx", "protocol=skyformer"],
+        ["task=pathx", "protocol=skyformer", "attention=softmax"],
         "protocol 'skyformer' has no settings for task 'pathx'; it has them for listops, text",
     ),
 }

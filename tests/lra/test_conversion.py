@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -74,6 +75,25 @@ def test_the_default_recipe_is_the_pipelines():
     from luna.convert.pipeline import Recipe
 
     assert asdict(compose().recipe) == asdict(Recipe())
+
+
+def test_the_papers_stage_1_is_one_epoch_and_the_economical_one_is_short():
+    paper, economical = compose("recipe=paper").recipe, compose("recipe=economical").recipe
+    assert (paper.stage1, paper.stage1_steps) == ("ce", None)
+    assert economical.stage1_steps * economical.batch == 2000
+    assert replace(economical, stage1_steps=None) == paper
+
+
+def test_a_preset_is_its_options():
+    """They identify a run, whichever way they were given."""
+    listing = {"M": 8, "L": 8, "nonneg": True}
+    run = compose("attention.preset=listing", "teacher=some")
+    assert run.attention == {"name": "luna", "share": "head"} | listing
+    words = [f"attention.{key}={str(value).lower()}" for key, value in listing.items()]
+    assert conversion.folder(run) == conversion.folder(compose(*words, "teacher=some"))
+    assert compose().attention == {"name": "luna", "share": "head"} | dict.fromkeys(listing)
+    with pytest.raises(UserError, match="'luna' has no preset 'listng'; did you mean listing"):
+        compose("attention.preset=listng")
 
 
 def test_each_setting_has_its_folder():

@@ -154,26 +154,6 @@ def test_parameters_of_the_official_transformer(settings, task, expected):
     assert parameters(settings, "official", task, "official") == expected
 
 
-@pytest.mark.parametrize(
-    ("task", "method", "expected"),
-    [
-        ("image", "linear", 248_458),
-        ("image", "performer", 248_458),
-        ("image", "local", 248_202),
-        ("pathfinder", "linear", 116_098),
-        ("pathfinder", "performer", 26_530),
-        ("pathfinder", "bigbird", 87_874),
-        ("pathfinder", "local", 54_338),
-    ],
-)
-def test_parameters_of_the_sizes_released_for_a_method(settings, task, method, expected):
-    """These methods have no parameters of their own, so softmax in their sizes counts the same."""
-    changes = [f"model.sizes_of={method}"]
-    if method == "local":
-        changes.append("protocol.style.pooling=mean")
-    assert parameters(settings, "official", task, "official", *changes) == expected
-
-
 def test_parameters_of_the_bare_cifar_config(settings):
     sizes = {"n_layers": 1, "n_heads": 1, "d_model": 32, "qkv_dim": 32, "mlp_dim": 64}
     changes = [f"model.{k}={v}" for k, v in sizes.items()]

@@ -271,9 +271,19 @@ def test_official_sizes_of_a_method_on_pathfinder(settings, method):
     assert sizes(model) == (*PATHFINDER_SIZES[method], 0.1)
 
 
-def test_official_sizes_are_the_transformers_unless_told(settings):
+def test_official_sizes_are_the_attentions_own_or_the_transformers(settings):
     for task, table in (("image", IMAGE_SIZES), ("pathfinder", PATHFINDER_SIZES)):
-        assert sizes(settings("official", task, "official")[1])[:5] == table["softmax"][:5]
+        for attention, of in (("local", "local"), ("performer_relu", "performer"),
+                              ("luna", "softmax")):  # fmt: skip
+            model = settings("official", task, "official", f"attention.name={attention}")[1]
+            assert sizes(model)[:5] == table[of][:5]
+
+
+def test_pooling_of_the_official_protocol_follows_the_attention(settings):
+    for attention, pooling in (("local", Pooling.mean), ("longformer", Pooling.mean),
+                               ("softmax", Pooling.cls), ("luna", Pooling.cls)):  # fmt: skip
+        protocol, _ = settings("official", "image", "official", f"attention.name={attention}")
+        assert protocol.style.pooling is pooling
 
 
 def test_small_and_base(settings):
@@ -290,7 +300,7 @@ DEV = {"luna": Dev.train, "skyformer": Dev.test, "lotformer": Dev.test, "officia
 def test_where_the_dev_split_of_text_comes_from(name):
     """The same for a run and for the command that prepares its data, and each can be told
     otherwise."""
-    words = ["task=text", f"protocol={name}"]
+    words = ["task=text", f"protocol={name}", "attention=softmax"]
     (other,) = set(Dev) - {DEV[name]}
     assert compose(words).task.dev is DEV[name]
     assert compose([*words, f"task.dev={other.name}"]).task.dev is other
@@ -308,8 +318,9 @@ def test_a_dev_split_of_another_name_is_refused():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_brackets_are_lost_only_where_one_asks_for_it(name):
-    assert compose(["task=listops", f"protocol={name}"]).task.brackets.name == "keep"
-    lost = compose(["task=listops", f"protocol={name}", "task.brackets=drop"])
+    words = ["task=listops", f"protocol={name}", "attention=softmax"]
+    assert compose(words).task.brackets.name == "keep"
+    lost = compose([*words, "task.brackets=drop"])
     assert lost.task.brackets.name == "drop"
 
 

@@ -129,7 +129,7 @@ def test_options_that_differ_name_the_rows(convert: Convert, runs: Path):
     assert [row.label for row in found.rows[1:]] == ["luna M=16", "luna M=8"]
 
 
-def test_the_usual_settings_have_the_bare_name_and_the_published_value(
+def test_the_usual_settings_have_the_shortest_name_and_the_published_value(
     convert: Convert, runs: Path, tmp_path: Path
 ):
     """What most runs of an attention have; the others are named by what they have instead, and
@@ -142,14 +142,27 @@ def test_the_usual_settings_have_the_bare_name_and_the_published_value(
     convert("luna", 0.9, key="joint", options={"M": 8}, recipe={"joint": 0.5}, **answers)
     (found,) = conversions.build_all(runs)
     rows = {row.label: row for row in found.rows[1:]}
-    assert set(rows) == {"luna", "luna M=16", "luna joint=0.5"}
-    assert rows["luna"].cells["sst2"].published
+    assert set(rows) == {"luna M=8", "luna M=16", "luna M=8 joint=0.5"}
+    assert rows["luna M=8"].cells["sst2"].published
     assert not rows["luna M=16"].cells["sst2"].published
     text = markdown(found, tmp_path)
     assert "* luna without more words: M=8 joint=0." in text
     pairs = text[text.index("## Example by example") : text.index("## Runs")]
-    assert "| luna | luna M=16 |" in pairs or "| luna M=16 | luna |" in pairs
+    assert "| luna M=8 | luna M=16 |" in pairs or "| luna M=16 | luna M=8 |" in pairs
     assert not any("M=16" in line and "joint" in line for line in pairs.splitlines())
+
+
+def test_rows_of_luna_say_which_one_was_converted(convert: Convert, runs: Path, tmp_path: Path):
+    wide = {"M": 64, "L": 1, "nonneg": "exp", "share": "head"}
+    for seed in (1, 2):
+        convert("luna", 0.8, seed=seed, options=wide)
+    convert("luna", 0.7, key="l", options=wide | {"M": 8, "L": 8, "nonneg": True})
+    convert("luna", 0.7, key="e", options=wide, recipe={"stage1_steps": None})
+    (found,) = conversions.build_all(runs)
+    rows = {row.label: row for row in found.rows[1:]}
+    usual = "luna M=64 L=1 nonneg=exp"
+    assert set(rows) == {usual, "luna M=8 L=8 nonneg=True", f"{usual} stage1_steps=epoch"}
+    assert {label for label, row in rows.items() if row.cells["sst2"].published} == {usual}
 
 
 def test_from_runs_to_files_and_back(convert: Convert, runs: Path, tmp_path: Path, capsys):

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from luna.base import LunaError
-from luna.convert import describe, load, pipeline, tasks
+from luna.convert import card, describe, load, pipeline, tasks
 from luna.convert import glue as glue_files
 from luna.convert.fit import measure
 from luna.convert.pipeline import run
@@ -162,6 +162,14 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
     assert set(texts[0]) < set(whole)
     with pytest.raises(LunaError, match="at least 2 training examples"):
         tasks.hold_out(1)
+
+
+def test_the_card_of_a_converted_luna_says_which_one_it_is():
+    options = {"M": 64, "L": 1, "nonneg": "exp", "share": "head"}
+    facts = {"task": "mrpc", "attention": "luna", "options": options, "scores": {}, "floor": 0.5,
+             "phi_parameters": 1, "recovery": None, "headroom_recovery": None, "teacher": "hash",
+             "recipe": {}, "seed": 1, "train_examples": 2, "torch": "2"}  # fmt: skip
+    assert "# mrpc with luna (M=64, L=1, nonneg=exp) attention" in card.card("model", facts)
 
 
 def test_records_made_before_an_option_existed_keep_their_identity():

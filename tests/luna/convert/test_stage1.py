@@ -385,6 +385,13 @@ def test_distill_refuses_a_plain_model_and_used_up_batches():
         distill(convert(vit(), "t2r"), [nothing], steps=1)
 
 
+def test_without_a_number_of_steps_the_batches_are_seen_once():
+    batches = [text(seed=seed) for seed in range(3)]
+    assert distill(convert(bert(), "t2r"), batches).steps == 3
+    with pytest.raises(LunaError, match="give distill a number of steps"):
+        distill(convert(bert(), "t2r"), iter(batches))
+
+
 def test_methods_without_a_matrix_learn_from_outputs():
     student = convert(bert(), "polaformer")
     report = distill(student, [text()], steps=10, loss="mse")

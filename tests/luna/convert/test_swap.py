@@ -15,6 +15,7 @@ from luna.base import LunaError
 from luna.convert import attention_maps, convert, describe, feature_parameters, revert
 from luna.convert import host as seam
 from luna.convert.losses import softmax_rows
+from luna.convert.swap import named
 
 from .kit import HOSTS, POSITIONS, SIZE, bert, images, inputs_of, logits, text, transformers, vit
 
@@ -326,6 +327,8 @@ def test_what_cannot_be_converted_is_refused_with_the_reason():
         ({"attention": "luna", "m": 4}, "no option 'm'"),
         ({"attention": "luna", "M": 0}, "luna.M must be at least 1"),
         ({"attention": "hedgehog", "d_out": 3}, "d_out = head_dim = 8"),
+        ({"preset": "listng"}, "'luna' has no preset 'listng'; did you mean listing"),
+        ({"attention": "t2r", "preset": "listing"}, "'t2r' has no preset 'listing'; known: none"),
         ({"layers": [2]}, "from 0 to 1"),
         ({"layers": []}, "from 0 to 1"),
         ({"layers": "last:3"}, "k in 1..2"),
@@ -340,6 +343,23 @@ def test_bad_arguments_leave_the_model_as_it_was(arguments, reason):
         convert(model, inplace=True, **arguments)
     assert describe(model) is None
     assert torch.equal(logits(model, text()), expected)
+
+
+def test_a_converted_luna_says_which_one_it_is():
+    """By what its options are, however they were given; the listing's are LUNA's own defaults."""
+    wide, listing = {"M": 16, "L": 1, "nonneg": "exp"}, {"M": 8, "L": 8, "nonneg": True}
+    own = {key: p.default for key, p in luna.options("luna").items()}
+    assert listing.items() <= own.items()
+    for given, options, name in (
+        ({}, wide, "wide"),
+        ({"preset": "listing"}, listing, "listing"),
+        (listing, listing, "listing"),
+        ({"preset": "listing", "L": 4}, listing | {"L": 4}, None),
+    ):
+        block = describe(convert(bert(), "luna", **given))
+        assert (block["options"], block["preset"]) == ({"share": "head"} | options, name)
+    assert named("luna", wide | {"share": "head"}) == "luna (M=16, L=1, nonneg=exp)"
+    assert named("t2r", {"r": 8}) == "t2r"
 
 
 def test_a_text_longer_than_the_position_table():
