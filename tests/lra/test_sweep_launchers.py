@@ -214,5 +214,5 @@ def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(sys.modules, "ray", None)
     settings = OmegaConf.create({})
-    with pytest.raises(UserError, match=re.escape("pip install -c constraints.txt -e '.[ray]'")):
+    with pytest.raises(UserError, match=re.escape("pip install 'luna-lra[ray]'")):
         RayLauncher(init=settings, remote=settings).launch([], 0)
