@@ -6,8 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 import luna
-from lra.bench.cases import AttentionCase, method_of
-from lra.bench.rounds import PATIENCE
+from lra.bench.cases import AttentionCase, methods_of
 from lra.bench.rows import TAIL, BenchResult, Selection, fastest, slope
 from lra.bench.sheet import Benchmark, SheetTable, by_length
 from lra.bench.worker import BenchRules
@@ -29,18 +28,16 @@ def benchmark(options: Namespace) -> Benchmark:
     words = options.methods or [*luna.names(), "softmax@published"]
     slot = {key: getattr(options, key) for key in ("batch", "heads", "head_dim")}
     cases = [
-        AttentionCase(group=GROUP, lengths=options.lengths, alone=True, **slot, **method_of(word))
-        for word in dict.fromkeys(words)
+        AttentionCase(group=GROUP, lengths=options.lengths, alone=True, **slot, **method)
+        for method in methods_of(words)
     ]
     described = "batch {batch}, {heads} heads of {head_dim}, float32, no mask, default options"
     return Benchmark(
-        command="lra bench attention",
         stem="attention",
         title="Every attention alone, by length",
         notes=[described.format(**slot), *NOTES],
         cases=cases,
-        rules=BenchRules.of(options, timeout=PATIENCE * options.seconds),
-        tables=tables,
+        rules=BenchRules.of(options),
     )
 
 
@@ -62,7 +59,9 @@ def _to_plain(result: BenchResult) -> Iterator[SheetTable]:
     lines = []
     for case, rows in plain.items():
         ratio = {n: fastest(own[case][n]) / fastest(row) for n, row in rows.items() if row.values}
-        lines.append([f"`{case}`", *(f"{ratio[n]:.2f}" if n in ratio else "–" for n in lengths)])
+        if ratio:
+            cells = [f"{ratio[n]:.2f}" if n in ratio else "–" for n in lengths]
+            lines.append([f"`{case}`", *cells])
     if lines:
         title = "Time of forward + backward, divided by that of the formula in plain PyTorch"
         head = [GROUP, *(f"{n:,}" for n in lengths)]

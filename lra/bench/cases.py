@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,13 @@ from lra.compose import Run, compose
 from lra.config import Clip, Mask, UserError
 
 
-def method_of(word: str) -> dict[str, Any]:
-    """`name` or `name@profile` as fields of a case: its name, its facts, method and profile."""
+def methods_of(words: Iterable[str]) -> list[dict[str, Any]]:
+    """Each `name` or `name@profile` once, as fields of a case: name, facts, method and profile."""
+    found = [_method_of(word) for word in words]
+    return list({method["name"]: method for method in found}.values())
+
+
+def _method_of(word: str) -> dict[str, Any]:
     name, _, profile = word.partition("@")
     cls, profile = luna.get(name), profile or "strict"
     if cls.effective_profile(profile) != profile:
@@ -36,8 +41,6 @@ def method_of(word: str) -> dict[str, Any]:
 @dataclass(frozen=True, kw_only=True)
 class AttentionCase(BenchCase):
     """Forward and backward, and forward without gradients, of an attention without a mask."""
-
-    measures: ClassVar[Sequence[str]] = ("train_seconds", "forward_seconds", "peak_bytes")
 
     method: str
     profile: str = "strict"

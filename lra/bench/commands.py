@@ -99,13 +99,15 @@ def _run(options: argparse.Namespace, draw: Draw) -> None:
     files = {"attention": attention, "luna": luna, "convert": convert, "compute": compute,
              "train": train, "data": data}  # fmt: skip
     benchmark = files[options.what].benchmark(options)
-    facts = sheet.facts_of(benchmark, {key: getattr(options, key) for key in options.settings})
+    command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
+    settings = {key: getattr(options, key) for key in options.settings}
+    facts = sheet.facts_of(benchmark, command, settings)
     stem = sheet.stem_of(benchmark, facts, options.out)
     with benchmark.folder or contextlib.nullcontext():
         for done, rows in rounds.rounds(benchmark.cases, benchmark.rules):
             facts["settings"]["rounds"] = done
             result = sheet.BenchResult(facts=facts, rows=rows)
-            page = sheet.page(result, benchmark.tables(result))
+            page = sheet.page(result, files[options.what].tables(result))
             written = sheet.write(result, page, stem) + draw(result, stem)
     print(page)
     for path in written:

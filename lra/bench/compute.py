@@ -36,14 +36,12 @@ def benchmark(options: Namespace) -> Benchmark:
     cases = [counted_step(name, words) for name in options.methods or luna.names()]
     task, n = cases[0].facts["task"], cases[0].lengths[0]
     return Benchmark(
-        command=f"lra bench compute {' '.join(options.overrides)}".strip(),
         stem=f"bench-{task}",
         title=f"A training step, counted and measured: {task}",
         notes=[NOTES[0].format(options.batch, n, options.steps), *NOTES[1:]],
         cases=cases,
         rules=BenchRules.of(options, calls=options.steps, least=0.0, dear=math.inf,
                             summary=statistics.median),
-        tables=tables,
     )  # fmt: skip
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 import luna
-from lra.bench.cases import method_of
-from lra.bench.rounds import PATIENCE
+from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult, Selection, break_even, ratios
 from lra.bench.sheet import Benchmark, SheetTable, by_length, rounds_of
 from lra.bench.worker import BenchCase, BenchRules, Meter
@@ -170,8 +169,6 @@ PASSES: dict[str, Callable[[nn.Module, dict[str, Tensor]], Callable[[], Any]]] =
 class ConversionCase(BenchCase):
     """`convert` on the CPU: with the copy and the hash of the original's weights."""
 
-    measures: ClassVar[Sequence[str]] = ("seconds", "parameters")
-
     method: str
     profile: str
     geometry: Geometry
@@ -202,18 +199,13 @@ def benchmark(options: Namespace) -> Benchmark:
             f"got {min(options.lengths)}"
         )
     cases: list[BenchCase] = []
-    for word in dict.fromkeys([ORIGINAL, *(options.methods or METHODS)]):
-        method = method_of(word)
-        size: dict[str, Any] = {"lengths": options.lengths, "batch": options.batch}
-        cases += [
-            ConvertedCase(group=group, geometry=geometry, **size, **method)
-            for group in options.passes
-        ]
-        if word != ORIGINAL:
+    size = {"lengths": options.lengths, "batch": options.batch, "geometry": geometry}
+    for method in methods_of([ORIGINAL, *(options.methods or METHODS)]):
+        cases += [ConvertedCase(group=group, **size, **method) for group in options.passes]
+        if method["name"] != ORIGINAL:
             cases.append(ConversionCase(group=CONVERSION, geometry=GEOMETRIES[TIMED], **method))
     millions = sum(p.numel() for p in GEOMETRIES[TIMED].build(n=1).parameters()) / 1e6
     return Benchmark(
-        command="lra bench convert",
         stem=f"convert-{options.geometry}",
         title="Converted models beside softmax, by length",
         notes=[
@@ -224,10 +216,8 @@ def benchmark(options: Namespace) -> Benchmark:
             f"{millions:.1f} M parameters: median (least .. largest)",
         ],
         cases=cases,
-        rules=BenchRules.of(options, timeout=PATIENCE * options.seconds),
-        tables=tables,
+        rules=BenchRules.of(options),
         settings={"model": str(geometry)},
-        packages=("transformers", "numba"),
     )
 
 

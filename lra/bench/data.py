@@ -62,16 +62,21 @@ def benchmark(options: Namespace) -> Benchmark:
     for task, *settings in wishes:  # mistakes show before anything is prepared
         data.configure(task, settings)
     seconds = options.seconds / options.rounds
+    sides: dict[str, int | None] = {"ListOps expression": None}
+    sides |= {f"Pathfinder {side} x {side}": side for side in pathfinder_generator.SIZES}
+    drawing = [
+        DrawingCase(group=DRAWING, name=name, side=side, seconds=seconds,
+                    facts={"published_ms": PUBLISHED_MS[side] if side else None})
+        for name, side in sides.items()
+    ]  # fmt: skip
     folder = tempfile.TemporaryDirectory()
     reading = [_prepare(wish, options.workers, Path(folder.name), seconds) for wish in wishes]
     return Benchmark(
-        command="lra bench data",
         stem="data",
         title="What data cost",
         notes=[NOTES[0].format(options.rounds, options.workers), *NOTES[1:]],
-        cases=[*_drawing(seconds), *reading],
+        cases=[*drawing, *reading],
         rules=BenchRules.of(options, threads=1, seconds=math.inf),
-        tables=tables,
         settings={"batch": BATCH},
         folder=folder,
     )
@@ -85,8 +90,6 @@ class DrawingCase(BenchCase):
     """Seconds for one image or, without a side, for one expression: the mean of many, which
     differ."""
 
-    measures: ClassVar[Sequence[str]] = ("seconds",)
-
     side: int | None
     seconds: float  # for all draws of a round
 
@@ -98,14 +101,6 @@ class DrawingCase(BenchCase):
             next(drawn)
             count += 1
         return {"seconds": took / count}
-
-
-def _drawing(seconds: float) -> Iterator[DrawingCase]:
-    sides: dict[str, int | None] = {"ListOps expression": None}
-    sides |= {f"Pathfinder {side} x {side}": side for side in pathfinder_generator.SIZES}
-    for name, side in sides.items():
-        facts = {"published_ms": PUBLISHED_MS[side] if side else None}
-        yield DrawingCase(group=DRAWING, name=name, facts=facts, side=side, seconds=seconds)
 
 
 def _expressions() -> Iterator[Any]:
@@ -125,7 +120,6 @@ class ReadingCase(BenchCase):
     """Prepared data opened and read by a process of its own, on one core."""
 
     warm_up: ClassVar[bool] = False
-    measures: ClassVar[Sequence[str]] = tuple(COLUMNS)
 
     folder: Path
     seconds: float

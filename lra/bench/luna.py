@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -44,7 +44,6 @@ def benchmark(options: Namespace) -> Benchmark:
     if not cpu.AVAILABLE:
         raise UserError("this benchmark measures numba: pip install 'luna-lra[fast]'")
     return Benchmark(
-        command="lra bench luna",
         stem="luna",
         title="LUNA's evaluations",
         notes=[f"batch {options.batch}, {NOTES[0]}", *NOTES[1:]],
@@ -53,8 +52,6 @@ def benchmark(options: Namespace) -> Benchmark:
         rules=BenchRules.of(options, calls=1, least=0.0, dear=math.inf),
         settings={"heads": HEADS, "head_dim": HEAD_DIM, "M": M, "L": L, "hidden": HIDDEN,
                   "step_batch": STEP_BATCH},
-        tables=tables,
-        packages=("numba",),
     )  # fmt: skip
 
 
@@ -64,8 +61,6 @@ def benchmark(options: Namespace) -> Benchmark:
 @dataclass(frozen=True, kw_only=True)
 class FeatureMapCase(BenchCase):
     """Forward and backward of the L scalar networks of one head."""
-
-    measures: ClassVar[Sequence[str]] = ("train_seconds",)
 
     evaluate: str
     hidden: int
@@ -93,8 +88,6 @@ class FeatureMapCase(BenchCase):
 @dataclass(frozen=True, kw_only=True)
 class ForwardBackwardCase(AttentionCase):
     """Forward and backward alone."""
-
-    measures: ClassVar[Sequence[str]] = ("train_seconds", "peak_bytes")
 
     def costs(self, n: int, meter: Meter) -> dict[str, float]:
         attention = self.build(n, meter.device)
@@ -142,21 +135,17 @@ def _attentions(options: Namespace) -> Iterator[ForwardBackwardCase]:
 def _steps() -> Iterator[StepCase]:
     """Training steps of the small model."""
     ways = {
-        LISTING: ["attention=luna", "attention.evaluate=dense"],
-        "luna": ["attention=luna"],
-        "linear": ["attention=linear"],
-        SOFTMAX: ["attention=softmax"],
+        LISTING: "attention=luna attention.evaluate=dense",
+        "luna": "attention=luna",
+        "linear": "attention=linear",
+        SOFTMAX: "attention=softmax",
     }
     for task in TASKS:
-        common = [
-            f"task={task}",
-            "model=small",
-            "compute=off",
-            f"protocol.recipe.batch={STEP_BATCH}",
-        ]
-        n = compose(common).protocol.data.pad_to
-        for name, words in ways.items():
-            yield StepCase(group=f"step, {task}", name=name, lengths=[n], words=[*common, *words])
+        common = f"task={task} model=small compute=off protocol.recipe.batch={STEP_BATCH}"
+        n = compose(common.split()).protocol.data.pad_to
+        for name, own in ways.items():
+            words = f"{common} {own}".split()
+            yield StepCase(group=f"step, {task}", name=name, lengths=[n], words=words)
 
 
 # ---------------------------------------------------------------------- tables

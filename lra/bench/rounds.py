@@ -6,6 +6,7 @@ of the cases before.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sys
 import time
@@ -33,11 +34,11 @@ def rounds(cases: Sequence[BenchCase], rules: BenchRules) -> Iterator[tuple[int,
                 known = rows.setdefault((row.group, row.case, row.n, row.measure), row)
                 if known is not row and row.measure != "flops":
                     known.values += row.values
-                    known.stopped = row.stopped
             seconds = time.perf_counter() - start
             print(f"round {number}/{rules.rounds}  {process}  {seconds:.0f} s", flush=True)
-        if not any(row.values for row in rows.values() if row.measure != "flops"):
-            raise UserError(f"nothing was measured: {next(iter(rows.values())).stopped}")
+        if all(row.stopped or row.measure == "flops" for row in rows.values()):
+            reason = next(row.stopped for row in rows.values() if row.stopped)
+            raise UserError(f"nothing was measured: {reason}")
         yield number, list(rows.values())
         stopped = {(row.group, row.case, row.n) for row in rows.values() if row.stopped}
 
@@ -62,11 +63,11 @@ def ask(cases: Sequence[BenchCase], meter: Meter) -> list[BenchRow]:
     process = spawn.Process(target=work, args=(theirs, cases, meter))
     process.start()
     theirs.close()
-    limit = meter.rules.timeout
-    end = time.monotonic() + (limit or 0)
+    limit = min(meter.rules.timeout, PATIENCE * meter.rules.seconds)
+    end = time.monotonic() + limit
     found: list[BenchRow] = []
     try:
-        while rows.poll(None if limit is None else max(0.0, end - time.monotonic())):
+        while rows.poll(None if limit == math.inf else max(0.0, end - time.monotonic())):
             found.append(rows.recv())
         fate = f"no answer within {limit:g} s"
     except EOFError:

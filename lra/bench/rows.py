@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from lra.config import UserError
 from lra.disk import write_atomically
 
+ANY = "any"  # every measure
 TAIL = 3  # a slope is fitted over this many of the longest measured lengths
 
 
@@ -43,9 +44,9 @@ class BenchRow:
     group: str  # cases of one group are compared with each other
     case: str
     n: int  # the length; 0 where length plays no part
-    measure: str
+    measure: str  # ANY in the row that says why a case stopped at this length
     values: list[float] = field(default_factory=list)  # one per round, in order
-    stopped: str | None = None  # why there are no (more) values
+    stopped: str | None = None
 
 
 def fastest(row: BenchRow) -> float:
@@ -79,10 +80,11 @@ class BenchResult:
         return {(case["group"], case["case"]): case for case in self.facts["cases"]}
 
     def select(self, group: str, measure: str) -> Selection:
-        """The rows of this group and measure: cases in their order, lengths rising."""
+        """The rows of this group and measure, or why there are none: cases in their order, lengths
+        rising."""
         found: Selection = {name: {} for of, name in self.cases if of == group}
-        for row in sorted(self.rows, key=lambda row: row.n):
-            if (row.group, row.measure) == (group, measure):
+        for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
+            if row.group == group and row.measure in (measure, ANY):
                 found[row.case][row.n] = row
         return {name: by_n for name, by_n in found.items() if by_n}
 

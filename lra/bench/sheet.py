@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
+import importlib.util
 import os
 import re
 import statistics
@@ -30,7 +31,10 @@ from lra.bench.worker import BenchCase, BenchRules
 from lra.data.parallel import cores
 from lra.disk import disk_errors
 
-PACKAGES = ("torch", "python", "numpy", "transformers", "numba")  # named on the page
+PACKAGES = ("numba", "transformers")  # their versions matter besides those of every run
+
+SUMMARIES: dict[str, Callable[..., float]]
+SUMMARIES = {"fastest": min, "median": statistics.median, "slowest": max}
 
 
 class SheetTable(NamedTuple):
@@ -55,15 +59,12 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 class Benchmark:
     """What is measured, how, and what its page says."""
 
-    command: str  # as typed: `lra bench compute task=image`
     stem: str  # of its files, before the machine's name
     title: str
     notes: Sequence[str]
     cases: Sequence[BenchCase]
     rules: BenchRules
-    tables: Callable[[BenchResult], Iterable[SheetTable]]
     settings: dict[str, Any] = field(default_factory=dict)  # besides those of the command line
-    packages: Sequence[str] = ()  # whose versions matter besides those of every run
     folder: TemporaryDirectory | None = None  # that cases read; removed afterwards
 
 
@@ -138,14 +139,14 @@ def _reach_and_cost(rows: dict[int, BenchRow]) -> tuple[int, float]:
 # ---------------------------------------------------------------------- page and files
 
 
-def facts_of(benchmark: Benchmark, options: dict[str, Any]) -> dict[str, Any]:
+def facts_of(benchmark: Benchmark, command: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a file says besides its rows: what was measured, with which options, where and when."""
-    rules, installed = benchmark.rules, importlib.metadata.packages_distributions()
+    rules = benchmark.rules
     machine = environment.machine(torch.device(rules.device))
     machine |= {"threads": rules.threads} if rules.device == "cpu" else {}
-    others = {p: importlib.metadata.version(p) for p in benchmark.packages if p in installed}
+    others = {p: importlib.metadata.version(p) for p in PACKAGES if importlib.util.find_spec(p)}
     return {
-        "benchmark": benchmark.command,
+        "benchmark": command,
         "title": benchmark.title,
         "notes": list(benchmark.notes),
         "settings": options | benchmark.settings,
@@ -185,7 +186,8 @@ def _provenance(result: BenchResult) -> Iterable[str]:
     yield f"machine: {machine['device']}{threads}, {machine['system']}{load or ''}"
     revision = git["revision"][:10] if git["revision"] else "no checkout"
     revision += " + changes" if git["dirty"] else ""
-    listed = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if versions.get(name))
+    shown = ("torch", "python", "numpy", *PACKAGES)
+    listed = ", ".join(f"{name} {versions[name]}" for name in shown if versions.get(name))
     yield f"versions: {listed}, luna-lra {versions['luna-lra']} ({revision}), {facts['date']}"
     times = [row.values for row in result.rows if row.measure.endswith("seconds")]
     noise = [max(values) / min(values) for values in times if len(values) > 1]
@@ -204,19 +206,14 @@ def _provenance(result: BenchResult) -> Iterable[str]:
 
 def write(result: BenchResult, text: str, stem: Path) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "csv", "md")]
-    summaries: dict[str, Callable[..., float]] = {
-        "fastest": min,
-        "median": statistics.median,
-        "slowest": max,
-    }
     with disk_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
         result.save(paths[0])
         with paths[1].open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(["group", "case", "n", "measure", *summaries, "stopped"])
+            lines.writerow(["group", "case", "n", "measure", *SUMMARIES, "stopped"])
             for row in result.rows:
-                numbers = [f"{f(row.values):.6g}" if row.values else "" for f in summaries.values()]
+                numbers = [f"{f(row.values):.6g}" if row.values else "" for f in SUMMARIES.values()]
                 lines.writerow([row.group, row.case, row.n, row.measure, *numbers, row.stopped])
         paths[2].write_text(text, encoding="utf-8")
     return paths

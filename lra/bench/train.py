@@ -45,7 +45,6 @@ def benchmark(options: Namespace) -> Benchmark:
     ]
     task, attention = run.task.name, run.attention["name"]
     return Benchmark(
-        command=f"lra bench train {' '.join(options.overrides)}".strip(),
         stem=f"train-{task}-{attention}",
         title=f"What the framework adds to training: {task}, {attention}",
         notes=[
@@ -56,7 +55,6 @@ def benchmark(options: Namespace) -> Benchmark:
         ],
         cases=[*loops, StartCase(group="start", name=START, words=options.overrides)],
         rules=BenchRules.of(options, threads=torch.get_num_threads()),
-        tables=tables,
     )
 
 
@@ -66,8 +64,6 @@ def benchmark(options: Namespace) -> Benchmark:
 @dataclass(frozen=True, kw_only=True)
 class LoopCase(BenchCase):
     """Seconds per step of one way to go through the same batches."""
-
-    measures: ClassVar[Sequence[str]] = ("seconds",)
 
     words: Sequence[str]  # as for lra train
     steps: int
@@ -135,7 +131,6 @@ class StartCase(BenchCase):
     """Seconds from the shell to the line that reports the first step, as a user would see it."""
 
     warm_up: ClassVar[bool] = False
-    measures: ClassVar[Sequence[str]] = ("seconds",)
 
     words: Sequence[str]
 

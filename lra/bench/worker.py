@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from lra.bench.rows import BenchRow
+from lra.bench.rows import ANY, BenchRow
 from lra.config import first_line
 
 Call = Callable[[], object]
@@ -33,7 +33,7 @@ class BenchRules:
     device: str = "cpu"
     seconds: float = math.inf  # a case stops before the length where one call would take longer,
     mib: float = math.inf  # or would need more memory
-    timeout: float | None = None  # seconds for one process
+    timeout: float = math.inf  # seconds for one process
     calls: int = 2  # in a round a call is timed at least this often,
     least: float = 0.1  # and for at least this many seconds
     dear: float = 1.0  # a first call that takes longer is the only one, and counts
@@ -54,8 +54,6 @@ class BenchCase:
     """
 
     warm_up: ClassVar[bool] = True  # leave out the first measurement of a process
-    # Shown also where the case stopped. The first is the time that BenchRules.seconds limits.
-    measures: ClassVar[Sequence[str]] = ("seconds", "peak_bytes")
 
     group: str  # cases of a group are compared, and measured in turn in one process ...
     name: str
@@ -68,7 +66,8 @@ class BenchCase:
         return None
 
     def costs(self, n: int, meter: Meter) -> dict[str, float]:
-        """Build the case at this length, and measure it once."""
+        """Build the case at this length, and measure it once. The first cost is the time that
+        BenchRules.seconds limits."""
         raise NotImplementedError
 
 
@@ -124,17 +123,19 @@ def measure(cases: Sequence[BenchCase], meter: Meter) -> Iterator[BenchRow]:
     for n in sorted({n for case in cases for n in case.lengths}):
         for case in (case for case in cases if n in case.lengths):
             flops = case.flops(n)
-            costs: dict[str, float] = {"flops": flops} if flops else {}
-            reason = stopped.get(case.name) or _excess(case, costs, last.get(case.name), meter)
+            costs: dict[str, float] = {}
+            reason = stopped.get(case.name) or _excess(flops, last.get(case.name), meter.rules)
             if not reason:
                 try:
-                    costs |= _costs(case, n, meter, first=case.name not in last)
-                    last[case.name] = costs
+                    costs = _costs(case, n, meter, first=case.name not in last)
                 except Exception as error:
                     reason = f"{type(error).__name__}: {first_line(error)}"
                     print(f"{case.name}: {reason}", file=sys.stderr)
+            costs |= {"flops": flops} if flops else {}
             if reason:
                 stopped[case.name] = reason
+            else:
+                last[case.name] = costs
             yield from rows_of(case, n, costs, reason)
 
 
@@ -146,14 +147,12 @@ def _costs(case: BenchCase, n: int, meter: Meter, *, first: bool) -> dict[str, f
     return case.costs(n, meter)
 
 
-def _excess(
-    case: BenchCase, costs: dict[str, float], last: dict[str, float] | None, meter: Meter
-) -> str | None:
-    """The limit that the next length, of which FLOPs are known, would break."""
-    if not last or not costs:
+def _excess(flops: int | None, last: dict[str, float] | None, rules: BenchRules) -> str | None:
+    """The limit that a length of these FLOPs would break."""
+    if not last or not flops:
         return None
-    growth, rules = costs["flops"] / last["flops"], meter.rules
-    if growth * last[case.measures[0]] > rules.seconds:
+    growth = flops / last["flops"]
+    if growth * next(iter(last.values())) > rules.seconds:
         return f"> {rules.seconds:g} s"
     if growth * last.get("peak_bytes", 0.0) > rules.mib * 2**20:
         return f"> {rules.mib:g} MiB"
@@ -163,13 +162,11 @@ def _excess(
 def rows_of(
     case: BenchCase, n: int, costs: Mapping[str, float], stopped: str | None
 ) -> Iterator[BenchRow]:
-    """A row per measure: with its value, or with the reason why there is none."""
-    for measure in dict.fromkeys([*costs, *(case.measures if stopped else ())]):
-        values = [costs[measure]] if measure in costs else []
-        yield BenchRow(
-            group=case.group, case=case.name, n=n, measure=measure, values=values,
-            stopped=None if values else stopped,
-        )  # fmt: skip
+    who: dict[str, Any] = {"group": case.group, "case": case.name, "n": n}
+    for measure, value in costs.items():
+        yield BenchRow(**who, measure=measure, values=[value])
+    if stopped:
+        yield BenchRow(**who, measure=ANY, stopped=stopped)
 
 
 def work(rows: Connection, cases: Sequence[BenchCase], meter: Meter) -> None:

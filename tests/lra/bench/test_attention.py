@@ -17,9 +17,9 @@ from .results import result_of
 
 @pytest.mark.usefixtures("in_this_process")
 def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    words = ["--methods", "uniform", "softmax@published", "uniform", "--lengths", "16", "64", "32",
-             "--heads", "1", "--head-dim", "8", "--rounds", "2"]  # fmt: skip
-    assert main(["bench", "attention", *words, "--out", str(tmp_path)]) == 0
+    words = "--methods uniform softmax@published uniform@strict --lengths 16 64 32 --heads 1"
+    words += " --head-dim 8 --rounds 2 --out"
+    assert main(["bench", "attention", *words.split(), str(tmp_path)]) == 0
     written = {path.suffix: path for path in tmp_path.iterdir()}
     assert set(written) >= {".json", ".csv", ".md"}
     version = torch.__version__.partition("+")[0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import luna
-from lra.bench.cases import AttentionCase, StepCase, TrainingStep, method_of, random_batch
+from lra.bench.cases import AttentionCase, StepCase, TrainingStep, methods_of, random_batch
 from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.rows import slope
 from lra.bench.worker import BenchRules, Meter
@@ -24,7 +24,7 @@ STEP = ("task=listops", "attention=linear", "compute=off", "model.n_layers=1",
 
 def case(word: str, **more: Any) -> AttentionCase:
     size = {"batch": 1, "heads": 2, "head_dim": 8} | more
-    return AttentionCase(group="attention", **size, **method_of(word))
+    return AttentionCase(group="attention", **size, **methods_of([word])[0])
 
 
 def test_memory_is_that_of_the_matrices():

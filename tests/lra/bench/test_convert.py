@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers")
 
 from lra.bench import convert as bench
-from lra.bench.cases import method_of
+from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult
 from lra.bench.worker import BenchRules, Meter, measure
 from lra.cli import main
@@ -75,7 +75,7 @@ def test_only_the_original_is_not_converted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(bench.PASSES, "inference", spy)
     cases = [
         bench.ConvertedCase(group="inference", lengths=[8, 16], geometry=TINY, batch=2,
-                            **method_of(word))
+                            **methods_of([word])[0])
         for word in ("softmax", "luna", "t2r")
     ]  # fmt: skip
     rows = list(measure(cases, METER))

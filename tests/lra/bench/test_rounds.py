@@ -4,100 +4,81 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from lra.bench import rounds
-from lra.bench.rows import BenchRow
-from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.bench.rows import ANY, BenchRow
+from lra.bench.worker import BenchCase, BenchRules, Meter, rows_of
 from lra.config import UserError
 
 RULES = BenchRules(rounds=2, threads=1)
+CASES = [BenchCase(group="g", name=name, lengths=[8, 16]) for name in "ab"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dying(BenchCase):
-    at: int  # the length at which the process is killed
-
     def costs(self, n: int, meter: Meter) -> dict[str, float]:
-        if n == self.at:
+        if n == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return {"seconds": 1.0, "process": float(os.getpid())}
 
 
-def cases(*names: str, **more: bool) -> list[BenchCase]:
-    return [BenchCase(group="g", name=name, lengths=[8, 16], **more) for name in names]
-
-
-def answer(members: list[BenchCase], *values: float, stopped: str | None = None) -> list[BenchRow]:
-    return [
-        BenchRow(group="g", case=case.name, n=n, measure="seconds", values=[*values],
-                 stopped=stopped)
-        for case in members for n in case.lengths
-    ]  # fmt: skip
-
-
 def test_a_process_that_dies_leaves_its_rows_and_a_reason(capsys: pytest.CaptureFixture[str]):
-    members = [Dying(group="g", name="a", lengths=[1, 2, 3], at=2)]
-    rows = {(row.n, row.measure): row for row in rounds.ask(members, Meter(RULES))}
-    assert rows[1, "seconds"].values == [1.0]
-    assert rows[1, "process"].values != [os.getpid()]
-    assert [rows[n, "peak_bytes"].stopped for n in (2, 3)] == ["killed"] * 2
+    rows = rounds.ask([Dying(group="g", name="a", lengths=[1, 2, 3])], Meter(RULES))
+    assert [(row.n, row.measure, row.stopped) for row in rows] == [
+        (1, "seconds", None), (1, "process", None), (2, ANY, "killed"), (3, ANY, "killed"),
+    ]  # fmt: skip
+    assert rows[1].values != [os.getpid()]
     assert capsys.readouterr().err == "a: killed at n = 2\n"
 
 
 def test_a_process_that_does_not_answer_in_time_is_ended():
-    rules = BenchRules(rounds=1, threads=1, timeout=0.01)
-    rows = rounds.ask(cases("a"), Meter(rules))
-    assert {row.stopped for row in rows} == {"no answer within 0.01 s"}
-    assert {(row.n, row.measure) for row in rows} == {
-        (n, measure) for n in (8, 16) for measure in ("seconds", "peak_bytes")
-    }
+    for rules in (BenchRules(rounds=1, threads=1, timeout=0.01),
+                  BenchRules(rounds=1, threads=1, seconds=0.01 / rounds.PATIENCE)):  # fmt: skip
+        rows = rounds.ask(CASES, Meter(rules))
+        assert {row.stopped for row in rows} == {"no answer within 0.01 s"}
 
 
-@pytest.mark.parametrize(("alone", "processes"), [(False, [["a", "b"]]), (True, [["a"], ["b"]])])
-def test_every_round_asks_all_cases_and_keeps_every_value(
-    monkeypatch: pytest.MonkeyPatch, alone: bool, processes: list[list[str]]
-):
-    asked: list[list[str]] = []
-    memory: list[bool] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """The cases and lengths of every process, and whether it measures memory. Its costs are the
+    number of the process; "b" fails at 16."""
+    found: list[tuple[str, bool]] = []
 
-    def ask(members: list[BenchCase], meter: Meter) -> list[BenchRow]:
-        asked.append([case.name for case in members])
-        memory.append(meter.memory)
-        return answer(members, float(len(asked)))
-
-    monkeypatch.setattr(rounds, "ask", ask)
-    (_, first), (number, rows) = (
-        (done, [(row.case, row.n, list(row.values)) for row in rows])
-        for done, rows in rounds.rounds(cases("a", "b", alone=alone), RULES)
-    )
-    assert number == 2
-    assert asked == processes * 2
-    assert memory == [True] * len(processes) + [False] * len(processes)
-    by_case = {"a": [1.0, 3.0], "b": [2.0, 4.0]} if alone else {"a": [1.0, 2.0], "b": [1.0, 2.0]}
-    assert rows == [(case, n, by_case[case]) for case in "ab" for n in (8, 16)]
-    assert [values for *_, values in first] == [values[:1] for *_, values in rows]
-
-
-def test_what_stopped_is_not_measured_again(monkeypatch: pytest.MonkeyPatch):
-    lengths: list[list[int]] = []
-
-    def ask(members: list[BenchCase], meter: Meter) -> list[BenchRow]:
-        lengths.append(list(members[0].lengths))
-        rows = answer(members, 1.0)
-        if meter.memory:
-            rows[-1].values, rows[-1].stopped = [], "> 1 s"
-        return rows
+    def ask(cases: list[BenchCase], meter: Meter) -> Iterator[BenchRow]:
+        told = " ".join(f"{case.name}{n}" for case in cases for n in case.lengths)
+        found.append((told, meter.memory))
+        for case in cases:
+            for n in case.lengths:
+                fails = (case.name, n) == ("b", 16)
+                costs = {} if fails else {"seconds": float(len(found)), "flops": 7}
+                yield from rows_of(case, n, costs, "killed" if fails else None)
 
     monkeypatch.setattr(rounds, "ask", ask)
-    *_, (_, rows) = rounds.rounds(cases("a"), RULES)
-    assert lengths == [[8, 16], [8]]
-    assert [(row.values, row.stopped) for row in rows] == [([1.0, 1.0], None), ([], "> 1 s")]
+    return found
 
 
-def test_a_benchmark_that_measures_nothing_says_why(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rounds, "ask", lambda members, meter: answer(members, stopped="killed"))
+def test_every_round_asks_again_for_what_did_not_stop(asked: list[tuple[str, bool]]):
+    done = []
+    for number, rows in rounds.rounds(CASES, RULES):
+        done.append((number, {(r.case, r.n): list(r.values) for r in rows if r.measure != "flops"}))
+        assert all(row.values == [7] for row in rows if row.measure == "flops")
+    assert asked == [("a8 a16 b8 b16", True), ("a8 a16 b8", False)]
+    assert done == [
+        (1, {("a", 8): [1.0], ("a", 16): [1.0], ("b", 8): [1.0], ("b", 16): []}),
+        (2, {("a", 8): [1.0, 2.0], ("a", 16): [1.0, 2.0], ("b", 8): [1.0, 2.0], ("b", 16): []}),
+    ]
+
+
+def test_a_case_may_have_a_process_of_its_own(asked: list[tuple[str, bool]]):
+    alone = [BenchCase(group="g", name=name, lengths=[8], alone=True) for name in "ab"]
+    list(rounds.rounds(alone, RULES))
+    assert [words for words, _ in asked] == ["a8", "b8", "a8", "b8"]
+
+
+def test_a_benchmark_that_measures_nothing_says_why(asked: list[tuple[str, bool]]):
     with pytest.raises(UserError, match="nothing was measured: killed"):
-        list(rounds.rounds(cases("a"), RULES))
+        list(rounds.rounds([BenchCase(group="g", name="b", lengths=[16])], RULES))

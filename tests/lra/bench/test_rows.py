@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.bench.rows import BenchResult, break_even, ratio_by_round, ratios, slope
+from lra.bench.rows import ANY, BenchResult, break_even, ratio_by_round, ratios, slope
 from lra.config import UserError
 
 from .results import result_of
@@ -29,10 +29,15 @@ def test_rows_are_selected_in_the_order_of_cases_and_lengths():
     found = result_of({
         ("g", "b", 16, "seconds"): [1.0], ("g", "b", 8, "seconds"): [2.0],
         ("g", "a", 8, "seconds"): [3.0], ("g", "a", 8, "peak_bytes"): [4],
+        ("g", "a", 8, ANY): "killed", ("g", "a", 16, ANY): "> 1 s",
         ("h", "a", 8, "seconds"): [5.0],
     }).select("g", "seconds")  # fmt: skip
-    assert [(case, list(rows)) for case, rows in found.items()] == [("b", [8, 16]), ("a", [8])]
-    assert found["a"][8].values == [3.0]
+    shown = [
+        (case, n, row.values or row.stopped)
+        for case, rows in found.items()
+        for n, row in rows.items()
+    ]
+    assert shown == [("b", 8, [2.0]), ("b", 16, [1.0]), ("a", 8, [3.0]), ("a", 16, "> 1 s")]
 
 
 def test_a_ratio_is_of_the_fastest_rounds_and_only_where_both_were_measured():
