@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,10 +24,11 @@ from lra.disk import write_atomically
 from lra.runs import RunFolder, writing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LIMIT = signal.SIGALRM  # stands for `limit_minutes`; nothing sends it
 
 
 class Interrupted(Exception):
-    """A signal asked the run to stop; its state is on disk."""
+    """A signal, or the run's time limit, asked it to stop; its state is on disk."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -93,15 +95,23 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
 
 class Checkpoints(pl.Callback):
     """`last.ckpt` to resume from, `best.ckpt` (weights) by dev accuracy; and a clean stop on
-    SIGTERM and Ctrl-C.
+    SIGTERM, Ctrl-C and at the deadline, a time of `time.monotonic()`.
 
     `last.ckpt` is never written between the training step that ends an interval and the evaluation
     that follows it: resuming there, Lightning would skip that evaluation.
     """
 
-    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int):
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        every: int,
+        evaluate_every: int,
+        select_after: int,
+        deadline: float = math.inf,
+    ):
         self.folder, self.every, self.evaluate_every = folder, every, evaluate_every
-        self.select_after = select_after
+        self.select_after, self.deadline = select_after, deadline
         self.best_accuracy, self.best_step = -1.0, 0
         self._signum = 0
 
@@ -139,6 +149,10 @@ class Checkpoints(pl.Callback):
             self._stop(trainer, stop)
         trainer.save_checkpoint(self.folder.last, weights_only=False)
 
+    def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        if stop := self._should_stop(trainer):
+            raise Interrupted(stop)  # the checkpoint of the last step is there
+
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._signum:  # the second signal: stop at once, the last checkpoint stands
             raise KeyboardInterrupt
@@ -147,11 +161,13 @@ class Checkpoints(pl.Callback):
     def _should_stop(self, trainer: pl.Trainer) -> int:
         """The signal to stop on, or 0. Any process may have received it, and a sweep that was
         killed counts as SIGTERM; all processes stop after the same step."""
-        if trainer.is_global_zero and parent.is_gone():
-            self._signum = signal.SIGTERM
+        signum = self._signum
+        if trainer.is_global_zero and not signum:
+            late = time.monotonic() > self.deadline
+            signum = signal.SIGTERM if parent.is_gone() else LIMIT if late else 0
         if trainer.world_size == 1:
-            return self._signum
-        flag = torch.tensor(self._signum, device=trainer.strategy.root_device)
+            return signum
+        flag = torch.tensor(signum, device=trainer.strategy.root_device)
         torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
         return int(flag)
 
@@ -186,13 +202,7 @@ class RandomState(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        states = checkpoint["random_states"]
-        if len(states) != trainer.world_size:
-            raise UserError(
-                f"this run was started on {len(states)} devices, not {trainer.world_size}: "
-                f"resume it with trainer.devices={len(states)}"
-            )
-        self._restore = states[trainer.global_rank]
+        self._restore = checkpoint["random_states"][trainer.global_rank]
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         if self._restore is not None:

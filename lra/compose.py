@@ -56,7 +56,7 @@ class Run:
     data_dir: str
     runs_dir: str
     retries: int  # of a sweep's run that crashes or is killed
-    limit_minutes: float | None  # of a sweep's run
+    limit_minutes: float | None  # from its start; a run that takes longer stops with a checkpoint
 
 
 def check(cfg: DictConfig) -> Run:
@@ -199,6 +199,10 @@ def _ranges(run: Run) -> None:
          f"an attention of the model's file: {', '.join(sized)}"),
         ("model.dropout", model.dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
         ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
+        ("trainer.devices", run.trainer.devices,
+         lambda x: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
+         "a number of devices or a list of them, as it is part of the run's identity"),
+        ("trainer.num_nodes", run.trainer.num_nodes, lambda x: x >= 1, "at least 1"),
         ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),
         ("trainer.log_every", run.trainer.log_every, lambda x: x >= 1, "at least 1"),
         *((f"compute.tolerance.{measure}", share, lambda x: 0 < x <= 1,

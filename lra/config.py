@@ -229,7 +229,7 @@ class Compute:
 @dataclass
 class Trainer:
     accelerator: str
-    devices: Any  # Lightning's: a number, "auto" or a list
+    devices: Any  # how many on each node, or a list of which
     num_nodes: int
     strategy: str
     precision: str

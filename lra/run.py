@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
 import sys
+import time
 import traceback
 import warnings
 from typing import Any
@@ -16,6 +19,7 @@ import yaml
 import luna
 from lra import data, environment, model
 from lra.callbacks import (
+    LIMIT,
     AtomicCheckpointIO,
     Checkpoints,
     Interrupted,
@@ -33,7 +37,7 @@ from lra.disk import write_atomically
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
 from lra.progress import Report, clock, say
-from lra.runs import RunFolder, plain, settings, writing
+from lra.runs import RunFolder, plain, processes, settings, writing
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
@@ -47,6 +51,8 @@ def train(run: Run) -> float:
     to 1."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
+    limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
+    deadline = time.monotonic() + limit
     _check_device(run)
     admitted = admit(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
@@ -58,12 +64,13 @@ def train(run: Run) -> float:
     module.identity = folder.identity
     if not _is_main_process():  # one more of a distributed run: the first holds lock and status
         if folder.result() is None:
-            _fit_and_test(run, module, prepared, folder, admitted.record())
+            with contextlib.suppress(Interrupted):  # the first reports it
+                _fit_and_test(run, module, prepared, folder, admitted.record(), deadline)
         return 0.0
     with folder.lock():
         result = folder.result()
         if result is None:
-            result = _train(admitted, module, prepared, folder)
+            result = _train(admitted, module, prepared, folder, deadline)
         else:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
@@ -80,7 +87,7 @@ def build(run: Run) -> LRAModule:
 
 
 def _train(
-    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder
+    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
 ) -> dict[str, Any]:
     run, counted = admitted.run, admitted.record()
     _introduce(run, prepared, folder, admitted)
@@ -90,18 +97,18 @@ def _train(
     folder.set_status("running")
     try:
         with stop_at_once():
-            result = _fit_and_test(run, module, prepared, folder, counted)
+            result = _fit_and_test(run, module, prepared, folder, counted, deadline)
     except Interrupted as interrupted:
-        folder.set_status("interrupted", signal=str(interrupted))
-        print(
-            f"interrupted by {interrupted}; run the same command again to resume", file=sys.stderr
-        )
+        late = interrupted.signum == LIMIT
+        how = f"at its limit of {run.limit_minutes:g} minutes" if late else f"by {interrupted}"
+        folder.set_status("interrupted", how=how)
+        print(f"interrupted {how}; run the same command again to resume", file=sys.stderr)
         raise SystemExit(128 + interrupted.signum) from None
     except KeyboardInterrupt:
-        folder.set_status("interrupted", signal="SIGINT")
+        folder.set_status("interrupted", how="by SIGINT")
         raise SystemExit(130) from None
     except BrokenPipeError:  # who read its output is gone, perhaps a sweep that was killed
-        folder.set_status("interrupted", signal="SIGPIPE")
+        folder.set_status("interrupted", how="by SIGPIPE")
         raise
     except BaseException as error:
         _note_failure(folder, error)
@@ -118,7 +125,12 @@ def _train(
 
 
 def _fit_and_test(
-    run: Run, module: LRAModule, prepared: Any, folder: RunFolder, counted: dict[str, Any]
+    run: Run,
+    module: LRAModule,
+    prepared: Any,
+    folder: RunFolder,
+    counted: dict[str, Any],
+    deadline: float,
 ) -> dict[str, Any]:
     recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
     checkpoints = Checkpoints(
@@ -126,6 +138,7 @@ def _fit_and_test(
         every=run.trainer.checkpoint_every,
         evaluate_every=evaluation.every,
         select_after=int(evaluation.select_after * recipe.steps),
+        deadline=deadline,
     )
     trainer = trainer_for(run, folder, checkpoints)
     if run.trainer.compile:
@@ -235,13 +248,14 @@ def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) 
     recipe = run.protocol.recipe
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
     usual |= {"name": run.attention["name"], "dwc": "none"}
+    together = f", {count} processes" if (count := processes(run)) > 1 else ""
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     facts = {
         "task": f"{run.task.name}  {prepared.describe()}",
         "attention": f"{run.attention['name']}  {' '.join(shown)}  (preset {run.compute.preset})",
         "compute": admitted.describe(),
         "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}",
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}",
         "run": str(folder.path),
     }
     for label, text in facts.items():

@@ -33,17 +33,24 @@ PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """The resolved config that decides a run's result: no paths, no loggers, no devices, no
-    seed."""
+    """The resolved config that decides a run's result: no paths, no loggers, no seed, and of the
+    devices only how many train together, where it is more than one."""
     everything = plain(dataclasses.asdict(run))
     kept = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
     task = data.get(run.task.name)
     kept["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
     kept["precision"] = run.trainer.precision
+    if (count := processes(run)) > 1:  # each draws its own dropout, and sees its share of a batch
+        kept["processes"] = count
     for key in ("tasks", "methods", "sizes_of", "preset"):  # what settings were looked up in
         kept["model"].pop(key, None)
         kept["protocol"].pop(key, None)
     return kept
+
+
+def processes(run: Run) -> int:
+    devices = run.trainer.devices
+    return run.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
 
 
 def identity(run: Run, fingerprint: str) -> str:

@@ -104,7 +104,7 @@ def _of_run(folder: Path, name: str) -> State:
         if _age(status) < FRESH or _locked(folder / "lock"):
             return State(name, "running", f"{_progress(folder, status)}  {where}".strip())
         return State(name, "lost", f"{where} is gone; the same command resumes it")
-    return State(name, "interrupted", f"by {status.get('signal', 'a signal')}")
+    return State(name, "interrupted", status.get("how", ""))
 
 
 def _age(status: dict[str, Any]) -> float:

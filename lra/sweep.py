@@ -189,7 +189,7 @@ def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
     if code == 0:
         return ""
     if limit_minutes is not None:
-        return f"stopped at its limit of {limit_minutes:g} minutes; the same command resumes it"
+        return f"interrupted at its limit of {limit_minutes:g} minutes; the same command resumes it"
     if code < 0:
         hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
         return f"killed by {signal.Signals(-code).name}{hint}"

@@ -128,6 +128,32 @@ def test_a_finished_run_returns_its_result_without_training(
     assert (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns == weights_before
 
 
+@pytest.mark.parametrize("step", [0, 30])
+def test_a_run_stops_at_its_limit_and_the_same_command_resumes_it(
+    small: Callable[..., Run],
+    reference: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    step: int,
+):
+    """While it trains, or tests what it has trained."""
+    if step:
+        with monkeypatch.context() as patch:
+            kill_at(patch, "on_validation_end", step)
+            with pytest.raises(Killed):
+                runner.train(small())
+    with pytest.raises(SystemExit, match="142"):
+        runner.train(small("limit_minutes=1e-6"))
+    how = "at its limit of 1e-06 minutes"
+    assert f"interrupted {how}; run the same command again to resume" in capsys.readouterr().err
+    status = read_json(folder_of(small()) / "status.json")
+    assert (status["status"], status["how"]) == ("interrupted", how)
+    checkpoint = folder_of(small()) / "checkpoints/last.ckpt"
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == max(step, 1)
+    runner.train(small("limit_minutes=600"))
+    assert_same(folder_of(small()), reference)
+
+
 def test_a_failed_run_is_tried_again(small: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         patch.setattr(runner.LRAModule, "training_step", lambda *_: 1 / 0)

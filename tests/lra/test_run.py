@@ -19,6 +19,9 @@ from lra.callbacks import read_metrics
 from lra.compose import Run
 from lra.config import UserError
 from lra.disk import read_json
+from lra.records import load
+from lra.report import leaderboard
+from lra.report.specs import Spec
 from lra.runs import RunFolder, identity
 
 from .conftest import SMALL, command, environment
@@ -318,7 +321,8 @@ def test_tensorboard_and_wandb_can_be_on_together(small: Callable[..., Run], mon
 
 
 def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp_path: Path):
-    """Over gloo, with the same global batch; without dropout, whose draws are each process's."""
+    """Over gloo, with the same global batch; without dropout, whose draws are each process's: for
+    their sake it is another run, with a row of its own."""
     still = ("model.dropout=0", "model.attention_dropout=0")
     runner.train(small(*still))
     two = ("trainer=ddp", "trainer.accelerator=cpu", f"runs_dir={tmp_path / 'two'}")
@@ -330,12 +334,15 @@ def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp
         for key in ("train_loss", "dev_loss", "dev_accuracy", "lr"):
             if a[key]:
                 assert float(a[key]) == pytest.approx(float(b[key]), rel=1e-3), (a["step"], key)
-    record = read_json(next((tmp_path / "two").rglob("result.json")))
-    assert record["machine"]["processes"] == 2
-    assert (
-        record["test"]["examples"]
-        == read_json(next((tmp_path / "runs").rglob("result.json")))["test"]["examples"]
-    )
+    first, second = records = [load([tmp_path / d])[0] for d in ("runs", "two")]
+    assert second["machine.processes"] == second["settings.processes"] == 2
+    assert "processes" not in first["settings"]
+    assert first["test.examples"] == second["test.examples"]
+    assert first["identity"] == identity(small(*still), first["data.fingerprint"])
+    same = small(*still, "trainer.devices=2")
+    assert second["identity"] == identity(same, first["data.fingerprint"])
+    labels = {row.label for row in leaderboard.build(Spec(name="t", title="t"), records).rows}
+    assert labels == {"linear", "linear processes=2"}
 
 
 def test_a_batch_that_does_not_split_over_devices_is_refused(train):
@@ -377,10 +384,18 @@ def test_paths_devices_and_loggers_do_not_change_the_identity(small: Callable[..
         "trainer.log_every=7",
         "logger=wandb",
         "runs_dir=elsewhere",
-        "trainer.devices=2",
+        "trainer.devices=[3]",
         "seed=5",
     )
     assert identity(small(), "data") == identity(small(*same), "data")
+
+
+def test_how_many_processes_train_is_part_of_the_identity(small: Callable[..., Run]):
+    four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
+    [found] = {identity(small(word), "data") for word in four}
+    assert found not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
+    with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .* a number"):
+        small("trainer.devices=auto")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_result_is_what_makes_a_run_done(tmp_path: Path):
 
 def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
-    folder(tmp_path, status="interrupted", signal="SIGTERM")
+    folder(tmp_path, status="interrupted", how="by SIGTERM")
     done = folder(tmp_path, status="finished")
     (done / "result.json").write_text(result(0.4), encoding="utf-8")
     assert summary(of_folder(tmp_path)).splitlines() == [

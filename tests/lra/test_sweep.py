@@ -146,7 +146,7 @@ def check_that_failures_stay_alone(
     failures = "\n".join(line for line in output.splitlines() if line.startswith("  failed  "))
     assert "the run diverged" in failures
     assert "killed by SIGKILL, as the kernel does when memory runs out" in failures
-    assert f"stopped at its limit of {float(limit):g} minutes; the same command" in failures
+    assert f"interrupted at its limit of {float(limit):g} minutes; " in failures
     states = [read_json(path)["status"] for path in tmp_path.rglob("status.json")]
     assert sorted(states) == ["failed", "interrupted", "running"]
     assert len(list(tmp_path.rglob("last.ckpt"))) >= 1
@@ -194,7 +194,7 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(
             process.kill()
         process.stdout.read()  # ends when its workers have, whose output it is too
     [status] = [s for p in tmp_path.rglob("status.json") if (s := read_json(p))["pid"] == run]
-    assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
+    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
     assert list(tmp_path.rglob("last.ckpt"))
     assert not list(tmp_path.rglob("seed-3/status.json"))
 
@@ -207,7 +207,7 @@ def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit, match="143"):
         train(small("seed=2"))
     [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
-    assert (status["status"], status["signal"]) == ("interrupted", "SIGTERM")
+    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
     assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
 
 
