@@ -48,10 +48,10 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     naming = _naming(spec, records)
     groups: dict[tuple, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        naming_keys = list(naming[record.attention])
+        named = list(naming[record.attention])
         if record.get("settings.processes"):  # several: dropout differs from that of one
-            naming_keys.append("processes")
-        options = {key: _setting(record, key) for key in naming_keys}
+            named.append("processes")
+        options = {key: _setting(record, key) for key in named}
         groups[record.attention, tuple(options.items())][record["task"]].append(record)
     built = [_row(spec, name, options, by) for (name, options), by in groups.items()]
     rows = marked(built, tasks)
