@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from luna.convert.swap import describe
 
 from .results import result_of
 
-METER = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0))
+METER = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
 TINY = bench.Geometry(host="bert", layers=2, heads=2, width=16, vocab=50)
 TINY_IMAGE = replace(TINY, host="vit")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from argparse import Namespace
 from typing import Any
@@ -59,7 +60,7 @@ def test_what_luna_is_compared_with(sent: bench.Benchmark):
     assert "attention.evaluate=dense" not in cases["step, image", "luna"].words
     assert list(cases["step, image", "luna"].lengths) == [1024]
 
-    meter = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0))
+    meter = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
     assert set(maps[0].costs(8, meter)) == {"train_seconds"}
     assert set(cases["attention", bench.LISTING].costs(8, meter)) == {"train_seconds", "peak_bytes"}
 
