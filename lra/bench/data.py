@@ -58,8 +58,8 @@ NOTES = (
 
 
 def benchmark(options: Namespace) -> Benchmark:
-    wishes = options.prepare or PREPARED
-    for task, *settings in wishes:  # mistakes show before anything is prepared
+    asked = options.prepare or PREPARED
+    for task, *settings in asked:  # mistakes show before anything is prepared
         data.configure(task, settings)
     seconds = options.seconds / options.rounds
     sides: dict[str, int | None] = {"ListOps expression": None}
@@ -70,7 +70,7 @@ def benchmark(options: Namespace) -> Benchmark:
         for name, side in sides.items()
     ]  # fmt: skip
     folder = tempfile.TemporaryDirectory()
-    reading = [_prepare(wish, options.workers, Path(folder.name), seconds) for wish in wishes]
+    reading = [_prepare(words, options.workers, Path(folder.name), seconds) for words in asked]
     return Benchmark(
         stem="data",
         title="What data cost",
@@ -167,16 +167,16 @@ def _resident() -> float:
         return environment.peak_memory_mib(torch.device("cpu"))
 
 
-def _prepare(wish: Sequence[str], workers: int, folder: Path, seconds: float) -> ReadingCase:
-    task, *settings = wish
+def _prepare(words: Sequence[str], workers: int, folder: Path, seconds: float) -> ReadingCase:
+    task, *settings = words
     length = default_length(data.get(task))
     start = time.perf_counter()
     prepared = prepare(
         data.configure(task, settings), max_length=length, data_dir=folder, workers=workers
     )
     took, facts = time.perf_counter() - start, prepared.facts
-    # Where data lie on this machine is not for the page.
-    name = " ".join(word for word in wish if not word.startswith("path="))
+    # The page does not say where data lie on this machine.
+    name = " ".join(word for word in words if not word.startswith("path="))
     print(f"prepared {name} in {took:.1f} s", flush=True)
     return ReadingCase(
         group=READING, name=name, alone=True, folder=prepared.folder, seconds=seconds,

@@ -1,6 +1,6 @@
 """The picture of `lra bench compute`: measured time and memory of a training step against its
-counted FLOPs, log-log. Methods of equal FLOPs stand above each other; how far apart is what FLOPs
-do not tell."""
+counted FLOPs, log-log. Methods of equal FLOPs stand above each other; their distance is what FLOPs
+do not show."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lra.figures.bench_lengths import COLOURS, kind, kind_lines, measured_on
 from lra.figures.draw import save_figure
 from lra.figures.labels import spread
 
-Row = dict[str, Any]  # what is known and measured of one case
-PANELS: dict[str, Callable[[Row], float]] = {
+Facts = dict[str, Any]  # what is known and measured of one case
+PANELS: dict[str, Callable[[Facts], float]] = {
     "ms per step": lambda row: row["seconds"] * 1e3,
     "peak MiB": lambda row: row["peak_bytes"] / 2**20,
 }
@@ -29,7 +29,7 @@ GAP = 0.026  # between two names, as a share of the axis
 
 def draw(result: BenchResult, stem: Path) -> list[Path]:
     found = {measure: result.select("step", measure) for measure in ("seconds", "peak_bytes")}
-    measured: list[Row] = []
+    measured: list[Facts] = []
     for (_, case), facts in result.cases.items():
         ((n, row),) = found["seconds"][case].items()
         if row.values:
@@ -47,7 +47,7 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
     return save_figure(stem, fill, size=(13, 7))
 
 
-def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]) -> None:
+def _panel(axes: Axes, rows: list[Facts], title: str, read: Callable[[Facts], float]) -> None:
     counted = "GFLOPs per step, counted (grey: what the budget allows; filled: matched to it)"
     axes.set(xscale="log", yscale="log", xlabel=counted, title=title)
     axes.margins(x=0.15)
@@ -69,9 +69,9 @@ def _panel(axes: Axes, rows: list[Row], title: str, read: Callable[[Row], float]
     axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
 
 
-def _columns(rows: list[Row]) -> list[list[Row]]:
+def _columns(rows: list[Facts]) -> list[list[Facts]]:
     """Points that stand above each other, from left to right."""
-    groups: list[list[Row]] = []
+    groups: list[list[Facts]] = []
     for row in sorted(rows, key=lambda row: row["step_flops"]):
         if groups and row["step_flops"] < BAND * groups[-1][-1]["step_flops"]:
             groups[-1].append(row)
@@ -80,7 +80,7 @@ def _columns(rows: list[Row]) -> list[list[Row]]:
     return groups
 
 
-def _name(axes: Axes, group: list[Row], read: Callable[[Row], float]) -> None:
+def _name(axes: Axes, group: list[Facts], read: Callable[[Facts], float]) -> None:
     """Names to the right of a column, pushed apart where points are close."""
     low, high = (math.log(y) for y in axes.get_ylim())
     group = sorted(group, key=read)

@@ -49,8 +49,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     found: list[tuple[str, bool]] = []
 
     def ask(cases: list[BenchCase], meter: Meter) -> Iterator[BenchRow]:
-        told = " ".join(f"{case.name}{n}" for case in cases for n in case.lengths)
-        found.append((told, meter.memory))
+        words = " ".join(f"{case.name}{n}" for case in cases for n in case.lengths)
+        found.append((words, meter.memory))
         for case in cases:
             for n in case.lengths:
                 fails = (case.name, n) == ("b", 16)
