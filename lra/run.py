@@ -250,9 +250,11 @@ def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) 
     usual |= {"name": run.attention["name"], "dwc": "none"}
     together = f", {count} processes" if (count := processes(run)) > 1 else ""
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
+    chosen = run.compute.preset
+    preset = "" if chosen == "matched" else f"  (preset {chosen})"
     facts = {
         "task": f"{run.task.name}  {prepared.describe()}",
-        "attention": f"{run.attention['name']}  {' '.join(shown)}  (preset {run.compute.preset})",
+        "attention": f"{run.attention['name']}  {' '.join(shown)}{preset}",
         "compute": admitted.describe(),
         "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}",

@@ -42,7 +42,7 @@ class FourierMap(FeatureMap):
             )
         self.fourier = FourierFeatures(design.head_dim, self.feature_dim // 2, design.seed)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         return self.fourier(x)
 
     def flops(self, n: int) -> int:
@@ -72,7 +72,8 @@ class Luna(KernelAttention):
     envelope_hidden  width of the envelope's hidden relu layer, 0 = linear
     kernel           learned, or the ablation's bank_coef, bank_coef_concat, rff
     bank             functions of the bank kernels: trainable mlp, or fixed
-    ch_rms           shrink channels whose RMS exceeds 0.1
+    ch_rms           shrink channels whose RMS exceeds 0.1: of q and of k, each by its own (true, as
+                     in the listing), or of both by one (shared)
     chunk            scalars per MLP call; bounds transient memory, changes no result
     evaluate         of the MLPs: dense; piecewise, compiled (CPU) or triton (GPU): exact, relu and
                      leaky_relu only; fused: self-attention as a whole; auto: the fastest of those
@@ -103,7 +104,7 @@ class Luna(KernelAttention):
         envelope_squash: env.Squash = "sigmoid",
         kernel: Kernel = "learned",
         bank: Literal["mlp", "fixed"] = "mlp",
-        ch_rms: bool = False,
+        ch_rms: bool | Literal["shared"] = False,
         chunk: int = 1_000_000,
         evaluate: Evaluate = "auto",
     ):
@@ -122,6 +123,10 @@ class Luna(KernelAttention):
                 "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
                 "tie_qk=true, and nonneg true or false: use evaluate='auto'"
             )
+        if ch_rms == "shared" and not tie_qk:
+            raise LunaError(
+                "luna.ch_rms='shared' is one statistic of one map: it needs tie_qk=true"
+            )
         if ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
         design = Design(
@@ -137,7 +142,7 @@ class Luna(KernelAttention):
             envelope_hidden=envelope_hidden,
             envelope_squash=envelope_squash,
             bank=bank,
-            ch_rms=ch_rms,
+            statistics=2 if ch_rms is True and tie_qk else 1 if ch_rms else 0,
             chunk=chunk,
             evaluate="auto" if evaluate == "fused" else evaluate,  # where features are asked for
             seed=slot.seed,
@@ -145,7 +150,7 @@ class Luna(KernelAttention):
         super().__init__(slot, eps=KERNELS[kernel].eps)
         self.map = KERNELS[kernel](design)
         self.map_k = None if tie_qk else KERNELS[kernel](design)
-        self.joint = ch_rms and tie_qk
+        self.joint = ch_rms == "shared"
         self.cross_form = not ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
         self.evaluate, self.activation = evaluate, activation
         self.fusible = plain and activation in SLOPES and evaluate in ("auto", "fused")
@@ -187,12 +192,12 @@ class Luna(KernelAttention):
         return self.map(q, mask)
 
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
-        return (self.map if self.map_k is None else self.map_k)(k, mask)
+        return (self.map if self.map_k is None else self.map_k)(k, mask, keys=True)
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if not self.joint:
             return super().features(q, k, mask)
-        # One statistic for both, or the channels of q and k would be shrunk by different factors.
+        # One statistic for both: the channels of q and k are shrunk by the same factors.
         both = None if mask is None else torch.cat([mask, mask])
         phi_q, phi_k = self.map(torch.cat([q, k]), both).chunk(2)
         return phi_q, phi_k if mask is None else phi_k * mask[:, None, :, None]

@@ -5,9 +5,12 @@
                e^(q . k / sqrt(d)) up to a factor of the query that cancels
 
 The frequencies are drawn once, from the slot's seed, and never trained: this is the fixed-kernel
-row of LUNA's ablation. Features are signed, and so may be the denominator: its magnitude is kept
-above eps, its sign is kept. (The code of RFA, jungokasai/T2R, clamps |c| and so flips the output
-where c < 0; `dead_fraction` says how often the guard is at work.)
+row of LUNA's ablation. It is not Random Feature Attention (Peng et al., 2021), which brings q and k
+to unit length, learns the kernel's width and draws anew while it trains.
+
+Features are signed, and so may be the denominator: its magnitude is kept above eps, its sign is
+kept. (RFA's code, jungokasai/T2R, clamps |c| and so flips the output where c < 0; `dead_fraction`
+says how often the guard is at work.)
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from luna.weighted import WeightedKernelAttention
 @register("rff")
 class RFF(WeightedKernelAttention):
     paper = Paper(
-        title="Random Feature Attention",
-        year=2021,
-        url="https://arxiv.org/abs/2103.02143",
+        title="Random Features for Large-Scale Kernel Machines",
+        year=2007,
+        url="https://papers.nips.cc/paper/2007/hash/013a006f03dbc5392effeb8f18fda755-Abstract.html",
     )
     complexity: ClassVar[str] = "O(n P (d + e))"
     convex: ClassVar[bool] = False  # weights may be negative

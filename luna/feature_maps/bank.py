@@ -84,7 +84,7 @@ class BankSum(BankFeatures):
     def __init__(self, design: Design):
         super().__init__(design, design.M * design.L)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         y, coef = self.weighted(x)
         return (y * coef).sum(-1)
 
@@ -97,6 +97,6 @@ class BankConcat(BankFeatures):
     def __init__(self, design: Design):
         super().__init__(design, design.M)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         y, coef = self.weighted(x)
         return (y * coef).flatten(-2)

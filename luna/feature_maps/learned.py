@@ -49,7 +49,7 @@ class Design:
     envelope_hidden: int
     envelope_squash: env.Squash
     bank: str
-    ch_rms: bool
+    statistics: int  # of the channels' RMS: none, one for every call, or one each for q and k
     chunk: int
     evaluate: Evaluate
     seed: int
@@ -65,7 +65,7 @@ class FeatureMap(nn.Module):
     def __init__(self, design: Design):
         super().__init__()
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         raise NotImplementedError
 
     def flops(self, n: int) -> int:
@@ -140,8 +140,8 @@ class Channels(nn.Module):
 class ChannelRMS(nn.Module):
     """Shrinks channels whose root mean square over real tokens exceeds 0.1: the listing's option.
 
-    The listing's statistic mixes padding in and makes an evaluation depend on its batch; here
-    padding is left out and evaluation uses a running average.
+    The listing takes the statistic of each call, mixing padding in, so that an evaluation depends
+    on its batch. Here padding is left out and evaluation uses a running average.
     """
 
     target, eps, momentum = 0.1, 1e-6, 0.1
@@ -181,7 +181,7 @@ class LearnedFeatures(FeatureMap):
         G, d, M, L = design.groups, design.head_dim, design.M, design.L
         self.projections = Projections(G, d, M)
         self.channels = Channels(design)
-        self.rms = ChannelRMS(G, L) if design.ch_rms else None
+        self.rms = nn.ModuleList(ChannelRMS(G, L) for _ in range(design.statistics))
         self.envelope = None
         if design.envelope != "none":
             self.envelope = Envelope(
@@ -195,12 +195,12 @@ class LearnedFeatures(FeatureMap):
         self.scale = M**-0.5
         self.feature_dim, self.signed = M * L, self.channels.signed
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         u = self.projections(x)  # (B, H, n, M)
-        if self.rms is None:
+        if not self.rms:
             y = self.channels(u, self.scale)  # (B, H, n, M, L)
         else:
-            y = self.rms(self.channels(u), mask) * self.scale
+            y = self.rms[-1 if keys else 0](self.channels(u), mask) * self.scale
         if self.envelope is not None:
             y = y * self.envelope(x).unsqueeze(-2)
         return y.flatten(-2)

@@ -1,4 +1,4 @@
-"""Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in the paired form of RFA.
+"""Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in pairs.
 
     x' = d^(-1/4) x     omega_p ~ N(0, I)
     phi(x) = P^(-1/2) [cos(omega_1 . x'), .., cos(omega_P . x'), sin(omega_1 . x'), ..]

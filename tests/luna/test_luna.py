@@ -213,59 +213,67 @@ def test_LUNA_T6_shared_channels_contain_separate_ones():
 
 
 def trained_rms(**options) -> Luna:
-    attention = build(ch_rms=True, **options).train()
+    attention = build(**{"ch_rms": True} | options).train()
     for seed in range(3):
         attention(*inputs(seed), mask_of("prefix", n=n))
     return attention
 
 
 def test_LUNA_T7_channel_rms_is_off_and_may_not_see_the_future():
-    assert build().map.rms is None
+    assert not build().map.rms
     with pytest.raises(LunaError, match="sees the future"):
         build(ch_rms=True, causal=True)
 
 
-def test_LUNA_T7_channel_rms_is_fixed_in_evaluation():
+@pytest.mark.parametrize("ch_rms", [True, "shared"])
+def test_LUNA_T7_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
     """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
-    attention = trained_rms().eval()
+    attention = trained_rms(ch_rms=ch_rms).eval()
     q, k, v = inputs(9)
     m = mask_of("scatter", n=n)
     out = attention(q, k, v, m)
     assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
     louder = torch.cat([q[:1], 9 * q[1:]])
     assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
-    other = build(ch_rms=True, seed=5)
+    other = build(ch_rms=ch_rms, seed=5)
     other.load_state_dict(attention.state_dict())
     assert torch.equal(other(q, k, v, m), out)
 
 
 @pytest.mark.parametrize("share", ["layer", "head"])
-def test_LUNA_T7_channel_rms_statistics(share: str):
-    """Over real tokens of q and k together; a head has its own where it has its own map."""
-    attention = build(ch_rms=True, share=share).train()
+@pytest.mark.parametrize("ch_rms", [True, "shared"])
+def test_LUNA_T7_channel_rms_statistics(share: str, ch_rms: bool | str):
+    """Over real tokens, of q and of k or of both together; a head has its own where it has its own
+    map."""
+    attention = build(ch_rms=ch_rms, share=share).train()
     q, k, v = inputs()
+    k = 3 * k  # so that the statistics differ
     m = mask_of("prefix", n=n)
     garbage = torch.where(m[:, None, :, None], q, 50.0)
     attention(garbage, k, v, m)
 
     plain = build(share=share)
     plain.load_state_dict(attention.state_dict(), strict=False)
-    y = plain.map(torch.cat([q, k]), None).unflatten(-1, (8, 8)) * math.sqrt(8)
-    real = torch.cat([m, m])[:, None, :, None, None].expand_as(y)
-    square = (y.square() * real).sum((0, 2, 3)) / real.sum((0, 2, 3))  # (H, L)
-    square = square.mean(0, keepdim=True) if share == "layer" else square
-    assert difference(attention.map.rms.mean_square, square.detach()) < 1e-12
-    gain = (0.1 / (square + 1e-6).sqrt()).clamp(max=1)  # (H or 1, L)
-    expected = (y * gain[:, None, None, :] / math.sqrt(8)).flatten(-2).chunk(2)
+    calls = [torch.cat([q, k])] if ch_rms == "shared" else [q, k]
+    expected = []
+    for x, rms in zip(calls, attention.map.rms, strict=True):
+        y = plain.map(x, None).unflatten(-1, (8, 8)) * math.sqrt(8)
+        real = m.repeat(len(x) // len(m), 1)[:, None, :, None, None].expand_as(y)
+        square = (y.square() * real).sum((0, 2, 3)) / real.sum((0, 2, 3))  # (H, L)
+        square = square.mean(0, keepdim=True) if share == "layer" else square
+        assert difference(rms.mean_square, square.detach()) < 1e-12
+        gain = (0.1 / (square + 1e-6).sqrt()).clamp(max=1)  # (H or 1, L)
+        assert (gain < 0.9).any()
+        expected.append((y * gain[:, None, None, :] / math.sqrt(8)).flatten(-2))
+    expected = expected[0].chunk(2) if ch_rms == "shared" else expected
     got = attention.features(q, k, m)
     assert difference(got[0], expected[0]) < 1e-5  # 0.1 / (rms + 1e-6)
     assert difference(got[1], expected[1] * m[:, None, :, None]) < 1e-5
-    assert (gain < 0.9).any()
 
 
 def test_LUNA_T7_running_average_has_momentum_one_tenth():
     attention = build(ch_rms=True).train()
-    rms = attention.map.rms
+    rms = attention.map.rms[0]
     ones = torch.ones(1, 1, 4, 2, 8, dtype=F64)
     rms(3 * ones, None)
     assert rms.mean_square.unique().tolist() == [9.0]  # the first batch starts it
@@ -446,6 +454,7 @@ def test_flops():
         ({"kernel": "rff", "M": 3, "L": 3}, "M L must be even, got 9"),
         ({"kernel": "rff", "envelope": "scalar"}, "need kernel='learned', not 'rff'"),
         ({"kernel": "bank_coef", "ch_rms": True}, "need kernel='learned', not 'bank_coef'"),
+        ({"ch_rms": "shared", "tie_qk": False}, "needs tie_qk=true"),
         ({"kernel": "bank_coef", "bank": "fixed", "L": 9}, "has 8 functions, so L <= 8"),
         ({"bank": "fixed"}, "needs a bank kernel, not kernel='learned'"),
         ({"evaluate": "piecewise", "activation": "gelu"}, "needs a piecewise linear activation"),

@@ -5,8 +5,6 @@ The listing computes in float32; here it keeps the input's type, so that equalit
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -151,29 +149,30 @@ def test_chunk_sizes_of_the_listing_change_nothing():
     assert difference(listing(q, chunk=7), listing(q)) < 1e-14
 
 
-def test_channel_rms_is_the_listings_in_training():
-    """One call without padding: the same statistic, the gradient through it included."""
+@pytest.mark.parametrize("evaluate", ["dense", "piecewise", "compiled"])
+def test_channel_rms_is_the_listings_in_training(evaluate: str):
+    """Each call has a statistic of its own, and gradients go through it; unlike a shared one."""
+    if evaluate == "compiled":
+        pytest.importorskip("numba")
     torch.manual_seed(0)
-    attention = luna.build("luna", n_heads=H, head_dim=d, max_len=64, ch_rms=True).double().train()
+    slot = {"n_heads": H, "head_dim": d, "max_len": 64}
+    attention = luna.build("luna", **slot, ch_rms=True, evaluate=evaluate).double().train()
     listing = Listing(d, ch_rms=True).double()
     pairs = transfer(listing, attention)
-    q = qkv(B, H, n, d)[0].requires_grad_()
-    ours, theirs = attention.map(q, None), listing(q)
-    assert difference(ours, theirs) < 1e-14
-    assert difference(ours, _without_rms(listing)(q)) > 1e-2
+    q, k, v = qkv(B, H, n, d)
+    q, k = q.requires_grad_(), (3 * k).requires_grad_()
+    ours, theirs = attention(q, k, v), attention_of(listing, q, k, v)
+    assert difference(ours, theirs) < 1e-12
+    shared = luna.build("luna", **slot, ch_rms="shared", evaluate=evaluate).double().train()
+    transfer(listing, shared)
+    assert difference(shared.features(q, k, None)[0], attention.features(q, k, None)[0]) > 1e-3
     upstream = torch.randn(ours.shape, dtype=ours.dtype)
-    got = torch.autograd.grad(ours, [q, *pairs], upstream)
-    everything = [q, *listing.parameters()]
+    got = torch.autograd.grad(ours, [q, k, *pairs], upstream)
+    everything = [q, k, *listing.parameters()]
     wanted = dict(zip(everything, torch.autograd.grad(theirs, everything, upstream), strict=True))
-    expected = [wanted[q], *(read(wanted.__getitem__) for read in pairs.values())]
+    expected = [wanted[q], wanted[k], *(read(wanted.__getitem__) for read in pairs.values())]
     for mine, other in zip(got, expected, strict=True):
-        assert difference(mine, other) < 1e-12 * max(1, float(other.abs().max()))
-
-
-def _without_rms(listing: Listing) -> Listing:
-    twin = copy.deepcopy(listing)
-    twin.ch_rms = False
-    return twin
+        assert difference(mine, other) < 1e-11 * max(1, float(other.abs().max()))
 
 
 def test_initialisation_is_the_listings():
@@ -205,7 +204,7 @@ def test_defaults_are_the_listings():
     assert attention.map.channels.e.shape == (1, 8, 64)
     assert attention.map.channels.activation == "relu"
     assert attention.map.channels.nonneg
-    assert attention.map.rms is None
+    assert not attention.map.rms
     assert attention.map.envelope is None
     assert attention.map_k is None
     assert attention.map.channels.chunk == 1_000_000
