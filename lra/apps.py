@@ -33,7 +33,7 @@ def start(app: str, words: Sequence[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(CONFIG_PATHS[app]), config_name=app)
     search_path.install()
-    sys.argv = [typed[0], *(words or ["--help"])]
+    sys.argv = [f"lra {app}", *(words or ["--help"])]  # as Hydra's usage names the command
     try:
         main(task)()
     finally:

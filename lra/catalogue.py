@@ -3,6 +3,8 @@ table."""
 
 from __future__ import annotations
 
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +54,16 @@ def knobs(name: str) -> str:
 
 
 def show() -> None:
-    """Two lines a method: what it costs, and where it comes from."""
+    """What each method costs, and below where it comes from and its profiles; on a terminal lines
+    break between words."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     found = rows()
-    columns = ("name", "time", "parameters", "causal", "knobs", "profiles")
+    columns = ("name", "time", "parameters", "causal", "knobs")
     head = {column: column for column in columns} | {"name": "attention"}
     widths = {c: max(len(r[c]) for r in [head, *found]) for c in columns}
+    indent = " " * (widths["name"] + 2)
     for row in [head, *found]:
         cells = [
             row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
@@ -69,8 +73,15 @@ def show() -> None:
             "  ".join(cells).rstrip(), style="bold" if row is head else None, markup=False
         )
         if row is not head:
-            indent = " " * (widths["name"] + 2)
-            console.print(f"{indent}{row['paper']}  {row['url']}", style="dim", markup=False)
+            source = textwrap.fill(
+                f"{row['paper']}  {row['url']}  profiles {row['profiles']}",
+                console.width if console.is_terminal else sys.maxsize,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            console.print(source, style="dim", markup=False)
 
 
 def markdown() -> str:

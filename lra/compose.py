@@ -265,6 +265,11 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: set it on the command line, {key}=..."
     first = str(error).strip().splitlines()[0]
+    if unread := re.match(r"Error parsing override '(.*)'", first):
+        return (
+            f"cannot read '{unread[1]}': a setting is key=value, such as seed=2; in a shell put "
+            "quotes around one with spaces or brackets"
+        )
     if first.startswith("Ambiguous value"):  # seed=1,2
         return f"{first}: for a sweep over its values add -m, for a text quote it"
     return f"{key}: {first}" if isinstance(error, ValidationError) and key else first

@@ -190,7 +190,7 @@ def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]
     kept: dict[Key, Record] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise UserError(f"there is no folder of records {folder}; train first: lra train")
+            raise UserError(f"{folder} does not exist; the first run makes it: lra train")
         for path in paths(folder):
             record = read(path)
             if record is not None and kind in (None, record.kind):

@@ -75,7 +75,7 @@ def summary(states: Sequence[State]) -> str:
 def of_folder(runs: Path) -> list[State]:
     """Every run that ever started below a folder."""
     if not runs.is_dir():
-        raise UserError(f"there is no folder of runs {runs}; train first: lra train")
+        raise UserError(f"{runs} does not exist; the first run makes it: lra train")
     folders = sorted(path.parent for path in runs.rglob("status.json"))
     return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
 

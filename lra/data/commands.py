@@ -99,7 +99,7 @@ def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
         parser.add_argument("task", nargs="?", help=f"{tasks} ({optional})")
     else:
         parser.add_argument("task", help=tasks)
-    parser.add_argument("settings", nargs="*", metavar="key=value", help=SETTINGS)
+    parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help=SETTINGS)
     parser.add_argument(
         "--protocol", default="luna", help="whose length and dev split to use (default: luna)"
     )

@@ -201,6 +201,7 @@ MISTAKES = {
         "'lr' is not a setting; did you mean protocol.recipe.lr?",
     ),
     "the other case": (["attention.m=4"], "'attention.m' is not a setting; did you mean M?"),
+    "no setting at all": (["listops"], "cannot read 'listops': a setting is key=value"),
     "appended key": (["+model.width=3"], "'model.width' is not a setting"),
     "appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "wrong type": (["model.n_layers=two"], "model.n_layers"),
