@@ -22,7 +22,7 @@ from luna.base import LunaError  # noqa: E402
 from luna.convert import convert  # noqa: E402
 from tests.luna.convert.kit import bert, deit, vit  # noqa: E402
 
-from .test_figures_distillation import RECORD, write_run  # noqa: E402
+from .test_distillation import RECORD, write_run  # noqa: E402
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] a gorge ##ous movie ##s $ 20 < b > / . , that it is"
 TEXT, PAIR = "A gorgeous movie, <b>$20</b>.", "It is  movies"

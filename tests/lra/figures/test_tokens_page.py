@@ -12,7 +12,7 @@ from lra.figures import tokens
 from lra.figures.tokens import Shaded, Tokens, Word
 from lra.figures.tokens_page import page
 
-from .report.browser import available, browser
+from ..report.browser import available, browser
 
 
 def shaded(texts: list[str], shares: list[float], label: str = "m") -> Tokens:
