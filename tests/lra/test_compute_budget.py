@@ -111,8 +111,8 @@ def test_a_published_preset_under_a_gate_is_told_how_to_go_on():
     for words in (["attention.preset=published"], ["protocol=skyformer", "compute=matched"]):
         with pytest.raises(
             UserError,
-            match=r"attention.preset=(published|skyformer) is held to no "
-            r"budget: attention.preset=matched .*or compute=report to run it as",
+            match=r"attention.preset=(published|skyformer) is held to no budget: "
+            r"attention.preset=matched .*; compute=report runs it as it is",
         ):
             admit(composed("task=image", "attention=performer", *words))
 
