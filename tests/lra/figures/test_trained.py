@@ -154,5 +154,5 @@ def test_the_title_names_what_is_unusual_and_the_data(trained: Callable[..., Tra
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match=r"no folder of a run of train\.py: it has no config\.yaml"):
+    with pytest.raises(UserError, match=r"no folder of a run of lra train: it has no config\.yaml"):
         restore(tmp_path, tmp_path)
