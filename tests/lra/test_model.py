@@ -630,7 +630,7 @@ def test_hidden_states_need_the_width_of_the_heads():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(luna, "build", lambda name, **slot: NeedsX(luna.Slot(**slot)))
         AttentionLayer({"name": "softmax"}, TINY, CLEAN, Place)
-        with pytest.raises(UserError, match="model.qkv_dim=6 and model.d_model=12"):
+        with pytest.raises(UserError, match=r"model.qkv_dim=6 and model.d_model=12"):
             AttentionLayer({"name": "softmax"}, NARROW, CLEAN, Place)
 
 
