@@ -182,4 +182,4 @@ def test_from_the_command_line(
         f"0 new records in {other}, 1 known before",
     ]
     assert main(["records", "import", str(runs)]) == 2
-    assert "there is no folder of records" in capsys.readouterr().err
+    assert "runs does not exist; the first run makes it" in capsys.readouterr().err
