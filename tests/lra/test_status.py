@@ -128,7 +128,7 @@ def test_data_that_are_not_prepared_are_said(tmp_path: Path):
 
 def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["status", "--runs", str(tmp_path / "none")]) == 2
-    assert "there is no folder of runs" in capsys.readouterr().err
+    assert "does not exist; the first run makes it" in capsys.readouterr().err
     assert main(["status", "-m", "protocol.recipe.lr=interval(0.1,1)"]) == 2
     assert "is for a search, whose trials are not known before" in capsys.readouterr().err
     assert main(["status", "attention=nonesuch"]) == 2
