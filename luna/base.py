@@ -91,6 +91,9 @@ class Attention(nn.Module):
     # Profile -> what this method leaves out of the code that the profile reproduces; in the record.
     departs: ClassVar[dict[str, str]] = {}
 
+    # A dataclass that holds the options, where the constructor takes them as **options.
+    options_class: ClassVar[type | None] = None
+
     def __init__(self, slot: Slot):
         super().__init__()
         if slot.causal and not self.causal_form:
@@ -356,15 +359,21 @@ def build(
 
 def options(name: str) -> dict[str, inspect.Parameter]:
     """The method's own options: the keyword-only parameters of its constructor."""
-    parameters = inspect.signature(get(name).__init__).parameters.values()
+    parameters = inspect.signature(_options_of(name)).parameters.values()
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _options_of(name: str) -> Any:
+    """The function whose parameters are the options of a method."""
+    cls: Any = get(name)
+    return (cls.options_class or cls).__init__
 
 
 def check_options(name: str, given: dict[str, Any]) -> None:
     """Refuse an unknown option or a value of the wrong type; ranges are the constructor's
     business."""
     known = options(name)
-    hints = typing.get_type_hints(get(name).__init__)
+    hints = typing.get_type_hints(_options_of(name))
     for key, value in given.items():
         if key not in known:
             raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, known)}")

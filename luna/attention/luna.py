@@ -3,28 +3,65 @@
     phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(w_i . x + beta_i)     o_i = S^T phi(q_i) / (z . phi(q_i))
 
 w_i, beta_i are M learned projections, psi_1..psi_L learned scalar MLPs, h an optional envelope
-(off, as in the paper's listing). The defaults are the listing's; M = L = 8 and the kernels besides
-`learned` are the ablation's. Causal attention and streaming are the engine's (luna/linear.py).
+(off, as in the paper's listing). `Listing` is the definition, in a form to read. `Luna` computes
+the same in linear time, with the options of luna/feature_maps/options.py; causal attention and
+streaming come from luna/linear.py.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from luna.base import LunaError, Paper, Slot, register
-from luna.feature_maps import envelope as env
 from luna.feature_maps.bank import BankConcat, BankSum
-from luna.feature_maps.learned import Design, FeatureMap, LearnedFeatures, Nonneg
+from luna.feature_maps.learned import FeatureMap, LearnedFeatures
+from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.rff import FourierFeatures
 from luna.kernels import luna_attention as fused
-from luna.kernels.scalar_mlp import SLOPES, Activation, check, evaluator
-from luna.linear import KernelAttention, count_dead
+from luna.kernels.scalar_mlp import ACTIVATIONS, evaluator
+from luna.linear import KernelAttention, count_dead, denominator
 
-Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
-Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
+
+class Listing(nn.Module):
+    """LUNA as the paper lists it, quadratic in n: the definition of every fast version.
+
+    One feature map serves queries and keys, all tokens and all heads.
+    """
+
+    def __init__(self, d: int, o: LunaOptions, *, causal: bool = False, eps: float = 1e-6):
+        super().__init__()
+        self.o, self.causal, self.eps = o, causal, eps
+        self.W = nn.Parameter(torch.randn(o.M, d) / d**0.5)
+        self.beta = nn.Parameter(torch.zeros(o.M))
+        outputs = [o.L] if o.shared_channels else [1] * o.L  # one MLP for all channels, or one each
+        self.first = nn.ModuleList(nn.Linear(1, o.hidden) for _ in outputs)
+        self.second = nn.ModuleList(nn.Linear(o.hidden, out) for out in outputs)
+
+    def psi(self, u: Tensor) -> Tensor:
+        """Every channel of every scalar: (...) -> (..., L)."""
+        act, layers = ACTIVATIONS[self.o.activation], zip(self.first, self.second, strict=True)
+        y = torch.cat([second(act(first(u.unsqueeze(-1)))) for first, second in layers], -1)
+        return y.relu() if self.o.nonneg else y
+
+    def phi(self, x: Tensor) -> Tensor:
+        """Eq. phi-def-scalarenv with h = 1: x (B, H, n, d) -> (B, H, n, M L)."""
+        u = x @ self.W.T + self.beta  # (B, H, n, M): u_i = w_i . x + beta_i
+        y = self.psi(u)  # (B, H, n, M, L): psi_l(u_i)
+        if self.o.ch_rms:  # channels louder than 0.1 are turned down
+            rho = (y.square().mean((0, 1, 2, 3)) + 1e-6).sqrt()  # (L,)
+            y = y * (0.1 / (rho + 1e-6)).clamp(max=1)
+        return y.flatten(-2) / self.o.M**0.5
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """o_i = sum_j A_ij v_j / sum_j A_ij with A_ij = phi(q_i) . phi(k_j): (B, H, n, e)."""
+        A = self.phi(q) @ self.phi(k).mT  # (B, H, n, n)
+        A = A if mask is None else A * mask[:, None, None, :]
+        A = A.tril() if self.causal else A
+        c = A.sum(-1, keepdim=True)  # (B, H, n, 1)
+        return A @ v / denominator(c, self.eps, signed=not self.o.nonneg)
 
 
 class FourierMap(FeatureMap):
@@ -33,14 +70,13 @@ class FourierMap(FeatureMap):
     signed = True
     eps = 1e-2  # features have unit norm: one matching key contributes 1
 
-    def __init__(self, design: Design):
-        super().__init__(design)
-        self.feature_dim = design.M * design.L
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__(slot, options)
         if self.feature_dim % 2:
             raise LunaError(
                 f"luna.kernel='rff' pairs its features: M L must be even, got {self.feature_dim}"
             )
-        self.fourier = FourierFeatures(design.head_dim, self.feature_dim // 2, design.seed)
+        self.fourier = FourierFeatures(slot.head_dim, self.feature_dim // 2, slot.seed)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         return self.fourier(x)
@@ -59,102 +95,27 @@ KERNELS: dict[str, type[FeatureMap]] = {
 
 @register("luna")
 class Luna(KernelAttention):
-    """Options:
-
-    M, L             projections and channels; feature width D = M L
-    hidden           width of the scalar MLPs
-    activation       of their hidden layer
-    nonneg           final relu of the MLPs, or softplus or exp; false: features are signed
-    shared_channels  one MLP 1 -> hidden -> L instead of L MLPs 1 -> hidden -> 1
-    share            parameters of the feature map: one set per `layer`, or per `head`
-    tie_qk           the same feature map for queries and keys
-    envelope         h(x): none, scalar (sigmoid or softplus), or vector (one gate per channel)
-    envelope_hidden  width of the envelope's hidden relu layer, 0 = linear
-    kernel           learned, or the ablation's bank_coef, bank_coef_concat, rff
-    bank             functions of the bank kernels: trainable mlp, or fixed
-    ch_rms           shrink channels whose RMS exceeds 0.1: of q and of k, each by its own (true, as
-                     in the listing), or of both by one (shared)
-    chunk            scalars per MLP call; bounds transient memory, changes no result
-    evaluate         of the MLPs: dense; piecewise, compiled (CPU) or triton (GPU): exact, relu and
-                     leaky_relu only; fused: self-attention as a whole; auto: the fastest of those
-                     that have been measured on the device (on a GPU piecewise or dense)
-    """
-
     paper = Paper(
         title="LUNA: Linear Universal Neural Attention with Generalization Guarantees",
         year=2025,
         url="https://arxiv.org/abs/2512.08061",
     )
     complexity = "O(n (M d + M L w + M L e))"
+    options_class = LunaOptions
 
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        M: int = 8,
-        L: int = 8,
-        hidden: int = 64,
-        activation: Activation = "relu",
-        nonneg: Nonneg = True,
-        shared_channels: bool = False,
-        share: Literal["layer", "head"] = "layer",
-        tie_qk: bool = True,
-        envelope: env.Kind = "none",
-        envelope_hidden: int = 0,
-        envelope_squash: env.Squash = "sigmoid",
-        kernel: Kernel = "learned",
-        bank: Literal["mlp", "fixed"] = "mlp",
-        ch_rms: bool | Literal["shared"] = False,
-        chunk: int = 1_000_000,
-        evaluate: Evaluate = "auto",
-    ):
-        for option, value in {"M": M, "L": L, "hidden": hidden, "chunk": chunk}.items():
-            if value < 1:
-                raise LunaError(f"luna.{option} must be at least 1, got {value}")
-        if kernel != "learned" and (envelope != "none" or ch_rms):
-            raise LunaError(f"luna.envelope and luna.ch_rms need kernel='learned', not {kernel!r}")
-        if bank != "mlp" and not kernel.startswith("bank"):
-            raise LunaError(f"luna.bank='{bank}' needs a bank kernel, not kernel={kernel!r}")
-        check("piecewise" if evaluate == "fused" else evaluate, activation)
-        plain = kernel == "learned" and envelope == "none" and not ch_rms and tie_qk
-        plain = plain and isinstance(nonneg, bool)
-        if evaluate == "fused" and not plain:
-            raise LunaError(
-                "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
-                "tie_qk=true, and nonneg true or false: use evaluate='auto'"
-            )
-        if ch_rms == "shared" and not tie_qk:
-            raise LunaError(
-                "luna.ch_rms='shared' is one statistic of one map: it needs tie_qk=true"
-            )
-        if ch_rms and slot.causal:
+    def __init__(self, slot: Slot, **options: Any):
+        o = LunaOptions(**options)
+        if o.ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
-        design = Design(
-            head_dim=slot.head_dim,
-            groups=slot.n_heads if share == "head" else 1,
-            M=M,
-            L=L,
-            hidden=hidden,
-            activation=activation,
-            nonneg=nonneg,
-            shared_channels=shared_channels,
-            envelope=envelope,
-            envelope_hidden=envelope_hidden,
-            envelope_squash=envelope_squash,
-            bank=bank,
-            statistics=2 if ch_rms is True and tie_qk else 1 if ch_rms else 0,
-            chunk=chunk,
-            evaluate="auto" if evaluate == "fused" else evaluate,  # where features are asked for
-            seed=slot.seed,
-        )
-        super().__init__(slot, eps=KERNELS[kernel].eps)
-        self.map = KERNELS[kernel](design)
-        self.map_k = None if tie_qk else KERNELS[kernel](design)
-        self.joint = ch_rms == "shared"
-        self.cross_form = not ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
-        self.evaluate, self.activation = evaluate, activation
-        self.fusible = plain and activation in SLOPES and evaluate in ("auto", "fused")
-        self.feature_dim = self.map.feature_dim
+        feature_map = KERNELS[o.kernel]
+        super().__init__(slot, eps=feature_map.eps)
+        self.map = feature_map(slot, o)
+        self.map_k = None if o.tie_qk else feature_map(slot, o)
+        self.joint = o.ch_rms == "shared"
+        self.cross_form = not o.ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
+        self.evaluate, self.activation = o.evaluate, o.activation
+        self.fusible = o.fusible and o.evaluate in ("auto", "fused")
+        self.feature_dim = o.feature_dim
         self.signed = self.map.signed  # type: ignore[misc]  # here an option decides
         self.convex = not self.signed  # type: ignore[misc]
 

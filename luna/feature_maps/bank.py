@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError
-from luna.feature_maps.learned import Channels, Design, FeatureMap, Projections
+from luna.base import LunaError, Slot
+from luna.feature_maps.learned import Channels, FeatureMap, Projections
+from luna.feature_maps.options import LunaOptions
 
 FIXED = (
     torch.relu,
@@ -34,11 +35,11 @@ class FixedBank(nn.Module):
     """The first L of relu, tanh, sin, cos, exp(-u²/2), sigmoid, softplus, u, without a final
     relu."""
 
-    def __init__(self, design: Design):
+    def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__()
-        if len(FIXED) < design.L:
+        if len(FIXED) < options.L:
             raise LunaError(f"luna.bank='fixed' has {len(FIXED)} functions, so L <= {len(FIXED)}")
-        self.L = design.L
+        self.L = options.L
 
     def forward(self, u: Tensor) -> Tensor:
         return torch.stack([function(u) for function in FIXED[: self.L]], dim=-1)
@@ -51,29 +52,28 @@ BANKS: dict[str, type[Channels] | type[FixedBank]] = {"mlp": Channels, "fixed": 
 
 
 class BankFeatures(FeatureMap):
-    """Projections, bank and coefficients of both maps."""
+    """What both maps share: projections, bank and coefficients."""
 
     signed = True
     weighting: int  # FLOPs of the coefficients, per value of the bank
 
-    def __init__(self, design: Design, n_projections: int):
-        super().__init__(design)
-        self.projections = Projections(design.groups, design.head_dim, n_projections)
-        self.channels = BANKS[design.bank](design)
-        self.coef = nn.Parameter(torch.full((design.groups, design.L), 1 / design.L))
+    def __init__(self, slot: Slot, options: LunaOptions, n_projections: int):
+        super().__init__(slot, options)
+        G, L = options.groups(slot), options.L
+        self.projections = Projections(G, slot.head_dim, n_projections)
+        self.channels = BANKS[options.bank](slot, options)
+        self.coef = nn.Parameter(torch.full((G, L), 1 / L))
         self.scale = n_projections**-0.5
-        self.feature_dim = design.M * design.L
 
-    def weighted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """psi_l(u_i) (B, H, n, projections, L) and the scaled coefficients (G, 1, 1, L)."""
-        coef = self.coef[:, None, None, :].to(x.dtype) * self.scale
-        return self.channels(self.projections(x)), coef
+    def weighted(self, x: Tensor) -> Tensor:
+        """The scaled c_l psi_l(u_i) (B, H, n, projections, L)."""
+        coef = self.coef[:, None, None, :].to(x.dtype) * self.scale  # (G, 1, 1, L)
+        return self.channels(self.projections(x)) * coef
 
     def flops(self, n: int) -> int:
         scalars, L = n * self.projections.d_out, self.coef.shape[1]
-        return (
-            self.projections.flops(n) + self.channels.flops(scalars) + self.weighting * scalars * L
-        )
+        weighting = self.weighting * scalars * L
+        return self.projections.flops(n) + self.channels.flops(scalars) + weighting
 
 
 class BankSum(BankFeatures):
@@ -81,12 +81,11 @@ class BankSum(BankFeatures):
 
     weighting = 2
 
-    def __init__(self, design: Design):
-        super().__init__(design, design.M * design.L)
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__(slot, options, options.feature_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
-        y, coef = self.weighted(x)
-        return (y * coef).sum(-1)
+        return self.weighted(x).sum(-1)
 
 
 class BankConcat(BankFeatures):
@@ -94,9 +93,8 @@ class BankConcat(BankFeatures):
 
     weighting = 1
 
-    def __init__(self, design: Design):
-        super().__init__(design, design.M)
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__(slot, options, options.M)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
-        y, coef = self.weighted(x)
-        return (y * coef).flatten(-2)
+        return self.weighted(x).flatten(-2)

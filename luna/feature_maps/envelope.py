@@ -10,17 +10,14 @@ envelope cancels for queries in the normalised output: only h(k_j) acts, as a we
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError
+from luna.base import Slot
 from luna.feature_maps.headwise import HeadwiseLinear
-
-Kind = Literal["none", "scalar", "vector"]
-Squash = Literal["sigmoid", "softplus"]
+from luna.feature_maps.options import LunaOptions
 
 SQUASH: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "softplus": F.softplus}
 
@@ -28,19 +25,14 @@ SQUASH: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "soft
 class Envelope(nn.Module):
     """h(x): (B, H, n, d) -> (B, H, n, 1 or L)."""
 
-    def __init__(self, groups: int, d: int, L: int, *, kind: Kind, hidden: int, squash: Squash):
+    def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__()
-        if hidden < 0:
-            raise LunaError(f"luna.envelope_hidden must be 0 (linear) or more, got {hidden}")
-        if kind == "vector" and squash != "sigmoid":
-            raise LunaError(
-                "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"
-            )
-        self.hidden = HeadwiseLinear(groups, d, hidden) if hidden else None
-        self.out = HeadwiseLinear(groups, hidden or d, L if kind == "vector" else 1)
+        G, d, hidden = options.groups(slot), slot.head_dim, options.envelope_hidden
+        self.hidden = HeadwiseLinear(G, d, hidden) if hidden else None
+        self.out = HeadwiseLinear(G, hidden or d, options.L if options.envelope == "vector" else 1)
         assert self.out.bias is not None
         nn.init.zeros_(self.out.bias)
-        self.squash = SQUASH[squash]
+        self.squash = SQUASH[options.envelope_squash]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.hidden is not None:

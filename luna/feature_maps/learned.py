@@ -4,25 +4,23 @@
     phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(u_i)     l = 1..L
 
 With psi_l scalar MLPs and h = 1 this is the paper's listing; the envelope h is in envelope.py, the
-kernels of the ablation are in bank.py. Groups: 1 set of parameters for a layer, or one per head.
+kernels of the ablation are in bank.py. There are G groups of parameters: one per layer, or one per
+head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.feature_maps import envelope as env
+from luna.base import Slot
 from luna.feature_maps.envelope import Envelope
 from luna.feature_maps.headwise import HeadwiseLinear
-from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
-
-Nonneg = bool | Literal["softplus", "exp"]
+from luna.feature_maps.options import LunaOptions, Nonneg
+from luna.kernels.scalar_mlp import scalar_mlp
 
 
 def clamped_exp(y: Tensor) -> Tensor:
@@ -33,37 +31,15 @@ def clamped_exp(y: Tensor) -> Tensor:
 POSITIVE: dict[Nonneg, Callable[[Tensor], Tensor]] = {"softplus": F.softplus, "exp": clamped_exp}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """LUNA's options, as far as its feature maps read them; `Luna` explains each."""
-
-    head_dim: int
-    groups: int
-    M: int
-    L: int
-    hidden: int
-    activation: Activation
-    nonneg: Nonneg
-    shared_channels: bool
-    envelope: env.Kind
-    envelope_hidden: int
-    envelope_squash: env.Squash
-    bank: str
-    statistics: int  # of the channels' RMS: none, one for every call, or one each for q and k
-    chunk: int
-    evaluate: Evaluate
-    seed: int
-
-
 class FeatureMap(nn.Module):
-    """phi: x (B, H, n, d) -> (B, H, n, feature_dim)."""
+    """phi: x (B, H, n, d) -> (B, H, n, M L)."""
 
-    feature_dim: int
     signed: bool  # features may be negative
     eps: float = 1e-6  # of the denominator
 
-    def __init__(self, design: Design):
+    def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__()
+        self.feature_dim = options.feature_dim
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         raise NotImplementedError
@@ -89,18 +65,20 @@ class Channels(nn.Module):
     """psi_1..psi_L: MLPs of one scalar with a hidden layer each, or one hidden layer for all of
     them, initialised as the linear layers they are: u (B, H, n, M) -> (B, H, n, M, L)."""
 
-    def __init__(self, design: Design):
+    def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__()
-        G, L, w = design.groups, design.L, design.hidden
-        C = 1 if design.shared_channels else L
+        G, L, w = options.groups(slot), options.L, options.hidden
+        C = 1 if options.shared_channels else L
         self.e = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
         self.f = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
         self.a = nn.Parameter(torch.empty(G, L, w).uniform_(-(w**-0.5), w**-0.5))
         self.g = nn.Parameter(torch.empty(G, L).uniform_(-(w**-0.5), w**-0.5))
-        self.activation, self.positive = design.activation, POSITIVE.get(design.nonneg)
-        self.nonneg = design.nonneg is True
-        self.evaluate, self.chunk = design.evaluate, design.chunk
-        self.signed = not design.nonneg
+        self.activation, self.positive = options.activation, POSITIVE.get(options.nonneg)
+        self.nonneg = options.nonneg is True
+        # The fused kernels have no features: where features are asked for, another way is taken.
+        self.evaluate = "auto" if options.evaluate == "fused" else options.evaluate
+        self.chunk = options.chunk
+        self.signed = not options.nonneg
 
     def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
         """`scale` multiplies the result, for nothing: relu(s y) = s relu(y) for s > 0."""
@@ -176,24 +154,15 @@ class ChannelRMS(nn.Module):
 class LearnedFeatures(FeatureMap):
     """The map above; D = M L, projection-major."""
 
-    def __init__(self, design: Design):
-        super().__init__(design)
-        G, d, M, L = design.groups, design.head_dim, design.M, design.L
-        self.projections = Projections(G, d, M)
-        self.channels = Channels(design)
-        self.rms = nn.ModuleList(ChannelRMS(G, L) for _ in range(design.statistics))
-        self.envelope = None
-        if design.envelope != "none":
-            self.envelope = Envelope(
-                G,
-                d,
-                L,
-                kind=design.envelope,
-                hidden=design.envelope_hidden,
-                squash=design.envelope_squash,
-            )
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__(slot, options)
+        G, M = options.groups(slot), options.M
+        self.projections = Projections(G, slot.head_dim, M)
+        self.channels = Channels(slot, options)
+        self.rms = nn.ModuleList(ChannelRMS(G, options.L) for _ in range(options.statistics))
+        self.envelope = None if options.envelope == "none" else Envelope(slot, options)
         self.scale = M**-0.5
-        self.feature_dim, self.signed = M * L, self.channels.signed
+        self.signed = self.channels.signed
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         u = self.projections(x)  # (B, H, n, M)

@@ -19,8 +19,8 @@ import luna
 from luna import LunaError
 from luna.linear import KernelAttention
 
-from .attention.kit import Sizes, difference, extend, mask_of, qkv
 from .conftest import VARIANTS, Case, D, H, N, conformance
+from .kit import Sizes, difference, extend, mask_of, qkv
 
 EXACT, VISIBLE = 1e-10, 1e-7  # equal up to rounding; a difference nobody would call rounding
 MASKS = ("full", "prefix", "scatter")

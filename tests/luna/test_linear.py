@@ -1,89 +1,141 @@
-"""The linear Transformer (elu + 1) and the uniform control."""
+"""The normalised linear attention that every feature map runs on (luna/linear.py)."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
+from torch import Tensor
 
-import luna
+from luna.base import Slot
+from luna.linear import (
+    KernelAttention,
+    causal_linear_attention,
+    denominator,
+    linear_attention,
+    linear_step,
+)
 
-from .attention.kit import MASKS, N, build, difference, mask_of, qkv
+from .kit import Sizes, difference, mask_of
 
-PROFILES = ("strict", "published", "official")
-
-
-@pytest.mark.parametrize("kind", MASKS)
-def test_LinearTransformer_T1_zero_inputs_attend_uniformly(kind: str):
-    q, k, _ = qkv()
-    m = mask_of(kind)
-    A = build("linear").matrix(0 * q, 0 * k, m)
-    share = m / m.sum(-1, keepdim=True).double()
-    expected = (share[:, None, None, :] * m[:, None, :, None]).expand_as(A)
-    assert difference(A, expected) < 1e-12
+B, H, n, D, e = 2, 2, 37, 6, 5
 
 
-def test_LinearTransformer_T2_negative_inputs_are_exponentials():
-    q, k, v = qkv()
-    q, k = -q.abs(), -k.abs()
-    kernel = (q.unsqueeze(3) + k.unsqueeze(2)).exp().sum(-1)  # sum_c exp(q_c + k_c)
-    expected = kernel @ v / kernel.sum(-1, keepdim=True)
-    assert difference(build("linear")(q, k, v), expected) < 1e-10
+def features(seed: int = 0, signed: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    phi_q, phi_k, v = (
+        torch.randn(B, H, n, width, generator=generator, dtype=torch.float64) for width in (D, D, e)
+    )
+    return (phi_q, phi_k, v) if signed else (phi_q.abs(), phi_k.abs(), v)
 
 
-def test_LinearTransformer_T3_positive_inputs_are_shifted_products():
-    q, k, v = qkv()
-    q, k = q.abs(), k.abs()
-    kernel = (q + 1) @ (k + 1).mT
-    expected = kernel @ v / kernel.sum(-1, keepdim=True)
-    assert difference(build("linear")(q, k, v), expected) < 1e-10
+def by_loops(phi_q: Tensor, phi_k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """o_i = sum_j (phi_q_i . phi_k_j) v_j / sum_j (phi_q_i . phi_k_j), one query at a time."""
+    out = torch.zeros(B, H, n, e, dtype=v.dtype)
+    for i in range(n):
+        last = i + 1 if causal else n
+        weights = (phi_q[:, :, i : i + 1] * phi_k[:, :, :last]).sum(-1)  # (B, H, last)
+        out[:, :, i] = (weights.unsqueeze(-1) * v[:, :, :last]).sum(2) / weights.sum(-1)[..., None]
+    return out
 
 
-def test_profiles_differ_in_the_denominator_only_without_a_mask():
-    """eps is a lower bound under strict and is added by the public codes."""
-    q, k, v = qkv()
-    exact = build("linear", eps=1e-300)(q, k, v)
-    for profile in PROFILES:
-        attention = build("linear", profile=profile, eps=0.5)
-        phi_q, phi_k = attention.features(q, k, None)
-        c = (phi_q @ phi_k.sum(2, keepdim=True).mT).clamp_min(1e-300)
-        den = c.clamp_min(0.5) if profile == "strict" else c + 0.5
-        assert difference(attention(q, k, v), exact * c / den) < 1e-10
+def test_bidirectional_is_the_definition():
+    assert difference(linear_attention(*features()), by_loops(*features(), causal=False)) < 1e-12
 
 
-def test_strict_clamps_a_vanishing_denominator():
-    """phi underflows for very negative inputs: 0 / eps is 0, where 0 / 0 would not be."""
-    q, k, v = qkv()
-    attention = build("linear")
-    out = attention(q - 1000, k, v)
-    assert (out == 0).all()
-    assert attention.dead_fraction == 1
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 16, n, 200])
+def test_causal_is_the_definition_in_any_chunk(chunk: int, signed: bool):
+    inputs = features(signed=signed)
+    out = causal_linear_attention(*inputs, chunk=chunk, signed=signed)
+    expected = by_loops(*inputs, causal=True)
+    assert difference(out, expected) < 1e-10 * float(expected.abs().max())
+
+
+def test_streaming_is_the_causal_form():
+    phi_q, phi_k, v = features()
+    state = None
+    for t in range(n):
+        state, o = linear_step(state, phi_q[:, :, t], phi_k[:, :, t], v[:, :, t])
+        assert difference(o, by_loops(phi_q, phi_k, v, causal=True)[:, :, t]) < 1e-12
+    assert state.t == n
+    assert sum(part[0, 0].numel() for part in state[:2]) == D * (e + 1)
+
+
+def test_denominator_keeps_the_sign():
+    c = torch.tensor([-2.0, -1e-9, -0.0, 0.0, 1e-9, 2.0], dtype=torch.float64)
+    signed = [-2.0, -1e-3, 1e-3, 1e-3, 1e-3, 2.0]  # sgn(0) = +1
+    assert denominator(c, 1e-3, signed=True).tolist() == signed
+    assert denominator(c, 1e-3, signed=False).tolist() == [1e-3] * 5 + [2.0]
+
+
+def test_memory_holds_no_state_per_position():
+    """A plain cumsum would store n x D x e numbers; chunks of C store n/C of these states."""
+    n, C, D, e = 2048, 128, 16, 16
+    tensors = [torch.rand(1, 1, n, width, requires_grad=True) for width in (D, D, e)]
+    with Sizes() as sizes:
+        causal_linear_attention(*tensors, chunk=C).sum().backward()
+    assert sizes.largest <= n * C
+    with Sizes() as sizes:
+        linear_attention(*tensors).sum().backward()
+    assert sizes.largest <= n * max(D, e)
+
+
+class Relu(KernelAttention):
+    name: ClassVar[str] = "relu"
+    feature_dim = D
+
+    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return x.relu()
+
+    def feature_flops(self, n: int) -> int:
+        return n * D
+
+
+def relu(**slot) -> Relu:
+    return Relu(Slot(n_heads=H, head_dim=D, max_len=64, **slot)).eval()
+
+
+def dead_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries 0 and 5 of example 0, head 0 have no positive feature; padded ones too, elsewhere."""
+    q, k, v = features(signed=True)
+    q = q.abs()
+    q[0, 0, [0, 5]] *= -1
+    q[1, :, 36] *= -1
+    return q, k, v
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dead_queries_return_zero_and_are_counted(causal: bool):
+    q, k, v = dead_inputs()
+    k = k.abs()
+    m = mask_of("full", n=n)
+    m[1, 30:] = False
+    attention = relu(causal=causal)
+    out = attention(q, k, v, m)
+    assert (out[0, 0, [0, 5]] == 0).all()
+    assert attention.dead_fraction.item() == pytest.approx(2 / (H * (n + 30)))
     attention(q, k, v)
-    assert attention.dead_fraction == 0
+    assert attention.dead_fraction.item() == pytest.approx((2 + H) / (B * H * n))
 
 
-@pytest.mark.parametrize("kind", ["prefix", "scatter"])
-def test_official_ignores_the_mask(kind: str):
-    q, k, v = qkv()
-    m = mask_of(kind)
-    attention = build("linear", profile="official")
-    assert difference(attention(q, k, v, m), attention(q, k, v)) == 0
-    published = build("linear", profile="published")
-    assert difference(published(q, k, v, m), build("linear")(q, k, v, m), m) < 1e-6
-    assert difference(published(q, k, v, m), published(q, k, v), m) > 1e-3
+def test_dead_queries_are_not_counted_in_training():
+    q, k, v = dead_inputs()
+    attention = relu().train()
+    attention(q, k, v)
+    assert attention.dead_fraction is None
 
 
-def test_eps_out_of_range():
-    with pytest.raises(luna.LunaError, match="greater than 0, got 0"):
-        build("linear", eps=0.0)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_at_dead_queries_are_finite(causal: bool):
+    q, k, v = (t.requires_grad_() for t in dead_inputs())
+    relu(causal=causal)(q, k.abs(), v).square().sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v))
+    assert (q.grad[0, 0, 5] == 0).all()
 
 
-@pytest.mark.parametrize("kind", MASKS)
-def test_uniform_is_the_mean_of_the_valid_values(kind: str):
-    q, k, v = qkv(d_v=7)
-    m = mask_of(kind)
-    out = build("uniform")(q, k, v, m)
-    for b in range(2):
-        mean = sum(v[b, :, j] for j in range(N) if m[b, j]) / m[b].sum()
-        expected = mean.unsqueeze(1).expand(-1, N, -1) * m[b, :, None]
-        assert difference(out[b], expected) < 1e-12
-    assert torch.equal(out, build("uniform")(3 * q, k + 1, v, m))
+def test_flops_are_the_documented_count():
+    """Two maps of n D, then 4 n D e + 3 n D + n e a head."""
+    assert relu().flops(10, 3) == H * (2 * 10 * D + 4 * 10 * D * 3 + 3 * 10 * D + 10 * 3)
+    assert relu().flops(10) == relu().flops(10, D)

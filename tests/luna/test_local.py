@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from luna import LunaError
 from luna.local import KINDS, LocalBranch
 
-from .attention.kit import difference
+from .kit import difference
 
 B, H, E = 2, 3, 4
 GRID = (5, 7)

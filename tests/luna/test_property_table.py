@@ -19,7 +19,7 @@ from torch import Tensor
 
 from luna import Attention
 
-from .attention.kit import MASKS, D, H, N, build, difference, extend, mask_of, qkv
+from .kit import MASKS, D, H, N, build, difference, extend, mask_of, qkv
 
 TABLE = """
 row                                 PI  CI  PE  BI  CV

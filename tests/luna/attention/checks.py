@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 import luna
 
-from .kit import Sizes, build, difference, extend, mask_of, qkv
+from ..kit import Sizes, build, difference, extend, mask_of, qkv
 
 
 def causal_matches_prefixes(name: str, *, scale: float = 1.0, **options) -> None:

@@ -11,7 +11,7 @@ import luna
 from luna import LunaError
 from luna.attention.bigbird import capped_graph, first_blocks_graph
 
-from .kit import BI, CI, CV, MASKS, PE, build, difference, mask_of, qkv, softmax_attention
+from ..kit import BI, CI, CV, MASKS, PE, build, difference, mask_of, qkv, softmax_attention
 
 PROFILES = ("strict", "published")
 

@@ -11,8 +11,8 @@ from torch import Tensor
 import luna
 from luna.linear import linear_attention
 
+from ..kit import build, difference, mask_of, qkv
 from . import checks
-from .kit import build, difference, mask_of, qkv
 
 
 def cosine(n: int, P: float) -> Tensor:

@@ -12,8 +12,8 @@ import luna
 from luna.convert.losses import FLOOR, attention_cross_entropy, softmax_rows
 from luna.weighted import largest
 
+from ..kit import build, difference, mask_of, qkv, softmax_attention
 from . import checks
-from .kit import build, difference, mask_of, qkv, softmax_attention
 
 NORMALISATIONS = ["exp", "softmax_split", "softmax_joint"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .kit import (
+from ..kit import (
     BI,
     CI,
     CV,

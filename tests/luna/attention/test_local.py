@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .kit import BI, CI, CV, MASKS, PE, PI, N, build, difference, mask_of, qkv, softmax_attention
+from ..kit import BI, CI, CV, MASKS, PE, PI, N, build, difference, mask_of, qkv, softmax_attention
 
 
 def weights(attention, mask: Tensor | None = None, n: int = N) -> Tensor:

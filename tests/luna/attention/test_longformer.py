@@ -8,7 +8,7 @@ from torch import Tensor
 
 from luna import LunaError
 
-from .kit import BI, CI, CV, MASKS, PE, PI, N, build, difference, mask_of, qkv, softmax_attention
+from ..kit import BI, CI, CV, MASKS, PE, PI, N, build, difference, mask_of, qkv, softmax_attention
 
 
 def windowed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, left: int, right: int, G=()):

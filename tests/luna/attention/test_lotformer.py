@@ -11,8 +11,8 @@ from torch import Tensor
 import luna
 from luna.attention.lotformer import sinkhorn
 
+from ..kit import build, difference, mask_of, qkv
 from . import checks
-from .kit import build, difference, mask_of, qkv
 
 
 def sharp(**options) -> luna.Attention:

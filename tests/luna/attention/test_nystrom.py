@@ -9,7 +9,7 @@ from torch import Tensor
 import luna
 from luna.inverse import inverse
 
-from .kit import (
+from ..kit import (
     BI,
     CI,
     CV,

@@ -13,8 +13,8 @@ import luna
 from luna.feature_maps.random import gaussian_projection
 from luna.linear import linear_attention
 
+from ..kit import build, difference, mask_of, qkv, softmax_attention
 from . import checks
-from .kit import build, difference, mask_of, qkv, softmax_attention
 
 
 def estimates(x: Tensor, y: Tensor, m: int, seed: int = 0, **options) -> Tensor:

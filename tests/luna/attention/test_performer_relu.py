@@ -7,8 +7,8 @@ import torch
 
 import luna
 
+from ..kit import build, difference, mask_of, qkv
 from . import checks
-from .kit import build, difference, mask_of, qkv
 
 
 @pytest.mark.parametrize("eps", [1e-3, 0.3])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import luna
 
-from .kit import BI, CI, CV, MASKS, PE, PI, build, difference, extend, mask_of, qkv
+from ..kit import BI, CI, CV, MASKS, PE, PI, build, difference, extend, mask_of, qkv
 
 
 def rotations(attention: luna.Attention, buckets: int, seed: int = 3) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 import luna
 from luna.feature_maps.rff import FourierFeatures
 
+from ..kit import build, difference, mask_of, qkv, softmax_attention
 from . import checks
-from .kit import build, difference, mask_of, qkv, softmax_attention
 from .test_performer import slope
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import luna
 
-from .kit import (
+from ..kit import (
     BI,
     CI,
     CV,

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import luna
 from luna import LunaError
 
-from .kit import MASKS, Sizes, build, difference, extend, mask_of, qkv
+from ..kit import MASKS, Sizes, build, difference, extend, mask_of, qkv
 
 STRICT = [
     ("local", {"block": 16}),

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import luna
 
+from ..kit import build, difference, extend, mask_of, qkv, softmax_attention
 from . import checks
-from .kit import build, difference, extend, mask_of, qkv, softmax_attention
 
 FORMS = [
     "random",

@@ -10,8 +10,8 @@ import torch
 import luna
 from luna.convert.losses import attention_cross_entropy, softmax_rows
 
+from ..kit import build, difference, mask_of, qkv
 from . import checks
-from .kit import build, difference, mask_of, qkv
 
 
 def without_bias(**options) -> luna.Attention:

@@ -29,7 +29,7 @@ from luna.kernels.scalar_mlp import (
 )
 from luna.kernels.scalar_mlp.piecewise import tables
 
-from .attention.kit import Sizes
+from ..kit import Sizes
 
 F64 = torch.float64
 NUMBA = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")
@@ -410,7 +410,7 @@ def test_nan_and_infinity_pass_through(how: str):
 INTERPRETED_TEST = """
 import itertools, sys, torch
 sys.path.insert(0, {root!r})
-from tests.luna.test_scalar_mlp import largest_gap, parameters, scalars, with_gradients
+from tests.luna.kernels.test_scalar_mlp import largest_gap, parameters, scalars, with_gradients
 from luna.kernels.scalar_mlp import evaluator
 
 assert evaluator("triton", "relu", "cpu") == "triton"
@@ -438,7 +438,7 @@ assert largest_gap(with_gradients(u, p, evaluate="triton"), dense) < 1e-12
 @pytest.mark.skipif(not TRITON, reason="needs triton: pip install 'luna-lra[triton]'")
 def test_triton_equals_dense_in_its_interpreter():
     """The variable has to be set before triton is imported, so in a process of its own."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     subprocess.run(
         [sys.executable, "-c", INTERPRETED_TEST.format(root=str(root))],
         env=os.environ | {"TRITON_INTERPRET": "1"},

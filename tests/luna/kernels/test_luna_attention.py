@@ -13,7 +13,7 @@ from luna import LunaError
 from luna.kernels import cpu
 from luna.kernels import luna_attention as fused
 
-from .attention.kit import Sizes
+from ..kit import Sizes
 
 F64, F32 = torch.float64, torch.float32
 numba = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")

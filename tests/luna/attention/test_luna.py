@@ -13,7 +13,7 @@ import luna
 from luna import LunaError
 from luna.attention.luna import Luna
 
-from .attention.kit import difference, mask_of, qkv
+from ..kit import difference, mask_of, qkv
 
 B, H, n, d = 2, 2, 37, 16
 F64 = torch.float64

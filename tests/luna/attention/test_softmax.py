@@ -8,7 +8,7 @@ from torch import Tensor
 
 import luna
 
-from .attention.kit import MASKS, N, build, difference, mask_of, qkv, softmax_attention
+from ..kit import MASKS, N, build, difference, mask_of, qkv, softmax_attention
 
 
 @pytest.mark.parametrize("kind", MASKS)

@@ -13,7 +13,7 @@ from luna import linear
 from luna.kernels import linear_blocks
 from luna.linear import KernelAttention
 
-from .attention.kit import Sizes
+from ..kit import Sizes
 
 F64 = torch.float64
 CASES: list[tuple[str, dict[str, Any]]] = [

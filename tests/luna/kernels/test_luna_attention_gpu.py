@@ -45,7 +45,7 @@ def runs(test: F) -> F:
 def test_in_the_interpreter():
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         check=True,
         timeout=300,

@@ -1,0 +1,94 @@
+"""LUNA's options: their names, types, defaults and limits. Everything else reads them here.
+
+configs/attention/luna.yaml repeats the names, defaults and comments for the command line; a test
+holds it to this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from luna.base import LunaError, Slot
+from luna.kernels import scalar_mlp
+from luna.kernels.scalar_mlp import SLOPES, Activation
+
+Nonneg = bool | Literal["softplus", "exp"]
+Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
+Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LunaOptions:
+    """The defaults are those of the paper's listing; M = L = 8 is its ablation's."""
+
+    M: int = 8  # projections of a token
+    L: int = 8  # scalar functions (channels); feature width D = M L
+    hidden: int = 64  # width of the scalar MLPs
+    activation: Activation = "relu"  # of their hidden layer
+    nonneg: Nonneg = True  # final relu of the MLPs, or softplus, exp (clamped at 15); false: signed
+    shared_channels: bool = False  # one MLP 1 -> hidden -> L instead of L MLPs 1 -> hidden -> 1
+    share: Literal["layer", "head"] = "layer"  # one feature map per layer, or one per head
+    tie_qk: bool = True  # the same feature map for queries and keys
+    envelope: Literal["none", "scalar", "vector"] = "none"  # h(x): none, one gate (scalar)
+    envelope_hidden: int = 0  # width of the envelope's hidden relu layer; 0: linear
+    envelope_squash: Literal["sigmoid", "softplus"] = "sigmoid"  # output of h
+    kernel: Kernel = "learned"  # learned, or the ablation's bank_coef, bank_coef_concat, rff
+    bank: Literal["mlp", "fixed"] = "mlp"  # functions of the bank kernels: trainable mlp, or fixed
+    ch_rms: bool | Literal["shared"] = False  # shrink channels whose root mean square exceeds 0.1
+    chunk: int = 1_000_000  # scalars per MLP call; bounds transient memory, changes no result
+    evaluate: Evaluate = "auto"  # how the MLPs are computed, the result is the same
+
+    def __post_init__(self) -> None:
+        for option in ("M", "L", "hidden", "chunk"):
+            if getattr(self, option) < 1:
+                raise LunaError(f"luna.{option} must be at least 1, got {getattr(self, option)}")
+        if self.kernel != "learned" and (self.envelope != "none" or self.ch_rms):
+            raise LunaError(
+                f"luna.envelope and luna.ch_rms need kernel='learned', not {self.kernel!r}"
+            )
+        if self.bank != "mlp" and not self.kernel.startswith("bank"):
+            raise LunaError(
+                f"luna.bank='{self.bank}' needs a bank kernel, not kernel={self.kernel!r}"
+            )
+        if self.envelope_hidden < 0:
+            raise LunaError(
+                f"luna.envelope_hidden must be 0 (linear) or more, got {self.envelope_hidden}"
+            )
+        if self.envelope == "vector" and self.envelope_squash != "sigmoid":
+            raise LunaError(
+                "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"
+            )
+        scalar_mlp.check(
+            "piecewise" if self.evaluate == "fused" else self.evaluate, self.activation
+        )
+        if self.evaluate == "fused" and not self.fusible:
+            raise LunaError(
+                "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
+                "tie_qk=true, and nonneg true or false: use evaluate='auto'"
+            )
+        if self.ch_rms == "shared" and not self.tie_qk:
+            raise LunaError(
+                "luna.ch_rms='shared' is one statistic of one map: it needs tie_qk=true"
+            )
+
+    @property
+    def fusible(self) -> bool:
+        """Whether the fused kernels (luna/kernels/luna_attention) compute this feature map."""
+        plain = self.kernel == "learned" and self.envelope == "none" and not self.ch_rms
+        return plain and self.tie_qk and isinstance(self.nonneg, bool) and self.activation in SLOPES
+
+    @property
+    def feature_dim(self) -> int:
+        return self.M * self.L
+
+    @property
+    def statistics(self) -> int:
+        """How many statistics of its channels a map takes: one each for q and k, or one in all."""
+        if not self.ch_rms:
+            return 0
+        return 2 if self.ch_rms is True and self.tie_qk else 1
+
+    def groups(self, slot: Slot) -> int:
+        """How many sets of parameters the slot's feature map has."""
+        return slot.n_heads if self.share == "head" else 1

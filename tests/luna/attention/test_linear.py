@@ -1,0 +1,89 @@
+"""The linear Transformer (elu + 1) and the uniform control."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import luna
+
+from ..kit import MASKS, N, build, difference, mask_of, qkv
+
+PROFILES = ("strict", "published", "official")
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_LinearTransformer_T1_zero_inputs_attend_uniformly(kind: str):
+    q, k, _ = qkv()
+    m = mask_of(kind)
+    A = build("linear").matrix(0 * q, 0 * k, m)
+    share = m / m.sum(-1, keepdim=True).double()
+    expected = (share[:, None, None, :] * m[:, None, :, None]).expand_as(A)
+    assert difference(A, expected) < 1e-12
+
+
+def test_LinearTransformer_T2_negative_inputs_are_exponentials():
+    q, k, v = qkv()
+    q, k = -q.abs(), -k.abs()
+    kernel = (q.unsqueeze(3) + k.unsqueeze(2)).exp().sum(-1)  # sum_c exp(q_c + k_c)
+    expected = kernel @ v / kernel.sum(-1, keepdim=True)
+    assert difference(build("linear")(q, k, v), expected) < 1e-10
+
+
+def test_LinearTransformer_T3_positive_inputs_are_shifted_products():
+    q, k, v = qkv()
+    q, k = q.abs(), k.abs()
+    kernel = (q + 1) @ (k + 1).mT
+    expected = kernel @ v / kernel.sum(-1, keepdim=True)
+    assert difference(build("linear")(q, k, v), expected) < 1e-10
+
+
+def test_profiles_differ_in_the_denominator_only_without_a_mask():
+    """eps is a lower bound under strict and is added by the public codes."""
+    q, k, v = qkv()
+    exact = build("linear", eps=1e-300)(q, k, v)
+    for profile in PROFILES:
+        attention = build("linear", profile=profile, eps=0.5)
+        phi_q, phi_k = attention.features(q, k, None)
+        c = (phi_q @ phi_k.sum(2, keepdim=True).mT).clamp_min(1e-300)
+        den = c.clamp_min(0.5) if profile == "strict" else c + 0.5
+        assert difference(attention(q, k, v), exact * c / den) < 1e-10
+
+
+def test_strict_clamps_a_vanishing_denominator():
+    """phi underflows for very negative inputs: 0 / eps is 0, where 0 / 0 would not be."""
+    q, k, v = qkv()
+    attention = build("linear")
+    out = attention(q - 1000, k, v)
+    assert (out == 0).all()
+    assert attention.dead_fraction == 1
+    attention(q, k, v)
+    assert attention.dead_fraction == 0
+
+
+@pytest.mark.parametrize("kind", ["prefix", "scatter"])
+def test_official_ignores_the_mask(kind: str):
+    q, k, v = qkv()
+    m = mask_of(kind)
+    attention = build("linear", profile="official")
+    assert difference(attention(q, k, v, m), attention(q, k, v)) == 0
+    published = build("linear", profile="published")
+    assert difference(published(q, k, v, m), build("linear")(q, k, v, m), m) < 1e-6
+    assert difference(published(q, k, v, m), published(q, k, v), m) > 1e-3
+
+
+def test_eps_out_of_range():
+    with pytest.raises(luna.LunaError, match="greater than 0, got 0"):
+        build("linear", eps=0.0)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_uniform_is_the_mean_of_the_valid_values(kind: str):
+    q, k, v = qkv(d_v=7)
+    m = mask_of(kind)
+    out = build("uniform")(q, k, v, m)
+    for b in range(2):
+        mean = sum(v[b, :, j] for j in range(N) if m[b, j]) / m[b].sum()
+        expected = mean.unsqueeze(1).expand(-1, N, -1) * m[b, :, None]
+        assert difference(out[b], expected) < 1e-12
+    assert torch.equal(out, build("uniform")(3 * q, k + 1, v, m))
