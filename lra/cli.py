@@ -97,7 +97,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     add_report(commands)
 
-    from lra.figures import add_parser as add_figures
+    from lra.figures.commands import add_parser as add_figures
 
     add_figures(commands)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 from lra.config import UserError
 
 LARGEST = 1e18  # no count or measurement of a run comes near it
-Kind = Callable[[Any], bool]
 
 
 def find(facts: Any, key: str, default: Any = None) -> Any:
-    """A fact by its dotted name; with KeyError as default, that is raised where there is none."""
+    """A fact by its dotted name. If it is missing: `default`, or with KeyError as default that
+    error is raised."""
     for part in key.split("."):
         if not isinstance(facts, dict) or part not in facts:
             if default is KeyError:
@@ -27,67 +28,63 @@ def find(facts: Any, key: str, default: Any = None) -> Any:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The facts of a file; UserError names it where it holds none."""
+    """The facts in a file; UserError names a file that holds none."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"record {path} is damaged: {error}") from error
     if not isinstance(facts, dict):
-        raise UserError(f"record {path} is no record: it holds a {type(facts).__name__}")
+        raise UserError(f"{path} is not a record: it holds a {type(facts).__name__}")
     return facts
 
 
 # ---------------------------------------------------------------------- kinds of facts
 
 
-def text(value: Any) -> bool:
-    return isinstance(value, str)
+@dataclass(frozen=True)
+class Kind:
+    """What a fact must be."""
+
+    what: str  # for the error message
+    fits: Callable[[Any], bool]
 
 
-def word(value: Any) -> bool:
-    """A name that may stand in a path and in a table."""
-    return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def flag(value: Any) -> bool:
-    return isinstance(value, bool)
+def is_count(value: Any) -> bool:
+    return is_number(value) and 0 <= value < LARGEST
 
 
-def group(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def number(value: Any) -> bool:
-    return isinstance(value, int | float) and not flag(value) and 0 <= value < LARGEST
-
-
-def whole(value: Any) -> bool:
-    return isinstance(value, int) and number(value)
-
-
-def share(value: Any) -> bool:
-    return number(value) and value <= 1
-
-
-def score(value: Any) -> bool:
-    """An accuracy, or a correlation, which may be negative."""
-    return isinstance(value, int | float) and not flag(value) and -1 <= value <= 1
-
-
-def time(value: Any) -> bool:
-    """A moment with its zone, so that those of two machines can be compared."""
+def _is_time(value: Any) -> bool:
     try:
         return datetime.fromisoformat(value).tzinfo is not None
     except (TypeError, ValueError):
         return False
 
 
+text = Kind("a text", lambda v: isinstance(v, str))
+# A name is part of paths and tables.
+name = Kind("a name of letters, digits, '_', '.' and '-'",
+            lambda v: isinstance(v, str) and re.fullmatch(r"\w[\w.-]*", v) is not None)  # fmt: skip
+flag = Kind("true or false", lambda v: isinstance(v, bool))
+group = Kind("a group of facts", lambda v: isinstance(v, dict))
+number = Kind("a number from 0", is_count)
+whole = Kind("a whole number from 0", lambda v: isinstance(v, int) and is_count(v))
+share = Kind("a number from 0 to 1", lambda v: is_count(v) and v <= 1)
+# An accuracy, or a correlation, which may be negative.
+score = Kind("a number from -1 to 1", lambda v: is_number(v) and -1 <= v <= 1)
+# With its zone, so that times of two machines can be compared.
+time = Kind("a time with its zone", _is_time)
+
+
 def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
     """UserError for the first fact that is not of its kind. A key that starts with `?` may be
     missing or null."""
-    for key, fits in kinds.items():
+    for key, kind in kinds.items():
         value = find(facts, key.removeprefix("?"))
-        if fits(value) or (value is None and key.startswith("?")):
+        if kind.fits(value) or (value is None and key.startswith("?")):
             continue
-        problem = "missing" if value is None else f"{value!r}, which is no {fits.__name__}"
+        problem = "missing" if value is None else f"{value!r}, not {kind.what}"
         raise UserError(f"{where} is damaged: {key.removeprefix('?')} is {problem}")

@@ -1,12 +1,12 @@
 """Records: what finished runs leave behind, in a folder of runs or exported to be committed.
 
 There are two kinds. A *training* run is one attention trained on one task; a *conversion* is a run
-with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings that decide
-the result, an identity (the hash of those settings and of the data's fingerprint) and a seed.
+with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings, an
+identity (the hash of those settings and of the data's fingerprint) and a seed.
 
-An exported record is one file, `.../<identity>-seed-<n>.json`: the result, its settings, its curve
-of dev accuracy, and a digest of all that. A record whose settings were changed no longer has the
-identity that it claims.
+An exported record is one file, `.../<identity>-seed-<n>.json`: the result, the settings, the curve
+of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if
+somebody edits a setting, the identity does not either.
 """
 
 from __future__ import annotations
@@ -25,88 +25,86 @@ from typing import Any
 import yaml
 
 from lra import data
+from lra import facts as fact
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
-from lra.facts import Kind, check, find, flag, group, number, share, text, time, whole, word
-from lra.facts import read as facts_of
-from lra.facts import score as score_value
 from lra.runs import SCHEMA_VERSION, identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
 Key = tuple[str, int]  # identity and seed: two records of one key are the same run
 
-COMMON: dict[str, Kind] = {
-    "identity": word,
-    "task": word,
-    "attention.name": word,
-    "model": word,
-    "seed": whole,
-    "settings": group,
-    "settings.attention": group,
-    "?versions": group,
-    "?git.revision": word,
-    "?git.dirty": flag,
+COMMON: dict[str, fact.Kind] = {
+    "identity": fact.name,
+    "task": fact.name,
+    "attention.name": fact.name,
+    "model": fact.name,
+    "seed": fact.whole,
+    "settings": fact.group,
+    "settings.attention": fact.group,
+    "?versions": fact.group,
+    "?git.revision": fact.name,
+    "?git.dirty": fact.flag,
 }
-FACTS: dict[str, dict[str, Kind]] = {
+FACTS: dict[str, dict[str, fact.Kind]] = {
     TRAINING: COMMON
     | {
-        "protocol.name": word,
-        "protocol.version": whole,
-        "budget": number,
-        "steps": whole,
-        "batch": whole,
-        "compute.parameters": number,
-        "compute.flops": number,
-        "?compute.verdict": text,
-        "?compute.exempt": text,
-        "?compute.budget": group,
-        "?compute.budget.reference": text,
-        "?compute.budget.parameters": number,
-        "?compute.budget.flops": number,
-        "data.fingerprint": word,
-        "data.source": text,
-        "?data.provenance": text,
-        "?data.majority": share,
-        "?data.options": group,
-        "?dev.accuracy": share,
-        "test.accuracy": share,
-        "test.examples": whole,
-        "test.select": text,
-        "?test.dead_rows": number,
-        "?test_last.accuracy": share,
-        "steps_per_second": number,
-        "peak_memory_mib": number,
-        "?seconds.training": number,
-        "precision": text,
-        "machine.device": text,
-        "?machine.threads": whole,
-        "?machine.processes": whole,
-        "times.finished": time,
-        "settings.protocol": group,
-        "?settings.protocol.recipe": group,
+        "protocol.name": fact.name,
+        "protocol.version": fact.whole,
+        "budget": fact.number,
+        "steps": fact.whole,
+        "batch": fact.whole,
+        "compute.parameters": fact.number,
+        "compute.flops": fact.number,
+        "?compute.verdict": fact.text,
+        "?compute.exempt": fact.text,
+        "?compute.budget": fact.group,
+        "?compute.budget.reference": fact.text,
+        "?compute.budget.parameters": fact.number,
+        "?compute.budget.flops": fact.number,
+        "data.fingerprint": fact.name,
+        "data.source": fact.text,
+        "?data.provenance": fact.text,
+        "?data.majority": fact.share,
+        "?data.options": fact.group,
+        "?dev.accuracy": fact.share,
+        "test.accuracy": fact.share,
+        "test.examples": fact.whole,
+        "test.select": fact.text,
+        "?test.dead_rows": fact.number,
+        "?test_last.accuracy": fact.share,
+        "steps_per_second": fact.number,
+        "peak_memory_mib": fact.number,
+        "?seconds.training": fact.number,
+        "precision": fact.text,
+        "machine.device": fact.text,
+        "?machine.threads": fact.whole,
+        "?machine.processes": fact.whole,
+        "times.finished": fact.time,
+        "settings.protocol": fact.group,
+        "?settings.protocol.recipe": fact.group,
     },
     CONVERSION: COMMON
     | {
-        "settings.recipe": group,
-        "?settings.recipe.epochs": whole,
-        "settings.teacher": text,
-        "?data.fingerprint": text,
-        "scores": group,
-        "scores.teacher.score": score_value,
-        "score": score_value,
-        "floor": score_value,
-        "?stage1": group,
-        "phi_parameters": whole,
-        "?train_examples": whole,
-        "?predictions": group,
-        "?labels": group,
-        "?seconds.total": number,
-        "?machine.device": text,
-        "?times.finished": time,  # the first conversions did not record it
+        "settings.recipe": fact.group,
+        "?settings.recipe.epochs": fact.whole,
+        "settings.teacher": fact.text,
+        "?data.fingerprint": fact.text,
+        "scores": fact.group,
+        "scores.teacher.score": fact.score,
+        "score": fact.score,
+        "floor": fact.score,
+        "?stage1": fact.group,
+        "phi_parameters": fact.whole,
+        "?train_examples": fact.whole,
+        "?predictions": fact.group,
+        "?labels": fact.group,
+        "?seconds.total": fact.number,
+        "?machine.device": fact.text,
+        "?times.finished": fact.time,  # the first conversions did not record it
     },
 }
-# Facts that the settings decide: a result that says otherwise does not belong to them.
-DECIDED = {
+# Facts that repeat a setting, and the setting: both must be the same.
+REPEATED = {
     TRAINING: {
         "task": "task.name",
         "data.source": "task.source",
@@ -121,22 +119,22 @@ DECIDED = {
     },
     CONVERSION: {"task": "task", "model": "model", "attention": "attention"},
 }
-STAGES = ("teacher", "swap", "stage1", "best", "last")  # scores, in the order they are reached
+STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One finished run. `facts` is its result.json with `settings` (and `curve`) added."""
+    """One finished run."""
 
-    facts: dict[str, Any]
-    path: Path  # where it was read
+    facts: dict[str, Any]  # result.json with `settings` (and `curve`) added
+    path: Path  # of the file it was read from
 
     def get(self, key: str, default: Any = None) -> Any:
         """A fact by its dotted name: `protocol.name`, `settings.protocol.recipe.lr`."""
-        return find(self.facts, key, default)
+        return fact.find(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return find(self.facts, key, KeyError)
+        return fact.find(self.facts, key, KeyError)
 
     @property
     def kind(self) -> str:
@@ -157,13 +155,13 @@ class Record:
 
     @property
     def floor(self) -> float | None:
-        """Percent, of always giving one answer, where it is known."""
+        """The score in percent of always giving one answer, if it is known."""
         floor = self.get("data.majority" if self.kind == TRAINING else "floor")
         return None if floor is None else 100 * floor
 
     @property
     def revision(self) -> str:
-        """Of the code, abbreviated; it says where the code had changes that were not committed."""
+        """The code's revision, abbreviated, with `+changes` if some were not committed."""
         git = self.get("git.revision")
         return "unknown" if not git else git[:10] + ("+changes" if self.get("git.dirty") else "")
 
@@ -174,7 +172,7 @@ class Record:
 
     @cached_property
     def name(self) -> str:
-        """Its path in an export, which is also how tables cite it."""
+        """The path of the record in an export."""
         f = self.facts
         folders = (
             (f["task"], f["protocol"]["name"], f["model"])
@@ -185,8 +183,8 @@ class Record:
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
-    """Every record below the folders (of one kind, if given), each run once; a damaged or foreign
-    one is an error."""
+    """Every record below the folders (of one kind, if given), each run once; a damaged record is an
+    error."""
     kept: dict[Key, Record] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
@@ -199,9 +197,9 @@ def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]
 
 
 def first_of(a: Record | None, b: Record) -> Record:
-    """The one of two records of the same run that finished first, so that no run is repeated until
-    its number pleases; then the one whose curve is better preserved. Where one does not say when it
-    finished, `a` stands, which was there before."""
+    """Of two records of the same run the one that finished first, so that nobody can repeat a run
+    until they like its number; of equal times the one with the longer curve. If a time is missing,
+    `a`, which was there before."""
     if a is None:
         return b
     if a.finished is None or b.finished is None:
@@ -210,22 +208,24 @@ def first_of(a: Record | None, b: Record) -> Record:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Results of runs and exported records below a folder."""
+    """Files of results and exported records below a folder."""
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
     return sorted([*folder.rglob("result.json"), *exported])
 
 
 def read(path: Path) -> Record | None:
-    """A checked record; None for a teacher's, which is a start and no result. UserError names the
-    file and what is wrong with it."""
-    facts = facts_of(path)
+    """A checked record; None for a teacher, which is not a conversion. UserError names the file and
+    what is wrong with it."""
+    facts = fact.read(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
         if conversion and facts.get("attention") is None:
             return None
         facts = _conversion(facts, path) if conversion else facts | _beside(path)
     elif facts.get("digest") != digest(facts):
-        raise UserError(f"record {path} is damaged or was edited: its digest does not fit")
+        raise UserError(
+            f"record {path} is damaged or was edited: its digest is not that of its contents"
+        )
     record = Record(facts, path)
     _check(record)
     return record
@@ -234,12 +234,12 @@ def read(path: Path) -> Record | None:
 def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record]]:
     """Copy the records of run folders (or of other exports) to `target`, all or none of them.
 
-    Returns them as new, known (already there) and other (there, but with another outcome: the
-    first to finish stands).
+    Returns them sorted into `new`, `known` (already there) and `other` (already there with another
+    outcome; the run that finished first is kept).
     """
     incoming = load(sources)
     if not incoming:
-        raise UserError(f"no finished run below {', '.join(map(str, sources))}")
+        raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
     there = {r.key: r for r in (load([target]) if target.is_dir() else [])}
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
     for record in incoming:
@@ -256,7 +256,7 @@ def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record
 
 
 def dump(facts: dict[str, Any]) -> str:
-    """The text of an exported record."""
+    """The contents of an exported record's file."""
     return _text(facts | {"digest": digest(facts)})
 
 
@@ -277,7 +277,7 @@ def _kind(facts: dict[str, Any]) -> str:
 
 
 def _beside(path: Path) -> dict[str, Any]:
-    """What stands in the other files of a training run's folder: its settings and its curve."""
+    """The settings and the curve, from the other files in a training run's folder."""
     try:
         config = yaml.safe_load(path.with_name("config.yaml").read_text(encoding="utf-8"))
         settings = config["settings"]
@@ -287,7 +287,7 @@ def _beside(path: Path) -> dict[str, Any]:
 
 
 def _curve(metrics: Path) -> list[list[float]]:
-    """Dev accuracy by step. A run is judged by its result: without metrics it has no curve."""
+    """Dev accuracy by step; empty without a file of metrics, which is not needed for a result."""
     if not metrics.exists():
         return []
     try:
@@ -298,8 +298,8 @@ def _curve(metrics: Path) -> list[list[float]]:
 
 
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The result of luna.convert.pipeline under the names that all records use. Its identity is
-    made of contents (the teacher's weights, not their folder): the same on every machine."""
+    """The result of luna.convert.pipeline under the names that all records use. Its identity comes
+    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
     facts = dict(result)
     try:
         attention = {"name": facts.pop("attention")} | facts.pop("options")
@@ -329,58 +329,52 @@ def _check(record: Record) -> None:
     facts, where = record.facts, f"record {record.path}"
     if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
         raise UserError(
-            f"{where} is foreign: schema {facts.get('schema')}, status {facts.get('status')}; "
-            f"expected schema {SCHEMA_VERSION}, status finished"
+            f"{where} was not made by this version: schema {facts.get('schema')}, status "
+            f"{facts.get('status')}; expected schema {SCHEMA_VERSION}, status finished"
         )
-    check(where, facts, FACTS[record.kind])
+    fact.check(where, facts, FACTS[record.kind])
     (_check_training if record.kind == TRAINING else _check_conversion)(where, facts)
     expected = identity_of(facts["settings"], record.get("data.fingerprint"))
     if facts["identity"] != expected:
         raise UserError(
-            f"{where} is damaged or was edited: it says run {facts['identity']}, its settings and "
-            f"data are those of run {expected}"
+            f"{where} is damaged or was edited: its identity is {facts['identity']}, but its "
+            f"settings and data are those of run {expected}"
         )
-    for fact, setting in DECIDED[record.kind].items():
-        said, decided = record.get(fact), record.get(f"settings.{setting}")
-        if said != decided:
+    for key, setting in REPEATED[record.kind].items():
+        result, chosen = record.get(key), record.get(f"settings.{setting}")
+        if result != chosen:
             raise UserError(
-                f"{where} is damaged or was edited: its {fact} is {said}, that of its settings is "
-                f"{decided}"
+                f"{where} is damaged or was edited: its {key} is {result}, but in its settings it "
+                f"is {chosen}"
             )
 
 
 def _check_training(where: str, facts: dict[str, Any]) -> None:
     if facts["task"] not in data.names():
-        raise UserError(f"{where} is foreign: there is no task '{facts['task']}'")
+        raise UserError(f"{where} is of an unknown task, '{facts['task']}'")
     points = facts.get("curve")
     if not isinstance(points, list) or not all(_is_point(p) for p in points):
         raise UserError(f"{where} is damaged: its curve is not a list of [step, accuracy]")
 
 
 def _is_point(point: Any) -> bool:
-    return isinstance(point, list) and len(point) == 2 and all(map(number, point))
+    return isinstance(point, list) and len(point) == 2 and all(map(fact.is_count, point))
 
 
 def _check_conversion(where: str, facts: dict[str, Any]) -> None:
     scores = facts["scores"]
-    check(where, facts, {f"scores.{stage}.score": score_value for stage in scores})
+    fact.check(where, facts, {f"scores.{stage}.score": fact.score for stage in scores})
     last = next((stage for stage in ("best", "stage1", "swap") if stage in scores), None)
     if last is not None and facts["score"] != scores[last]["score"]:
-        raise UserError(f"{where} is damaged or was edited: its score is not that of '{last}'")
+        raise UserError(f"{where} is damaged or was edited: its score is not the score of '{last}'")
     labels, predictions = facts.get("labels") or {}, facts.get("predictions") or {}
-    if not all(map(_is_numbers, [*labels.values(), *predictions.values()])) or (
-        labels and predictions and _lengths(labels) != _lengths(predictions)
-    ):
-        raise UserError(f"{where} is damaged: its predictions are not those of its labels")
-
-
-def _is_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(v, int | float) for v in values)
-
-
-def _lengths(by_split: dict[str, Any]) -> dict[str, int]:
-    return {split: len(values) for split, values in by_split.items()}
+    lists = [*labels.values(), *predictions.values()]
+    if not all(isinstance(values, list) and all(map(fact.is_number, values)) for values in lists):
+        raise UserError(f"{where} is damaged: its labels or predictions are not lists of numbers")
+    lengths = [{split: len(v) for split, v in by.items()} for by in (labels, predictions) if by]
+    if len(lengths) == 2 and lengths[0] != lengths[1]:
+        raise UserError(f"{where} is damaged: it does not have one prediction per label")
 
 
 def _outcome(record: Record) -> tuple[float, str]:
-    return record.score, str(record.get("test.loss"))  # two losses that are NaN are alike
+    return record.score, str(record.get("test.loss"))  # as text, so that NaN equals NaN

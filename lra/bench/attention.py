@@ -13,14 +13,13 @@ from lra.bench.worker import BenchRules
 
 GROUP = "attention"
 NOTES = (
-    "`softmax` is torch's fused kernel, `softmax (published)` writes the matrix out",
-    "times: the fastest call of all rounds, each method in a process of its own; forward without "
+    "`softmax` is torch's fused kernel; `softmax (published)` stores the attention matrix",
+    "times: the fastest call of all rounds, each method in its own process; forward without "
     "gradients in evaluation mode, forward + backward in training mode",
-    "memory: the most bytes alive at once during forward + backward, beyond inputs and parameters, "
-    "by the allocator",
-    f"slope: the fitted exponent of n over the {TAIL} longest lengths measured",
-    "the last table: the same method straight from its formula (`lra/bench/plain.py`), both called "
-    "in turn; below 1 is faster than plain",
+    "memory: the allocator's peak during forward + backward, without inputs and parameters",
+    f"slope: the exponent of n, fitted to the {TAIL} longest lengths measured",
+    "the last table: the time of the library divided by that of the same method written straight "
+    "from its formula (`lra/bench/plain.py`), both called in turn; below 1 the library is faster",
 )
 
 
@@ -53,7 +52,7 @@ def _slope(found: Selection, case: str) -> str:
 
 
 def _to_plain(result: BenchResult) -> Iterator[SheetTable]:
-    """Nothing where the blocks of the plain versions divide no length."""
+    """No table if no length is a multiple of the blocks of the plain versions."""
     own, plain = (result.select(GROUP, f"{key}_seconds") for key in ("train", "plain"))
     lengths = sorted({n for rows in own.values() for n in rows})
     lines = []

@@ -1,4 +1,4 @@
-"""The cases that several benchmarks measure: an attention alone, and a whole training step."""
+"""The cases that several benchmarks share: an attention alone, and a whole training step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 import luna
 from lra import data, model, optim
 from lra.bench.plain import PLAIN, WHOLE
-from lra.bench.worker import BenchCase, Meter
+from lra.bench.worker import BenchCase, BenchMeter
 from lra.compose import Run, compose
 from lra.config import Clip, Mask, UserError
 
 
 def methods_of(words: Iterable[str]) -> list[dict[str, Any]]:
-    """Each `name` or `name@profile` once, as fields of a case: name, facts, method and profile."""
+    """Every `name` or `name@profile` once, as fields of a case: name, facts, method, profile."""
     found = [_method_of(word) for word in words]
     return list({method["name"]: method for method in found}.values())
 
@@ -30,7 +30,7 @@ def _method_of(word: str) -> dict[str, Any]:
     cls, profile = luna.get(name), profile or "strict"
     if cls.effective_profile(profile) != profile:
         raise UserError(
-            f"attention '{name}' is the same under profile '{profile}'; its profiles are "
+            f"attention '{name}' is the same under profile '{profile}'; choose from its profiles, "
             f"{', '.join(cls.profiles)}"
         )
     case = name if profile == "strict" else f"{name} ({profile})"
@@ -40,7 +40,7 @@ def _method_of(word: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCase(BenchCase):
-    """Forward and backward, and forward without gradients, of an attention without a mask."""
+    """An attention without a mask: forward and backward, and forward without gradients."""
 
     method: str
     profile: str = "strict"
@@ -48,12 +48,12 @@ class AttentionCase(BenchCase):
     batch: int
     heads: int
     head_dim: int
-    value_dim: int | None = None  # of the values; else head_dim
+    value_dim: int | None = None  # width of the values, if it is not head_dim
 
     def flops(self, n: int) -> int:
         return self.batch * self.build(n, torch.device("meta")).flops(n, self.value_dim)
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         attention = self.build(n, meter.device)
         q, k, v, x = self.inputs(n, meter.device)
         train = training_pass(attention, [q, k, v], partial(attention, q, k, v, None, x))
@@ -86,13 +86,13 @@ class AttentionCase(BenchCase):
 def training_pass(
     module: nn.Module, inputs: Sequence[Tensor], forward: Callable[[], Tensor]
 ) -> Callable[[], None]:
-    """Forward and backward; inputs are (q, k, v), and every output has a gradient of its own."""
+    """A call of forward and backward with a random gradient; inputs are (q, k, v)."""
     leaves = [*inputs, *module.parameters()]
     gradient = torch.randn_like(inputs[-1])
 
     def call() -> None:
         forward().backward(gradient)
-        for leaf in leaves:  # afterwards, so that a call starts with no gradients to give back
+        for leaf in leaves:  # after the call, so that the next one frees no gradients
             leaf.grad = None
 
     return call
@@ -100,14 +100,12 @@ def training_pass(
 
 @dataclass(frozen=True, kw_only=True)
 class StepCase(BenchCase):
-    """A training step of the run that these words describe: network, optimiser, clipping.
-
-    The batch is one of random ids at full length, so that no data have to be prepared.
-    """
+    """A training step of a run: network, optimiser and clipping, on a batch of random ids at full
+    length, so that no data have to be prepared."""
 
     words: Sequence[str]  # as for lra train
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         run = compose(self.words)
         call = partial(TrainingStep(run, meter.device), *random_batch(run, meter.device))
         return meter.seconds({"seconds": call}) | meter.peak_bytes(call)
@@ -120,7 +118,7 @@ CLIP: dict[Clip, Callable[..., Any]] = {
 
 
 class TrainingStep:
-    """The least a training step can be, without the framework around it."""
+    """A training step without the framework around it."""
 
     def __init__(self, run: Run, device: torch.device):
         torch.manual_seed(run.seed)
@@ -140,7 +138,7 @@ class TrainingStep:
 
 
 def random_batch(run: Run, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(ids, mask, labels): texts of full length, (batch, n) or, in pairs, (batch, 2, n)."""
+    """(ids, mask, labels) of texts at full length, (batch, n) or in pairs (batch, 2, n)."""
     task, rules, batch = data.get(run.task.name), run.protocol.data, run.protocol.recipe.batch
     texts = (2,) if task.dual else ()
     shape = (batch, *texts, rules.pad_to)

@@ -13,13 +13,13 @@ from lra.config import UserError
 if TYPE_CHECKING:
     from lra.bench.rows import BenchResult
 
-Draw = Callable[["BenchResult", Path], list[Path]]  # the picture of a result, where it has one
+Draw = Callable[["BenchResult", Path], list[Path]]  # draws the picture of a result
 
 RESULTS = Path("results/bench")
 NOT_SETTINGS = ("overrides", "rounds", "out")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MACHINE: dict[str, Any] = {"threads": 1, "device": "cpu"}
-# Every benchmark: what it measures, and its options with their defaults.
+# What every benchmark measures, and its options with their defaults.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "attention": (
         "time, memory and FLOPs of every attention alone, by length",
@@ -27,55 +27,58 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
          "seconds": 10.0, "mib": 4096.0},
     ),
     "luna": (
-        "LUNA's evaluations beside linear attention and fused softmax, on a CPU",
+        "the ways to evaluate LUNA, linear attention and fused softmax, on a CPU",
         {"lengths": (1024, 4096), "batch": 8, "threads": 1, "rounds": 5},
     ),
     "convert": (
-        "inference and a training step of converted models beside softmax, by length",
+        "inference and training of converted models and their softmax original, by length",
         {"methods": None, "geometry": "minilm", "passes": ("inference", "step"),
          "lengths": (128, 256, *LENGTHS[:-1]), "batch": 1, **MACHINE, "seconds": 60.0,
          "mib": 8192.0},
     ),
     "compute": (
-        "time and memory of a training step beside its counted FLOPs",
+        "time and memory of a training step, compared with its counted FLOPs",
         {"overrides": [], "methods": None, "batch": 4, "steps": 5, **MACHINE, "timeout": 600.0,
          "out": Path("results/compute")},
     ),
     "train": (
-        "what the framework adds to a training loop, loading data, start-up",
+        "time that the framework adds to a training loop, of loading data and of start-up",
         {"overrides": [], "steps": 30, "rounds": 5},
     ),
     "data": (
-        "drawing, preparing, opening and reading data",
+        "time of generating, preparing, opening and reading data",
         {"prepare": None, "workers": 2, "seconds": 6.0},
     ),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "overrides": {"nargs": "*", "help": "as for lra train: task=listops model=small"},
-    "methods": {"nargs": "+", "metavar": "NAME[@PROFILE]", "help": "attentions; else the usual"},
-    "geometry": {"choices": ["minilm", "bert-base", "vit-b16-like"], "help": "of the model"},
-    "passes": {"nargs": "+", "choices": ["inference", "step"], "help": "what is measured"},
-    "lengths": {"nargs": "+", "metavar": "N", "help": "in tokens"},
-    "batch": {"help": "examples in a batch"},
-    "heads": {"help": "heads of the attention"},
+    "methods": {"nargs": "+", "metavar": "NAME[@PROFILE]",
+                "help": "attentions (default: the benchmark's own list)"},
+    "geometry": {"choices": ["minilm", "bert-base", "vit-b16-like"], "help": "kind of the model"},
+    "passes": {"nargs": "+", "choices": ["inference", "step"], "help": "what to measure"},
+    "lengths": {"nargs": "+", "metavar": "N", "help": "lengths in tokens"},
+    "batch": {"help": "examples per batch"},
+    "heads": {"help": "number of heads"},
     "head-dim": {"help": "width of a head"},
-    "steps": {"help": "timed steps in each round"},
-    "threads": {"help": "of torch, on a CPU"},
+    "steps": {"help": "timed steps per round"},
+    "threads": {"help": "threads of torch, on a CPU"},
     "device": {"choices": ["cpu", "cuda"], "help": "where to measure"},
-    "seconds": {"help": "a method stops before the length where one call would take longer; of "
-                "data: for each measurement, all rounds together"},
-    "mib": {"help": "a method stops before the length that would need more memory"},
-    "timeout": {"help": "seconds for one method in one round"},
+    "seconds": {"help": "longest time of one call: a method is not run at lengths that would "
+                "take longer; in bench data: time of each measurement over all rounds"},
+    "mib": {"help": "largest memory: a method is not run at lengths that would need more"},
+    "timeout": {"help": "seconds for one method in one round, after which it is stopped"},
     "prepare": {"nargs": "+", "action": "append", "metavar": ("TASK", "KEY=VALUE"),
-                "help": "as for lra data prepare, once per data set; else generated ones"},
-    "workers": {"help": "processes that prepare"},
-    "rounds": {"help": "over all cases, interleaved"},
-    "out": {"help": "folder of tables and pictures"},
+                "help": "as for lra data prepare, once per data set (default: generated ones)"},
+    "workers": {"help": "processes that prepare data"},
+    "rounds": {"help": "rounds over all cases"},
+    "out": {"help": "folder for numbers, page and picture"},
 }  # fmt: skip
 
 
 def add_parser(commands: Any, draw: Draw) -> None:
-    bench = commands.add_parser("bench", help="measure time and memory")
+    bench = commands.add_parser(
+        "bench", help="measure time and memory of attentions, models, training or data"
+    )
     kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
     for name, (help, own) in BENCHMARKS.items():
         parser = kinds.add_parser(name, help=help)

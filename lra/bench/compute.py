@@ -1,7 +1,7 @@
-"""`lra bench compute`: time and peak memory of a training step beside its counted FLOPs.
+"""`lra bench compute`: time and peak memory of a training step, compared with its counted FLOPs.
 
-Compute is matched by FLOPs, and FLOPs do not decide alone how long a machine takes. Every attention
-is measured with the options its file ships, on the same backbone and batch.
+Compute is matched by FLOPs, but time depends on more than FLOPs. Every attention is measured with
+the options of its file, on the same backbone and batch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lra.compute.count import count_run
 from lra.report.leaderboard import compute_class
 
 NOTES = (
-    "batch {} of n = {:,}; a round's time is the median of {} steps, the fastest round counts, and "
-    "in brackets is the slowest round divided by it",
-    "memory: the most bytes alive at once beyond parameters and optimiser, by the allocator",
-    "compute: parameters and FLOPs against the budget, by default LUNA's on the same backbone; "
-    "`exempt`: no option of the method changes its cost",
+    "batch {} of n = {:,}; the time of a round is the median of {} steps; the table shows the "
+    "fastest round and, in brackets, the slowest divided by it",
+    "memory: the allocator's peak, without parameters and state of the optimiser",
+    "compute: parameters and FLOPs compared with the budget, by default LUNA's on the same "
+    "backbone; `exempt`: no option of the method changes its cost",
 )
 
 
@@ -46,7 +46,7 @@ def benchmark(options: Namespace) -> Benchmark:
 
 
 def counted_step(attention: str, words: Sequence[str]) -> StepCase:
-    """The case, with what a step of this attention costs by the count."""
+    """The case of one attention, with the counted cost of a step."""
     words = [*words, f"attention={attention}"]
     run = compose(words)
     count, budget = count_run(run), budget_of(run)

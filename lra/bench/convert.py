@@ -1,5 +1,5 @@
-"""`lra bench convert`: a converted model beside its softmax original, by length: inference and a
-training step, time and peak memory; and what converting a model of 12 layers takes."""
+"""`lra bench convert`: converted models and their softmax original, by length: time and peak memory
+of inference and of a training step; and the time of converting a model of 12 layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import luna
 from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult, Selection, break_even, ratios
 from lra.bench.sheet import Benchmark, SheetTable, by_length, rounds_of
-from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.config import UserError
 from luna.convert.host import transformers
 from luna.convert.swap import convert, feature_parameters
@@ -28,15 +28,15 @@ PATCH = 16
 POSITIONS = 512  # of BERT; the table grows where a length needs it
 LR = 1e-5  # of the paper's finetuning, without weight decay
 NOTES = (
-    "`softmax`: the model as it was, in torch's fused kernel, without dropout of its probabilities "
-    "(with it there is no fused kernel on a CPU); the others: `luna.linearize` at its default "
-    "options (`luna` compiled where numba is installed)",
-    "inference: evaluation mode, no gradients; training step: forward, backward and AdamW, "
-    "everything trainable",
-    "times: the fastest call of all rounds, all models in turn at each length",
-    "memory: the most bytes alive at once beyond parameters and optimiser, by the allocator",
-    "in brackets: the ratio to softmax; break-even: the length from which on the method costs "
-    "less, between two measured ones on a line in the logarithms",
+    "`softmax`: the original model in torch's fused kernel, without dropout of attention weights "
+    "(with dropout there is no fused kernel on a CPU); the others: `luna.linearize` with default "
+    "options (`luna` in machine code if numba is installed)",
+    "inference: evaluation mode, no gradients; training step: forward, backward and AdamW of all "
+    "parameters",
+    "times: the fastest call of all rounds; all models in turn at each length",
+    "memory: the allocator's peak, without parameters and state of the optimiser",
+    "in brackets: the ratio to softmax; break-even: the length from which the method costs less "
+    "than softmax, interpolated between two measured lengths on logarithmic axes",
 )
 
 
@@ -45,7 +45,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """The sizes of a real model; weights are random, and there are positions for any length."""
+    """The sizes of a real model, with random weights and positions for any length."""
 
     host: Literal["bert", "vit"]
     layers: int
@@ -61,7 +61,7 @@ class Geometry:
         return f"{self.layers} layers, {self.heads} heads of {self.head_dim}, {self.width} wide"
 
     def build(self, n: int) -> nn.Module:
-        """With softmax attention, in torch's fused kernel."""
+        """The model with softmax attention, in torch's fused kernel."""
         torch.manual_seed(0)
         sizes: dict[str, Any] = {
             "hidden_size": self.width,
@@ -69,8 +69,8 @@ class Geometry:
             "num_attention_heads": self.heads,
             "intermediate_size": 4 * self.width,
             "num_labels": 2,
-            # Converted attention has no probabilities to drop; softmax that drops some has no fused
-            # kernel on a CPU, and takes memory for n x n of them.
+            # With this dropout softmax has no fused kernel on a CPU and stores n x n weights;
+            # converted attention has no weights to drop.
             "attention_probs_dropout_prob": 0.0,
             "attn_implementation": "sdpa",
         }
@@ -80,12 +80,12 @@ class Geometry:
                 **sizes, vocab_size=self.vocab, max_position_embeddings=max(n, POSITIONS)
             )
             return library.BertForSequenceClassification(config)
-        # One row of patches and CLS: any n, which squares would not give.
+        # CLS and one row of patches, because squares of patches would not allow every n.
         config = library.ViTConfig(**sizes, image_size=(PATCH, PATCH * (n - 1)), patch_size=PATCH)
         return library.ViTForImageClassification(config)
 
     def batch(self, size: int, n: int, device: torch.device) -> dict[str, Tensor]:
-        """Full length, nothing padded, with labels."""
+        """Random inputs at full length, without padding, and labels."""
         torch.manual_seed(1)
         inputs = {
             "bert": lambda: {"input_ids": torch.randint(1, self.vocab, (size, n))},
@@ -95,7 +95,7 @@ class Geometry:
         return {name: tensor.to(device) for name, tensor in inputs.items()}
 
     def dense_flops(self, n: int) -> int:
-        """Of a forward without attention: four projections and an MLP of 4 widths per layer."""
+        """FLOPs of forward without attention: per layer four projections and an MLP."""
         return self.layers * n * 2 * 12 * self.width**2
 
 
@@ -104,8 +104,8 @@ GEOMETRIES = {
     "bert-base": Geometry(host="bert", layers=12, heads=12, width=768),
     "vit-b16-like": Geometry(host="vit", layers=12, heads=12, width=768),
 }
-TIMED = "bert-base"  # the model that conversion is timed on
-CONVERSION = "conversion"  # the group of these cases
+TIMED = "bert-base"  # the model whose conversion is timed
+CONVERSION = "conversion"  # the group of its cases
 
 
 # ---------------------------------------------------------------------- cases
@@ -113,7 +113,7 @@ CONVERSION = "conversion"  # the group of these cases
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertedCase(BenchCase):
-    """One pass, the group, of a converted model or of the original."""
+    """One pass (the group of the case) of a converted model or of the original."""
 
     method: str
     profile: str
@@ -127,7 +127,7 @@ class ConvertedCase(BenchCase):
             attention = luna.build(self.method, profile=self.profile, **slot)
         return self.batch * (sizes.dense_flops(n) + sizes.layers * attention.flops(n))
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         model = self.geometry.build(n)
         if self.name != ORIGINAL:
             model = convert(model, self.method, profile=self.profile, inplace=True)
@@ -143,12 +143,12 @@ def inference(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[], Any]:
 
 
 def step(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[], None]:
-    """Forward, backward and AdamW, everything trainable: a step of stage 2."""
+    """A step of stage 2: forward, backward and AdamW of all parameters."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()  # AdamW's own tensors, made once, are no part of a step
+    optimizer.step()  # makes AdamW's state, which a step does not
     optimizer.zero_grad()
 
     def call() -> None:
@@ -167,13 +167,13 @@ PASSES: dict[str, Callable[[nn.Module, dict[str, Tensor]], Callable[[], Any]]] =
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionCase(BenchCase):
-    """`convert` on the CPU: with the copy and the hash of the original's weights."""
+    """`convert` on the CPU, which includes copying and hashing the weights of the original."""
 
     method: str
     profile: str
     geometry: Geometry
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         model = _original(self.geometry)
         start = time.perf_counter()
         student = convert(model, self.method, profile=self.profile)
@@ -191,11 +191,11 @@ def _original(geometry: Geometry) -> nn.Module:
 
 
 def benchmark(options: Namespace) -> Benchmark:
-    transformers()  # or what to install
+    transformers()  # stops with a sentence if it is not installed
     geometry = GEOMETRIES[options.geometry]
     if geometry.host == "vit" and min(options.lengths) < 2:
         raise UserError(
-            f"--lengths of {options.geometry} must be at least 2, CLS and a patch, "
+            f"--lengths of {options.geometry} must be at least 2 (CLS and one patch), "
             f"got {min(options.lengths)}"
         )
     cases: list[BenchCase] = []
@@ -210,7 +210,7 @@ def benchmark(options: Namespace) -> Benchmark:
         title="Converted models beside softmax, by length",
         notes=[
             f"model: {options.geometry}, random weights: {geometry}; batch {options.batch}, "
-            "float32, nothing padded, positions for every length",
+            "float32, no padding, positions for every length",
             *NOTES,
             f"{CONVERSION}: `luna.linearize` of {TIMED} on the CPU, {GEOMETRIES[TIMED]}, "
             f"{millions:.1f} M parameters: median (least .. largest)",

@@ -1,5 +1,5 @@
-"""`lra bench data`: what data cost. Drawing an image or an expression, preparing a task, opening
-and reading what is prepared, and the memory that reading takes."""
+"""`lra bench data`: the cost of data: generating images and expressions, preparing a task, opening
+and reading prepared data, and the memory that reading takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import torch
 from lra import data, environment
 from lra.bench.rows import BenchResult, median
 from lra.bench.sheet import Benchmark, SheetTable, number, rounds_of
-from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.config import DataRules, Mask, Pad
 from lra.data import listops_generator, pathfinder_generator
 from lra.data.arrays import Prepared
@@ -30,10 +30,10 @@ from lra.data.loader import Loader
 from lra.data.options import default_length
 from lra.data.prepare import prepare
 
-# If nothing else is asked for: two sizes of one task, to see whether memory depends on it; images.
+# The default: two sizes of one task, to see whether memory depends on the size, and images.
 PREPARED = (["listops"], ["listops", "n_train=10000"], ["pathfinder", "n=2000"])
 BATCH = 32
-OPENED = 5  # times, of which the median counts
+OPENED = 5  # times that data are opened; the median counts
 WARM_UP = 20  # batches
 # Milliseconds of the published program (drewlinsley/pathfinder at ab9c130c, SciPy 1.2.3) for an
 # image with contours of 14 dashes, on one core of another machine.
@@ -49,11 +49,11 @@ COLUMNS = {  # measure of a reading: title
 }
 
 NOTES = (
-    "medians of {} rounds; drawing and reading on one core, preparing with {} workers",
-    f"reading: training batches of {BATCH}, shuffled, padded, texts with masks, from the page "
-    "cache; MB of ids as they are stored, and as int64 tensors",
-    "resident: memory of a process that has torch and reads; growth: since the first batches",
-    "the published program was timed on another machine: an order of magnitude",
+    "medians of {} rounds; generating and reading on one core, preparing with {} workers",
+    f"reading: shuffled training batches of {BATCH}, padded, with masks for texts, from the page "
+    "cache; MB/s of ids as they are stored, and as int64 tensors",
+    "resident: memory of the reading process, torch included; growth: since the first batches",
+    "the published program was timed on another machine, so that ratio is an order of magnitude",
 )
 
 
@@ -87,13 +87,12 @@ def benchmark(options: Namespace) -> Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingCase(BenchCase):
-    """Seconds for one image or, without a side, for one expression: the mean of many, which
-    differ."""
+    """Seconds per image or, without a side, per expression: the mean of many, as they differ."""
 
     side: int | None
-    seconds: float  # for all draws of a round
+    seconds: float  # per round
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         drawn = _images(self.side) if self.side else _expressions()
         next(drawn)  # builds its tables
         start, count = time.perf_counter(), 0
@@ -117,14 +116,14 @@ def _images(side: int) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingCase(BenchCase):
-    """Prepared data opened and read by a process of its own, on one core."""
+    """Prepared data opened and read by a separate process, on one core."""
 
     warm_up: ClassVar[bool] = False
 
     folder: Path
     seconds: float
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         return read(self.folder, seconds=self.seconds)
@@ -158,8 +157,8 @@ def read(folder: Path, *, seconds: float) -> dict[str, float]:
 
 
 def _resident() -> float:
-    """MiB of this process that are in memory now, files it has mapped included; the peak where
-    the system does not say."""
+    """MiB of this process that are in memory now, mapped files included; the peak where the system
+    does not report this."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
         return pages * resource.getpagesize() / 2**20
@@ -175,7 +174,7 @@ def _prepare(words: Sequence[str], workers: int, folder: Path, seconds: float) -
         data.configure(task, settings), max_length=length, data_dir=folder, workers=workers
     )
     took, facts = time.perf_counter() - start, prepared.facts
-    # The page does not say where data lie on this machine.
+    # The page must not show paths of this machine.
     name = " ".join(word for word in words if not word.startswith("path="))
     print(f"prepared {name} in {took:.1f} s", flush=True)
     return ReadingCase(

@@ -1,8 +1,8 @@
-"""`lra bench luna`: LUNA's evaluations beside the paper's listing, linear attention and fused
-softmax.
+"""`lra bench luna`: the ways to evaluate LUNA, among them the paper's listing, compared with linear
+attention and fused softmax.
 
-What is compared runs in one process, one call after the other, round after round: what else the
-machine does meets all alike. A ratio is the median over the rounds of the ratio within each.
+Cases that are compared run in turn in one process, round after round, so that other work of the
+machine slows all of them. A ratio is the median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from lra.bench.cases import AttentionCase, StepCase, training_pass
 from lra.bench.rows import BenchResult, median, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, by_length, with_range
-from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.compose import compose
 from lra.config import UserError
 from luna.kernels import cpu
@@ -34,21 +34,21 @@ LISTING, SOFTMAX, WIDE = "luna, the listing", "softmax, fused", f"linear, D = {M
 NOTES = (
     f"{HEADS} heads of {HEAD_DIM}, M = {M}, L = {L}, hidden {HIDDEN}, float32, forward and "
     f"backward; training steps of batch {STEP_BATCH}, with the optimiser",
-    "times: in every round each is called twice, and the second call is timed; tables have the "
-    "median of the rounds, ratios are taken within a round: median (least .. largest)",
-    f"`{WIDE}`: elu + 1 with queries and keys as wide as LUNA's features",
+    "times: every round makes two calls of each case and times the second; tables have medians "
+    "over rounds; ratios are taken within a round and shown as median (least .. largest)",
+    f"`{WIDE}`: linear attention (elu + 1) with queries and keys as wide as LUNA's features",
 )
 
 
 def benchmark(options: Namespace) -> Benchmark:
     if not cpu.AVAILABLE:
-        raise UserError("this benchmark measures numba: pip install 'luna-lra[fast]'")
+        raise UserError("this benchmark needs numba: pip install 'luna-lra[fast]'")
     return Benchmark(
         stem="luna",
         title="LUNA's evaluations",
         notes=[f"batch {options.batch}, {NOTES[0]}", *NOTES[1:]],
         cases=[*_feature_maps(options), *_attentions(options), *_steps()],
-        # The listing leaves gigabytes that the next call pays for: the first is left out always.
+        # The listing leaves gigabytes to be freed during the next call, so the first is not timed.
         rules=BenchRules.of(options, calls=1, least=0.0, dear=math.inf),
         settings={"heads": HEADS, "head_dim": HEAD_DIM, "M": M, "L": L, "hidden": HIDDEN,
                   "step_batch": STEP_BATCH},
@@ -66,7 +66,7 @@ class FeatureMapCase(BenchCase):
     hidden: int
     batch: int
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         torch.manual_seed(0)
         u = torch.randn(1, self.batch * HEADS * n * M, requires_grad=True)
         gradient = torch.randn(1, u.shape[1], L)
@@ -89,7 +89,7 @@ class FeatureMapCase(BenchCase):
 class ForwardBackwardCase(AttentionCase):
     """Forward and backward alone."""
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         attention = self.build(n, meter.device)
         q, k, v, _ = self.inputs(n, meter.device)
         call = training_pass(attention, [q, k, v], partial(attention, q, k, v))
@@ -97,7 +97,7 @@ class ForwardBackwardCase(AttentionCase):
 
 
 def _feature_maps(options: Namespace) -> Iterator[FeatureMapCase]:
-    """At the longest length."""
+    """The feature map alone, at the longest length."""
     chosen = [("dense", HIDDEN), ("piecewise", HIDDEN), *(("compiled", w) for w in WIDTHS)]
     for evaluate, hidden in chosen:
         yield FeatureMapCase(
@@ -162,7 +162,7 @@ def tables(result: BenchResult) -> Iterator[SheetTable]:
 
 
 def targets(result: BenchResult) -> Iterator[tuple[str, str, str]]:
-    """What is compared, the target, and what was measured."""
+    """Per ratio: its name, the target and the measured value."""
 
     def ratio(slow: str, fast: str, group: str, n: int, measure: str = "train_seconds") -> str:
         found = result.select(group, measure)

@@ -1,8 +1,8 @@
-"""Attentions straight from their formulas, in as few lines of PyTorch as it takes: what the speed
-of the library's own is compared with, and an oracle of its results.
+"""Attentions straight from their formulas, in as few lines of PyTorch as possible. The library's
+speed and results are compared with theirs.
 
-No masks, no causal forms, no half precision, and lengths that are multiples of every block. Each
-takes the built method, whose parameters and random draws it uses.
+They have no masks, no causal forms and no half precision, and lengths are multiples of all blocks.
+Each takes the built method and uses its parameters and random draws.
 """
 
 from __future__ import annotations

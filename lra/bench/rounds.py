@@ -1,7 +1,6 @@
-"""Rounds over all cases, so that what else the machine does meets all of them alike.
+"""Rounds over all cases, so that other work of the machine slows all of them.
 
-Every process is a new one in every round: it starts without the memory, the caches and the threads
-of the cases before.
+Every round starts new processes, without the memory, the caches and the threads of earlier cases.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lra.bench.rows import BenchRow
-from lra.bench.worker import BenchCase, BenchRules, Meter, rows_of, work
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules, rows_of, work
 from lra.config import UserError
 
 PATIENCE = 100  # a process may take this many times the seconds that one call may take
 
 
 def rounds(cases: Sequence[BenchCase], rules: BenchRules) -> Iterator[tuple[int, list[BenchRow]]]:
-    """The number of each round and all rows so far: an interrupted benchmark keeps what it has.
+    """After every round its number and all rows so far: an interrupted benchmark keeps them.
 
-    Memory is measured in the first round only; what was stopped is not measured again.
+    Memory is measured in the first round only; cases that were stopped are not measured again.
     """
     rows: dict[tuple[str, str, int, str], BenchRow] = {}
     stopped: set[tuple[str, str, int]] = set()
     for number in range(1, rules.rounds + 1):
         for process, members in _by_process(cases, stopped).items():
             start = time.perf_counter()
-            for row in ask(members, Meter(rules, memory=number == 1)):
+            for row in ask(members, BenchMeter(rules, memory=number == 1)):
                 known = rows.setdefault((row.group, row.case, row.n, row.measure), row)
                 if known is not row and row.measure != "flops":
                     known.values += row.values
@@ -55,9 +54,9 @@ def _by_process(
     return found
 
 
-def ask(cases: Sequence[BenchCase], meter: Meter) -> list[BenchRow]:
-    """The rows that a new process measures. If it dies or gets stuck, the rows that are missing
-    say so."""
+def ask(cases: Sequence[BenchCase], meter: BenchMeter) -> list[BenchRow]:
+    """The rows that a new process measures. If it dies or gets stuck, the missing rows have that as
+    their reason."""
     spawn = multiprocessing.get_context("spawn")  # not a fork: torch may have started threads
     rows, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(target=work, args=(theirs, cases, meter))

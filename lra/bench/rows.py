@@ -1,7 +1,6 @@
 """The results of a benchmark: one row per case, length and measure, and the arithmetic on them.
 
-The file of a benchmark (.json) holds everything: its page, its CSV and its picture are made from
-the file alone.
+The file of a benchmark (.json) holds everything: page, CSV and picture are made from it alone.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MEASURES = {
 
 @dataclass(kw_only=True)
 class BenchRow:
-    """What was measured of one case, at one length, in every round."""
+    """The values of one measure of one case at one length."""
 
     group: str  # cases of one group are compared with each other
     case: str
@@ -50,7 +49,7 @@ class BenchRow:
 
 
 def fastest(row: BenchRow) -> float:
-    """Whatever else the machine does can only make a call slower."""
+    """The value with the least disturbance: other work of a machine only makes calls slower."""
     return min(row.values)
 
 
@@ -76,12 +75,12 @@ class BenchResult:
 
     @property
     def cases(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """What is known of each case before it is measured, by group and name."""
+        """The facts of every case that are known before it is measured, by group and name."""
         return {(case["group"], case["case"]): case for case in self.facts["cases"]}
 
     def select(self, group: str, measure: str) -> Selection:
-        """The rows of this group and measure, or why there are none: cases in their order, lengths
-        rising."""
+        """The rows of this group and measure, or the rows with the reason why there are none: cases
+        in their order, lengths rising."""
         found: Selection = {name: {} for of, name in self.cases if of == group}
         for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
             if row.group == group and row.measure in (measure, ANY):
@@ -118,13 +117,13 @@ def ratios(found: Selection, case: str, base: str, summary: Summary = fastest) -
 
 
 def ratio_by_round(row: BenchRow, base: BenchRow) -> list[float]:
-    """Row divided by base within each round: a machine that is busy for one round slows both."""
+    """Row divided by base within each round, because a machine that is busy slows both."""
     return [a / b for a, b in zip(row.values, base.values, strict=False)]
 
 
 def slope(costs: Mapping[int, float]) -> float | None:
-    """The fitted exponent of n over the TAIL longest lengths, because constant costs rule at short
-    ones; None with fewer lengths."""
+    """The exponent of n, fitted to the TAIL longest lengths because constant costs dominate at
+    short ones; None with fewer lengths."""
     points = sorted((math.log(n), math.log(cost)) for n, cost in costs.items())[-TAIL:]
     if len(points) < TAIL:
         return None
@@ -132,9 +131,9 @@ def slope(costs: Mapping[int, float]) -> float | None:
 
 
 def break_even(costs: Mapping[int, float]) -> tuple[str, float | None]:
-    """From which length on costs, ratios by rising length, stay below 1: as a text, and between two
-    lengths where they cross 1, on a straight line in the logarithms."""
-    # Compared as tables show them: 1.00 is not less.
+    """The length from which ratios of costs, by rising length, stay below 1: as a text, and as a
+    number if they cross 1 between two lengths, interpolated on logarithmic axes."""
+    # Rounded as in tables, where 1.00 is not less than 1.
     shown = {n: round(ratio, 2) for n, ratio in costs.items()}
     lengths = list(shown)
     if shown[lengths[-1]] >= 1:

@@ -1,4 +1,4 @@
-"""What a benchmark writes: its numbers (.json, .csv) and a page of tables (.md)."""
+"""The files of a benchmark: its numbers (.json, .csv) and a page of tables (.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lra.bench.worker import BenchCase, BenchRules
 from lra.data.parallel import cores
 from lra.disk import disk_errors
 
-PACKAGES = ("numba", "transformers")  # their versions matter besides those of every run
+PACKAGES = ("numba", "transformers")  # reported besides those that every run reports
 
 SUMMARIES: dict[str, Callable[..., float]]
 SUMMARIES = {"fastest": min, "median": statistics.median, "slowest": max}
@@ -43,7 +43,7 @@ class SheetTable(NamedTuple):
     lines: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """Padded, so that it can be read in a terminal too."""
+        """With padded cells, so that it can be read in a terminal too."""
         widths = [max(3, *map(len, column)) for column in zip(self.head, *self.lines, strict=True)]
         rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
         return "\n".join(_line(cells, widths) for cells in (self.head, rule, *self.lines))
@@ -57,15 +57,15 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What is measured, how, and what its page says."""
+    """What is measured, how, and the text of its page."""
 
-    stem: str  # of its files, before the machine's name
+    stem: str  # of its files; the machine is added
     title: str
     notes: Sequence[str]
     cases: Sequence[BenchCase]
     rules: BenchRules
     settings: dict[str, Any] = field(default_factory=dict)  # besides those of the command line
-    folder: TemporaryDirectory | None = None  # that cases read; removed afterwards
+    folder: TemporaryDirectory | None = None  # read by cases, removed at the end
 
 
 # ---------------------------------------------------------------------- cells
@@ -83,7 +83,7 @@ def cell(row: BenchRow | None, summary: Summary = fastest) -> str:
 
 
 def with_range(values: Sequence[float], form: str) -> str:
-    """`median (least .. largest)`; one value alone as it is."""
+    """`median (least .. largest)`, or a single value."""
     if len(values) < 2:
         return f"{values[0]:{form}}" if values else "–"
     middle, least, largest = statistics.median(values), min(values), max(values)
@@ -131,7 +131,7 @@ def by_length(
 
 
 def _reach_and_cost(rows: dict[int, BenchRow]) -> tuple[int, float]:
-    """Cases that got further come first, then the cheaper ones."""
+    """A sort key: cases that reached more lengths first, then cheaper ones."""
     costs = [fastest(row) for row in rows.values() if row.values]
     return -len(costs), costs[-1] if costs else 0.0
 
@@ -140,7 +140,7 @@ def _reach_and_cost(rows: dict[int, BenchRow]) -> tuple[int, float]:
 
 
 def facts_of(benchmark: Benchmark, command: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a file says besides its rows: what was measured, with which options, where and when."""
+    """The contents of a file besides its rows: what was measured, how, where and when."""
     rules = benchmark.rules
     machine = environment.machine(torch.device(rules.device))
     machine |= {"threads": rules.threads} if rules.device == "cpu" else {}
@@ -159,7 +159,7 @@ def facts_of(benchmark: Benchmark, command: str, options: dict[str, Any]) -> dic
 
 
 def stem_of(benchmark: Benchmark, facts: dict[str, Any], out: Path) -> Path:
-    """The common name of the files: benchmark, device, threads of a CPU, torch."""
+    """The common name of the files: benchmark, device, threads (of a CPU) and version of torch."""
     machine, version = facts["machine"], facts["versions"]["torch"].partition("+")[0]
     device = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
     threads = f"-{machine['threads']}thread" if machine["kind"] == "cpu" else ""
@@ -176,7 +176,7 @@ def page(result: BenchResult, tables: Iterable[SheetTable]) -> str:
 
 
 def _provenance(result: BenchResult) -> Iterable[str]:
-    """What every page says first."""
+    """The first lines of every page: machine, versions, noise and limits."""
     facts = result.facts
     machine, versions, git, settings = (
         facts[key] for key in ("machine", "versions", "git", "settings")
@@ -194,13 +194,13 @@ def _provenance(result: BenchResult) -> Iterable[str]:
     if noise and settings["rounds"] > 1:
         middle, most = statistics.median(noise), max(noise)
         yield (
-            f"noise: the slowest of {settings['rounds']} rounds took {middle:.2f} times as long as "
-            f"the fastest in the median of all times, {most:.2f} times at most"
+            f"noise: slowest / fastest of {settings['rounds']} rounds: {middle:.2f} in the median "
+            f"of all times, at most {most:.2f}"
         )
     if "mib" in settings:
         yield (
             f"`> {settings['seconds']:g} s` or `> {settings['mib']:g} MiB` in a cell: not run, "
-            "because one call, carried forward from the last length by its FLOPs, would take more"
+            "because one call would take more (estimated from the last length by FLOPs)"
         )
 
 

@@ -1,7 +1,7 @@
-"""`lra bench train`: what the framework costs beside the mathematics.
+"""`lra bench train`: the time that the framework adds to the mathematics of training.
 
-Three questions: how much the framework adds to a bare loop of the same network, optimiser and
-batches, how much loading the data takes, and how long it is from the shell to the first step.
+Three measurements: the framework compared with a bare loop of the same network, optimiser and
+batches; loading the data; and the time from the shell to the first step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lra import parent
 from lra.bench.cases import TrainingStep
 from lra.bench.rows import BenchResult, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, rounds_of, with_range
-from lra.bench.worker import BenchCase, BenchRules, Meter
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.callbacks import Checkpoints
 from lra.compose import Run, compose
 from lra.config import UserError
@@ -48,8 +48,8 @@ def benchmark(options: Namespace) -> Benchmark:
         stem=f"train-{task}-{attention}",
         title=f"What the framework adds to training: {task}, {attention}",
         notes=[
-            f"batch {run.protocol.recipe.batch}, {options.steps} steps in each round; medians of "
-            "the rounds (least .. largest), ratios taken within a round",
+            f"batch {run.protocol.recipe.batch}, {options.steps} steps per round; median over "
+            "rounds (least .. largest), ratios taken within a round",
             "bare loop: the same network, optimiser, clipping and batches without the framework; "
             "framework: trainer, module, callbacks and loader of a real run, without evaluation",
         ],
@@ -63,12 +63,12 @@ def benchmark(options: Namespace) -> Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopCase(BenchCase):
-    """Seconds per step of one way to go through the same batches."""
+    """Seconds per step of one of LOOPS, all over the same batches."""
 
     words: Sequence[str]  # as for lra train
     steps: int
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         run, prepared = _prepared(tuple(self.words))
         loader = Loader(
             prepared.split("train"), run.protocol.recipe.batch, rules=run.protocol.data,
@@ -93,7 +93,7 @@ def _bare(run: Run, fingerprint: str, loader: Loader) -> float:
 
 
 class _Stopwatch(pl.Callback):
-    """From the first batch to the end of the last step: what steps cost, without start-up."""
+    """The time from the first batch to the end of the last step, without start-up."""
 
     def on_train_start(self, *_: Any) -> None:
         self.start = time.perf_counter()
@@ -128,13 +128,13 @@ LOOPS = {BARE: _bare, FRAMEWORK: _framework, LOADING: _load}
 
 @dataclass(frozen=True, kw_only=True)
 class StartCase(BenchCase):
-    """Seconds from the shell to the line that reports the first step, as a user would see it."""
+    """Seconds from the shell to the line that reports the first step."""
 
     warm_up: ClassVar[bool] = False
 
     words: Sequence[str]
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as runs:
             command = [
                 sys.executable, "-m", "lra", "train", *self.words, f"runs_dir={runs}",

@@ -1,4 +1,4 @@
-"""A case, the rules it is measured by, and what happens in the process that measures."""
+"""A case, the rules by which it is measured, and the process that measures it."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ class BenchRules:
     rounds: int  # over all cases
     threads: int  # of torch, on a CPU
     device: str = "cpu"
-    seconds: float = math.inf  # a case stops before the length where one call would take longer,
-    mib: float = math.inf  # or would need more memory
+    seconds: float = math.inf  # a case stops before a length where one call would take longer
+    mib: float = math.inf  # or need more memory
     timeout: float = math.inf  # seconds for one process
-    calls: int = 2  # in a round a call is timed at least this often,
+    calls: int = 2  # a call is timed at least this often per round
     least: float = 0.1  # and for at least this many seconds
-    dear: float = 1.0  # a first call that takes longer is the only one, and counts
+    dear: float = 1.0  # if the first call takes longer, it is timed and no other one is made
     summary: Callable[[Sequence[float]], float] = min  # of the times of one round
 
     @classmethod
     def of(cls, options: Namespace, **more: Any) -> BenchRules:
-        """The rules that the command line sets, and `more`."""
+        """The rules that the command line and `more` set."""
         names = {rule.name for rule in fields(cls)}
         return cls(**{key: value for key, value in vars(options).items() if key in names} | more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchCase:
-    """One thing to measure: it knows how to build itself at a length, and what to call.
+    """One thing to measure: it builds it at a length, and calls it.
 
-    Cases are sent to the process that measures them, so their fields can be pickled.
+    Cases are sent to the process that measures them, so their fields must be picklable.
     """
 
-    warm_up: ClassVar[bool] = True  # leave out the first measurement of a process
+    warm_up: ClassVar[bool] = True  # whether the first measurement of a process is left out
 
-    group: str  # cases of a group are compared, and measured in turn in one process ...
+    group: str  # cases of a group are compared, and measured in turn in one process
     name: str
-    lengths: Sequence[int] = (0,)  # 0 where length plays no part
-    alone: bool = False  # ... unless each has a process of its own
-    facts: dict[str, Any] = field(default_factory=dict)  # known beforehand; part of the file
+    lengths: Sequence[int] = (0,)  # 0 for a case without a length
+    alone: bool = False  # whether the case has its own process instead
+    facts: dict[str, Any] = field(default_factory=dict)  # known before measuring; in the file
 
     def flops(self, n: int) -> int | None:
-        """FLOPs of a forward pass, by which costs are carried forward to the next length."""
+        """FLOPs of a forward pass, from which costs at the next length are estimated."""
         return None
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
-        """Build the case at this length, and measure it once. The first cost is the time that
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
+        """Build the case at this length and measure it. The first cost is the time that
         BenchRules.seconds limits."""
         raise NotImplementedError
 
 
-class Meter:
-    """The stopwatch and the scales that a case is measured with."""
+class BenchMeter:
+    """Measures time and peak memory of calls."""
 
     def __init__(self, rules: BenchRules, *, memory: bool = True):
         self.rules = rules
@@ -80,8 +80,8 @@ class Meter:
         self.device = torch.device(rules.device)
 
     def seconds(self, calls: Mapping[str, Call]) -> dict[str, float]:
-        """Seconds of each call, the calls in turn. The first time warms up: it pays for what the
-        call before left in memory, and counts only where a second time would be dear."""
+        """Seconds of every call, made in turn. The first time of each is left out, as it includes
+        freeing what the call before left in memory, unless a second time would take too long."""
         first = {key: self._once(call) for key, call in calls.items()}
         if sum(first.values()) > self.rules.dear:
             return first
@@ -97,8 +97,8 @@ class Meter:
         return time.perf_counter() - start
 
     def peak_bytes(self, call: Call) -> dict[str, float]:
-        """The most bytes alive at once beyond those that were there before the call: activations,
-        buffers of operations, gradients of inputs and parameters."""
+        """Peak memory minus memory before the call: activations, buffers of operations, gradients
+        of inputs and parameters."""
         if not self.memory:
             return {}
         if self.device.type == "cuda":
@@ -106,7 +106,7 @@ class Meter:
             torch.cuda.reset_peak_memory_stats(self.device)
             call()
             return {"peak_bytes": torch.cuda.max_memory_allocated(self.device) - before}
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports every start and stop
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler prints every start and stop
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
             call()
         events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -114,10 +114,10 @@ class Meter:
         return {"peak_bytes": max(accumulate(event.nbytes() for event in events))}
 
 
-def measure(cases: Sequence[BenchCase], meter: Meter) -> Iterator[BenchRow]:
-    """Every case at one length before the next length: what a ratio is made of is measured within
-    seconds. A case stops where it fails, and before a length whose cost, carried forward from its
-    last one by its own FLOPs, would break a limit."""
+def measure(cases: Sequence[BenchCase], meter: BenchMeter) -> Iterator[BenchRow]:
+    """Rows of all cases at one length, then of all at the next, so that both sides of a ratio are
+    measured within seconds. A case stops where it fails, and before a length whose cost, estimated
+    from its last one by FLOPs, would break a limit."""
     last: dict[str, dict[str, float]] = {}  # costs at the longest length so far, by case
     stopped: dict[str, str] = {}
     for n in sorted({n for case in cases for n in case.lengths}):
@@ -139,16 +139,16 @@ def measure(cases: Sequence[BenchCase], meter: Meter) -> Iterator[BenchRow]:
             yield from rows_of(case, n, costs, reason)
 
 
-def _costs(case: BenchCase, n: int, meter: Meter, *, first: bool) -> dict[str, float]:
-    gc.collect()  # memory of earlier models, freed during a call, would count as less memory
+def _costs(case: BenchCase, n: int, meter: BenchMeter, *, first: bool) -> dict[str, float]:
+    gc.collect()  # earlier models that are freed during a call would lower its memory
     if first and case.warm_up:
-        case.costs(n, Meter(meter.rules, memory=False))  # whatever is loaded or compiled once
+        case.costs(n, BenchMeter(meter.rules, memory=False))  # loads and compiles once
         gc.collect()
     return case.costs(n, meter)
 
 
 def _excess(flops: int | None, last: dict[str, float] | None, rules: BenchRules) -> str | None:
-    """The limit that a length of these FLOPs would break."""
+    """The limit that a length with these FLOPs would break."""
     if not last or not flops:
         return None
     growth = flops / last["flops"]
@@ -169,7 +169,7 @@ def rows_of(
         yield BenchRow(**who, measure=ANY, stopped=stopped)
 
 
-def work(rows: Connection, cases: Sequence[BenchCase], meter: Meter) -> None:
+def work(rows: Connection, cases: Sequence[BenchCase], meter: BenchMeter) -> None:
     """The main function of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process answers Ctrl-C
     if meter.device.type == "cpu":

@@ -1,5 +1,5 @@
 """The picture of `lra bench compute`: measured time and memory of a training step against its
-counted FLOPs, log-log. Methods of equal FLOPs stand above each other; their distance is what FLOPs
+counted FLOPs, log-log. Methods with the same FLOPs are above each other, and differ in what FLOPs
 do not show."""
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from lra.bench.rows import BenchResult, fastest
 from lra.figures.bench_lengths import COLOURS, kind, kind_lines, measured_on
-from lra.figures.draw import save_figure
+from lra.figures.draw import finely_ticked, save_figure
 from lra.figures.labels import spread
 
-Facts = dict[str, Any]  # what is known and measured of one case
+Facts = dict[str, Any]  # of one case, counted and measured
 PANELS: dict[str, Callable[[Facts], float]] = {
     "ms per step": lambda row: row["seconds"] * 1e3,
     "peak MiB": lambda row: row["peak_bytes"] / 2**20,
 }
-BAND = 1.15  # names of points whose FLOPs differ by less than this are kept apart
+BAND = 1.15  # points whose FLOPs differ by less than this ratio share a column
 GAP = 0.026  # between two names, as a share of the axis
 
 
@@ -52,9 +51,7 @@ def _panel(axes: Axes, rows: list[Facts], title: str, read: Callable[[Facts], fl
     axes.set(xscale="log", yscale="log", xlabel=counted, title=title)
     axes.margins(x=0.15)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+        finely_ticked(axis, (1, 2, 5))
     for row in rows:
         colour = COLOURS[kind(row["attention"])]
         filled = colour if row["verdict"] == "matched" else "white"
@@ -70,7 +67,7 @@ def _panel(axes: Axes, rows: list[Facts], title: str, read: Callable[[Facts], fl
 
 
 def _columns(rows: list[Facts]) -> list[list[Facts]]:
-    """Points that stand above each other, from left to right."""
+    """Groups of points that are above each other, from left to right."""
     groups: list[list[Facts]] = []
     for row in sorted(rows, key=lambda row: row["step_flops"]):
         if groups and row["step_flops"] < BAND * groups[-1][-1]["step_flops"]:
@@ -81,7 +78,7 @@ def _columns(rows: list[Facts]) -> list[list[Facts]]:
 
 
 def _name(axes: Axes, group: list[Facts], read: Callable[[Facts], float]) -> None:
-    """Names to the right of a column, pushed apart where points are close."""
+    """Names to the right of a column of points, far enough apart to be read."""
     low, high = (math.log(y) for y in axes.get_ylim())
     group = sorted(group, key=read)
     places = spread([(math.log(read(row)) - low) / (high - low) for row in group], GAP)

@@ -1,4 +1,4 @@
-"""The picture of `lra bench convert`: every cost as its ratio to softmax, break-evens ringed."""
+"""The picture of `lra bench convert`: the ratio of every cost to that of softmax, by length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lra.bench.convert import ORIGINAL
 from lra.bench.rows import MEASURES, BenchResult, break_even, ratios
-from lra.figures.bench_lengths import Panel, draw_panels
+from lra.figures.bench_lengths import LengthPanel, draw_panels
 
 TICKS = (1, 1.5, 2, 3, 5, 7)
 PASSES = {"inference": "Inference", "step": "Training step"}
@@ -25,10 +25,10 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
     return draw_panels(result, panels, stem, subject=subject, rings=rings)
 
 
-def panel_of(result: BenchResult, group: str, measure: str) -> Panel:
+def panel_of(result: BenchResult, group: str, measure: str) -> LengthPanel:
     found = result.select(group, measure)
     to_softmax = {case: ratios(found, case, ORIGINAL) for case in found}
-    # Measured where softmax was stopped: nothing to compare with, and no stop of its own.
+    # Lengths at which softmax alone was stopped are left out, as there is no ratio.
     costs = {
         case: {n: own.get(n) for n, row in found[case].items() if n in own or not row.values}
         for case, own in to_softmax.items()
@@ -36,4 +36,4 @@ def panel_of(result: BenchResult, group: str, measure: str) -> Panel:
     crossings = [break_even(own)[1] for case, own in to_softmax.items() if own and case != ORIGINAL]
     rings = [(n, 1.0) for n in crossings if n is not None]
     title = f"{PASSES[group]}: {MEASURES[measure].title}, × softmax"
-    return Panel(title, group, costs, ticks=TICKS, rings=rings)
+    return LengthPanel(title, group, costs, ticks=TICKS, rings=rings)

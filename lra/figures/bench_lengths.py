@@ -1,5 +1,4 @@
-"""The picture of `lra bench attention`, and what it shares with others: cost against length,
-log-log."""
+"""Cost against length, log-log: the picture of `lra bench attention`, and the panels of others."""
 
 from __future__ import annotations
 
@@ -11,17 +10,16 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
 
 import luna
 from lra.bench.rows import MEASURES, BenchResult, fastest
 from lra.figures import labels
-from lra.figures.draw import save_figure
+from lra.figures.draw import finely_ticked, save_figure
 from luna.linear import KernelAttention
 
 PANELS = ("train_seconds", "peak_bytes")
-# Kinds are read from what a class says of itself: a new method finds its colour. Each has a
-# contrast of 4.5 to white, for the names.
+# By kind of method, which follows from the class, so that a new method has a colour. Each has a
+# contrast of 4.5 to white, because names are written in it.
 COLOURS = {
     "quadratic": "#6f6f6f",
     "other linear: sparse, low rank, landmarks": "#2a7f8e",
@@ -29,11 +27,13 @@ COLOURS = {
     "luna": "#c2185b",
 }
 RING: dict[str, Any] = {"marker": "o", "fillstyle": "none", "ls": "", "color": "#333", "ms": 9}
+Costs = dict[str, dict[int, float | None]]  # by case and length; None where it stopped
 HEIGHT = 7.5  # inches
 GAP = 0.021  # between two labels, as a share of the height
 
 
 def kind(name: str) -> str:
+    """The kind of a method, a key of COLOURS."""
     cls = luna.get(name)
     if name == "luna":
         return name
@@ -46,15 +46,12 @@ def kind(name: str) -> str:
     )
 
 
-Costs = dict[str, dict[int, float | None]]  # by case and length; None where it stopped
-
-
-class Panel(NamedTuple):
+class LengthPanel(NamedTuple):
     title: str
     group: str
     costs: Costs
-    ticks: tuple[float, ...] | None = None  # their first digits; powers of ten alone if not given
-    rings: Sequence[tuple[float, float]] = ()  # (n, value)
+    ticks: tuple[float, ...] | None = None  # digits with a tick in every power of ten (default: 1)
+    rings: Sequence[tuple[float, float]] = ()  # points (n, value) that are ringed
 
 
 def draw(result: BenchResult, stem: Path) -> list[Path]:
@@ -67,19 +64,19 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
     return draw_panels(result, panels, stem, subject=subject)
 
 
-def _of_measure(result: BenchResult, measure: str) -> Panel:
+def _of_measure(result: BenchResult, measure: str) -> LengthPanel:
     title, unit, factor = MEASURES[measure]
     costs: Costs = {
         case: {n: fastest(row) * factor if row.values else None for n, row in rows.items()}
         for case, rows in result.select("attention", measure).items()
     }
-    return Panel(f"{title.capitalize()}, {unit}", "attention", costs)
+    return LengthPanel(f"{title.capitalize()}, {unit}", "attention", costs)
 
 
 def draw_panels(
-    result: BenchResult, panels: Sequence[Panel], stem: Path, *, subject: str, rings: str = ""
+    result: BenchResult, panels: Sequence[LengthPanel], stem: Path, *, subject: str, rings: str = ""
 ) -> list[Path]:
-    """Two panels in a row; `rings` says what rings are."""
+    """Two panels per row; `rings` is the legend of rings."""
     lines = math.ceil(len(panels) / 2)
     rings = rings if any(panel.rings for panel in panels) else ""
 
@@ -92,13 +89,13 @@ def draw_panels(
     return save_figure(stem, fill, size=(13, HEIGHT))
 
 
-def _methods(result: BenchResult, panel: Panel) -> dict[str, str]:
+def _methods(result: BenchResult, panel: LengthPanel) -> dict[str, str]:
     """The attention of each case."""
     return {case: result.cases[panel.group, case]["attention"] for case in panel.costs}
 
 
 def measured_on(facts: dict[str, Any]) -> str:
-    """Machine, threads, version and date, for a title."""
+    """Machine, threads, version of torch and date, for a title."""
     machine = facts["machine"]
     many = "threads" if machine["threads"] > 1 else "thread"
     threads = f", {machine['threads']} {many}" if machine["kind"] == "cpu" else ""
@@ -106,11 +103,10 @@ def measured_on(facts: dict[str, Any]) -> str:
     return f"{machine['device']}{threads} · torch {torch} · {facts['date']}"
 
 
-def _panel(axes: Axes, panel: Panel, methods: dict[str, str], *, gap: float) -> None:
+def _panel(axes: Axes, panel: LengthPanel, methods: dict[str, str], *, gap: float) -> None:
     axes.set(xscale="log", yscale="log", xlabel="length n", title=panel.title)
     if panel.ticks:
-        axes.yaxis.set_major_locator(LogLocator(subs=panel.ticks))
-        axes.yaxis.set_major_formatter("{x:g}")
+        finely_ticked(axes.yaxis, panel.ticks)
     lengths = sorted({n for costs in panel.costs.values() for n in costs})
     ends: list[tuple[str, float, float, str]] = []
     for name, costs in panel.costs.items():
@@ -137,11 +133,11 @@ def _panel(axes: Axes, panel: Panel, methods: dict[str, str], *, gap: float) -> 
 
 
 def kind_lines(kinds: Collection[str]) -> list[Line2D]:
-    """The colours of these kinds, for a legend."""
+    """The legend of these kinds of methods."""
     return [Line2D([], [], color=c, label=name) for name, c in COLOURS.items() if name in kinds]
 
 
-def _legend(figure: Figure, result: BenchResult, panels: Sequence[Panel], rings: str) -> None:
+def _legend(figure: Figure, result: BenchResult, panels: Sequence[LengthPanel], rings: str) -> None:
     methods = {case: name for panel in panels for case, name in _methods(result, panel).items()}
     lines = kind_lines({kind(method) for case, method in methods.items() if case != "softmax"})
     if "softmax" in methods.values():

@@ -1,5 +1,5 @@
-"""The picture of `lra bench luna`: one bar a method, grouped by what was measured, and the feature
-map's time against hidden width."""
+"""The picture of `lra bench luna`: bars of every evaluation in each group of measurements, and the
+time of the feature map by hidden width."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ COLOURS = {
     "softmax, fused": "black",
 }
 OTHER = "#f0c060"  # linear attention as wide as LUNA's features
-
-
-MAPS = "feature map"  # the group that has a panel of its own
+MAPS = "feature map"  # the group that has its own panel
 
 
 def draw(result: BenchResult, stem: Path) -> list[Path]:

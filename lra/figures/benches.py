@@ -10,7 +10,7 @@ from lra.bench.rows import BenchResult
 from lra.config import UserError
 from lra.figures.draw import NO_MATPLOTLIB
 
-DRAWN = ("attention", "convert", "luna", "compute")
+DRAWN = ("attention", "convert", "luna", "compute")  # benchmarks with a picture
 
 
 def draw_if_possible(result: BenchResult, stem: Path) -> list[Path]:
@@ -25,12 +25,10 @@ def draw_if_possible(result: BenchResult, stem: Path) -> list[Path]:
 
 def draw(result: BenchResult, stem: Path) -> list[Path]:
     """PNG and SVG."""
-    try:
-        from lra.figures import bench_compute, bench_convert, bench_lengths, bench_luna
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        raise UserError(NO_MATPLOTLIB) from error
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(NO_MATPLOTLIB)
+    from lra.figures import bench_compute, bench_convert, bench_lengths, bench_luna
+
     pictures = {"attention": bench_lengths, "convert": bench_convert, "luna": bench_luna,
                 "compute": bench_compute}  # fmt: skip
     return pictures[result.name].draw(result, stem)
@@ -43,8 +41,8 @@ def redraw(files: Sequence[Path], out: Path | None = None) -> list[Path]:
         result = BenchResult.load(file)
         if result.name not in DRAWN:
             raise UserError(
-                f"{file} is from `lra bench {result.name}`, which has no picture: "
-                f"{', '.join(DRAWN)} have one"
+                f"{file} is from `lra bench {result.name}`, which has no picture: choose a file of "
+                f"{', '.join(DRAWN)}"
             )
         paths += draw(result, (out or file.parent) / file.stem)
     return paths

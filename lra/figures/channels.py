@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,36 +13,35 @@ import torch
 from torch import Tensor, nn
 
 from lra.config import UserError
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
 from lra.figures.students import Student
-from lra.figures.trained import Trained
+from lra.figures.trained import Trained, watching
 from lra.report.looks import LUNA, PALETTE, SOFTMAX
-from luna.attention.luna import Luna
 from luna.base import Attention
 from luna.feature_maps.learned import POSITIVE, LearnedFeatures
 
-DEAD = "0.6"
+DEAD = "0.6"  # the colour of a channel that is 0 everywhere
 COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
 TAILS = 0.001  # share of u that lies outside a panel, at each end
-DECADES = 1e3
+DECADES = 1e3  # a logarithmic axis that spans less has ticks between the powers of ten
 WIDE = 8  # channels side by side
-LEAST = 1e-6  # of an exponential feature: less adds nothing to a sum
+LEAST = 1e-6  # of an exponential feature that is drawn: less adds nothing to a sum
 Layout = Literal["grid", "overlay"]
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerChannels:
-    """What a layer's channels saw and are: the u of real tokens, and psi_l on a grid of u."""
+    """The channels of a layer: the u of real tokens, and psi_l on a grid of u."""
 
     name: str
     u: np.ndarray  # (samples,)
     grid: np.ndarray  # (points,)
     psi: np.ndarray  # (groups, points, L)
-    exponential: bool = False  # nonneg=exp: seen on a logarithmic axis only
+    exponential: bool = False  # nonneg=exp: drawn on a logarithmic axis
 
 
-def channels(trained: Trained, *, examples: int = 64, points: int = 400) -> list[LayerChannels]:
-    """psi_l of every layer of a run, over the u that queries and keys of dev examples give."""
+def of_run(trained: Trained, *, examples: int = 64, points: int = 400) -> list[LayerChannels]:
+    """psi_l of every layer of a run, over the u of queries and keys of dev examples."""
 
     def run() -> None:
         left = examples
@@ -59,7 +57,7 @@ def channels(trained: Trained, *, examples: int = 64, points: int = 400) -> list
 def of_student(
     student: Student, batches: Iterable[Mapping[str, Tensor]], *, points: int = 400
 ) -> list[LayerChannels]:
-    """The same of a converted model, over the u of texts or images as it sees them itself."""
+    """psi_l of every converted layer, over the u of given texts or images."""
     from luna.convert.batches import forward
 
     def run() -> None:
@@ -72,35 +70,40 @@ def of_student(
 def observe(
     network: nn.Module, run: Callable[[], None], name: str, points: int
 ) -> list[LayerChannels]:
-    """psi_l of every learned feature map in `network`, and what it is given during `run`."""
+    """psi_l of every learned feature map in `network`, and the u that it sees during `run`."""
     layers = [m for m in network.modules() if isinstance(m, Attention)]
-    maps = {m: where for i, layer in enumerate(layers) for m, where in _learned(layer, i)}
+    maps = {m: where for i, layer in enumerate(layers) for m, _, where in _learned(layer, i)}
     if not maps:
-        raise UserError(f"{name} has no learned channels; they are luna's kernel=learned")
+        raise UserError(
+            f"{name} has no learned channels: choose a run or model of luna with kernel=learned"
+        )
     seen: dict[nn.Module, list[Tensor]] = {found: [] for found in maps}
 
-    def watch(module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> None:
-        x, mask = inputs
-        u = module.projections(x).transpose(1, 2)  # type: ignore[operator]  # (B, n, H, M)
-        seen[module].append((u if mask is None else u[mask]).flatten())
+    def watch(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, _: Any) -> None:
+        for found, parts, _where in _learned(layer, 0):
+            for part in parts:
+                x = {"queries": q, "keys": k}[part]
+                u = found.projections(x.float()).transpose(1, 2)  # (B, n, H, M)
+                seen[found].append((u if mask is None else u[mask]).flatten())
 
-    with ExitStack() as stack, torch.no_grad():
-        for layer in layers:
-            if isinstance(layer, Luna):
-                layer.fusible = False  # the fused kernel passes the features by
-        for found in maps:
-            stack.callback(found.register_forward_pre_hook(watch).remove)
+    with watching(layers, watch):
         run()
     return [_on_grid(m, where, torch.cat(seen[m]).numpy(), points) for m, where in maps.items()]
 
 
-def _learned(layer: Attention, number: int) -> Iterator[tuple[LearnedFeatures, str]]:
-    """The learned feature maps of a layer: one for queries and keys, or one each."""
-    parts = {part: getattr(layer, part, None) for part in ("map", "map_k")}
-    for part, found in parts.items():
-        if isinstance(found, LearnedFeatures):
-            of = {"map": "queries", "map_k": "keys"}[part]
-            yield found, f"layer {number}" + (f", {of}" if parts["map_k"] is not None else "")
+def _learned(
+    layer: Attention, number: int
+) -> Iterator[tuple[LearnedFeatures, tuple[str, ...], str]]:
+    """The learned feature maps of a layer, what each is applied to, and its name: one map for
+    queries and keys, or one each."""
+    own, keys = getattr(layer, "map", None), getattr(layer, "map_k", None)
+    if isinstance(own, LearnedFeatures):
+        if keys is None:
+            yield own, ("queries", "keys"), f"layer {number}"
+        else:
+            yield own, ("queries",), f"layer {number}, queries"
+    if isinstance(keys, LearnedFeatures):
+        yield keys, ("keys",), f"layer {number}, keys"
 
 
 def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -> LayerChannels:
@@ -113,11 +116,11 @@ def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -
     return LayerChannels(name, u, grid.numpy(), psi[0, :, :, 0].numpy(), exponential)
 
 
-def draw_channels(
+def draw(
     layers: list[LayerChannels], title: str, stem: Path, *, layout: Layout = "grid"
 ) -> list[Path]:
-    """The paper's channel figure: a row a layer and a panel a channel, over the histogram of u; or,
-    as `overlay` (its teaser) or where there is one channel, a panel a layer."""
+    """The paper's channel figure: one row per layer and one panel per channel. The
+    `overlay` (its teaser), and a figure of a single channel, has one panel per layer."""
     n_channels = layers[0].psi.shape[-1]
     if layout == "grid" and n_channels > 1:
         lines, columns = _lines(n_channels)
@@ -125,7 +128,7 @@ def draw_channels(
         return save_figure(stem, lambda f: grid(f, layers, title), size=size)
     columns = 1 if len(layers) < 3 else min(3, len(layers))
     width = 5.2 if columns == 1 else 3.4 if n_channels > 1 else 2.7
-    size = (width * columns + 0.8, 2.2 * -(-len(layers) // columns) + 0.8)
+    size = (width * columns + 0.8, 2.2 * rows_for(len(layers), columns) + 0.8)
     return save_figure(stem, lambda f: overlay(f, layers, columns, title), size=size)
 
 
@@ -149,17 +152,15 @@ def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
 
 
 def _lines(n_channels: int) -> tuple[int, int]:
-    """Of a layer, and panels in each: as even as can be."""
-    lines = -(-n_channels // WIDE)
-    return lines, -(-n_channels // lines)
+    """How many lines of panels a layer takes, and how many panels are in each."""
+    lines = rows_for(n_channels, WIDE)
+    return lines, rows_for(n_channels, lines)
 
 
 def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) -> None:
-    """A legend for every panel: a channel may be dead in one layer and not in the next."""
+    """Every panel has a legend, because a channel may be dead in one layer and not in the next."""
     n_channels = layers[0].psi.shape[-1]
-    panels = figure.subplots(-(-len(layers) // columns), columns, squeeze=False, sharey="row")
-    for axes in panels.flat[len(layers) :]:
-        axes.axis("off")
+    panels = panels_for(figure, len(layers), columns, sharey="row")
     for axes, layer in zip(panels.flat, layers, strict=False):
         _panel(axes, layer, range(n_channels))
         axes.set_title(layer.name, fontsize=9)
@@ -171,13 +172,13 @@ def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) 
 
 
 def _finish(figure: Any, layers: list[LayerChannels], title: str) -> None:
-    each = "; a line for each head" if len(layers[0].psi) > 1 else ""
-    figure.supxlabel(f"u of queries and keys; grey: its histogram{each}", fontsize=9)
+    heads = "; one line per head" if len(layers[0].psi) > 1 else ""
+    figure.supxlabel(f"u of queries and keys; grey: its histogram{heads}", fontsize=9)
     heading(figure, title)
 
 
 def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
-    """Channels over the histogram: a line for each group of heads with functions of its own."""
+    """Channels over the histogram; one line per group of heads that shares its functions."""
     _histogram(axes, layer)
     width = 1.6 if len(layer.psi) == 1 else 1.0
     for channel in shown:
@@ -186,7 +187,7 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
         look = {
             "color": DEAD if dead else COLOURS[channel % len(COLOURS)],
             "linestyle": "-" if channel < len(COLOURS) else "--",
-            "zorder": 1.5 if dead else 2,  # a dead channel never hides one that is nearly 0
+            "zorder": 1.5 if dead else 2,  # behind channels that are nearly 0
         }
         label = _psi(channel) + (" = 0" if dead else "")
         for group, line in enumerate(psi):
@@ -198,14 +199,10 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
 
 
 def _logarithmic(axes: Any, bottom: float) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axes.set_yscale("log")
     axes.set_ylim(bottom=bottom)
-    if axes.get_ylim()[1] < DECADES * bottom:  # powers of ten alone would leave it bare
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    if axes.get_ylim()[1] < DECADES * bottom:
+        finely_ticked(axes.yaxis, (1, 2, 5))
 
 
 def _psi(channel: int) -> str:

@@ -1,5 +1,5 @@
-"""Stage 1 of conversions, layer by layer: the KL from the teacher's rows to the student's while
-feature maps are fitted."""
+"""Stage 1 of conversions, layer by layer: the KL divergence between the attention of teacher
+and student while feature maps are fitted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
-from lra.figures.draw import heading, save_figure
-from lra.figures.students import budget, tell_apart
+from lra.figures.draw import heading, panels_for, rows_for, save_figure
+from lra.figures.students import budget, labels_of
 from lra.records import CONVERSION, Record, paths, read
 from lra.report.looks import looks
 
@@ -22,8 +22,8 @@ DASHES = ("-", "--", ":", "-.")
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    """Runs that differ in their seed alone: the mean KL over them, and their range."""
+class KlCurves:
+    """The KL of runs that differ in nothing but the seed."""
 
     attention: str
     label: str
@@ -31,16 +31,15 @@ class Line:
 
     @property
     def options(self) -> dict[str, str]:
-        """What tells it from other lines of its method."""
         return {"settings": self.label}
 
     @cached_property
     def seeds(self) -> list[dict[int, dict[int, float]]]:
-        """Of each record layer -> step -> KL."""
-        return [_curves(record) for record in self.records]
+        """Per record: layer -> step -> KL."""
+        return [_by_layer(record) for record in self.records]
 
     def layer(self, number: int) -> tuple[list[int], list[list[float]]]:
-        """Steps, and at each the KL of every seed that has it."""
+        """The steps, and at each the KL of every seed."""
         by_step: dict[int, list[float]] = defaultdict(list)
         for seed in self.seeds:
             for step, kl in seed.get(number, {}).items():
@@ -54,8 +53,8 @@ class Line:
         return sum(ends) / len(ends)
 
 
-def lines(places: Sequence[Path]) -> list[Line]:
-    """A line for each setting among the records in `places`: files, or folders searched."""
+def curves(places: Sequence[Path]) -> list[KlCurves]:
+    """One entry per setting of the records in `places`, which are files or folders to search."""
     records = [record for place in places for record in _read(place)]
     settings = [
         {"task": r["task"], "model": r["model"]}
@@ -63,11 +62,11 @@ def lines(places: Sequence[Path]) -> list[Line]:
         | {k: v for k, v in r["settings.recipe"].items() if k in NUMBERS}
         for r in records
     ]
-    labels = tell_apart([r.attention for r in records], settings)
+    labels = labels_of([r.attention for r in records], settings)
     groups: dict[str, list[Record]] = defaultdict(list)
     for label, record in zip(labels, records, strict=True):
         groups[label].append(record)
-    return [Line(runs[0].attention, label, runs) for label, runs in groups.items()]
+    return [KlCurves(runs[0].attention, label, runs) for label, runs in groups.items()]
 
 
 def _read(place: Path) -> list[Record]:
@@ -77,7 +76,7 @@ def _read(place: Path) -> list[Record]:
     if not found:
         raise UserError(
             f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "
-            "`lra convert` or their records (result.json)"
+            "lra convert or their records (result.json)"
         )
     return found
 
@@ -86,7 +85,7 @@ def _measured(record: Record) -> bool:
     return bool(record["stage1"] and record["stage1"]["curve"][0]["kl"])
 
 
-def _curves(record: Record) -> dict[int, dict[int, float]]:
+def _by_layer(record: Record) -> dict[int, dict[int, float]]:
     by_layer: dict[int, dict[int, float]] = defaultdict(dict)
     for point in record["stage1"]["curve"]:
         for layer, kl in point["kl"].items():
@@ -95,22 +94,19 @@ def _curves(record: Record) -> dict[int, dict[int, float]]:
 
 
 def _number(layer: str) -> int:
-    """Of `bert.encoder.layer.3.attention.self` the 3."""
+    """3 for `bert.encoder.layer.3.attention.self`."""
     found = re.search(r"\.(\d+)\.", layer)
     return int(found[1]) if found else 0
 
 
-def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
-    """A panel a layer, all on one scale."""
+def draw(shown: Sequence[KlCurves], stem: Path) -> list[Path]:
+    """One panel per layer, all on one scale."""
     layers = sorted({number for line in shown for seed in line.seeds for number in seed})
     columns = min(len(layers), min((4, 3), key=lambda c: -len(layers) % c))  # few left empty
-    rows = -(-len(layers) // columns)
-    size = (2.5 * columns + 2.2, 1.9 * rows + 0.8)
+    size = (2.5 * columns + 2.2, 1.9 * rows_for(len(layers), columns) + 0.8)
 
     def fill(figure: Any) -> None:
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        for axes in panels.flat[len(layers) :]:
-            axes.axis("off")
+        panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
         for axes, number in zip(panels.flat, layers, strict=False):
             _layer(axes, shown, number)
             axes.set_title(f"layer {number}", fontsize=9)
@@ -121,14 +117,14 @@ def draw(shown: Sequence[Line], stem: Path) -> list[Path]:
         several = any(len(line.seeds) > 1 for line in shown)
         seeds = "mean and range of the seeds" if several else "one seed"
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
-        figure.supylabel("KL(teacher row | student row)", fontsize=9)
+        figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
         title = budget([record for line in shown for record in line.records])
         heading(figure, title)
 
     return save_figure(stem, fill, size=size)
 
 
-def _layer(axes: Any, shown: Sequence[Line], number: int) -> None:
+def _layer(axes: Any, shown: Sequence[KlCurves], number: int) -> None:
     from luna.convert.fit import KL_WARNING
 
     for line, look in zip(shown, _looks(shown), strict=True):
@@ -138,12 +134,15 @@ def _layer(axes: Any, shown: Sequence[Line], number: int) -> None:
         axes.plot(steps, [sum(kl) / len(kl) for kl in each], label=label, lw=1.5, **style)
         low, high = [min(kl) for kl in each], [max(kl) for kl in each]
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
-    axes.axhline(KL_WARNING, color="0.6", lw=0.8, ls=":", label=f"{KL_WARNING}: warned above")
+    axes.axhline(
+        KL_WARNING, color="0.6", lw=0.8, ls=":", label=f"{KL_WARNING}: above this a warning"
+    )
     axes.grid(alpha=0.3, linewidth=0.5, which="both")
 
 
-def _looks(shown: Sequence[Line]) -> list[dict[str, Any]]:
-    """Every method in its colour; several settings of one beside others by their dashes."""
+def _looks(shown: Sequence[KlCurves]) -> list[dict[str, Any]]:
+    """Every method has its colour; several settings of one method differ in their dashes, or in
+    their colours if there is no other method."""
     first = {line.attention: line for line in reversed(shown)}
     if len(first) == 1:
         return looks(shown)

@@ -1,10 +1,10 @@
-"""Style and saving of every picture: the same figure gives the same files on any machine."""
+"""Style and saving of every picture; the same numbers always give the same files."""
 
 from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from lra.config import UserError
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "luna",
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # letters as letters: journals refuse matplotlib's default
+    "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
     "font.size": 9,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
 NO_MATPLOTLIB = "figures need matplotlib: pip install 'luna-lra[plots]'"
-DATES = {"svg": "Date", "pdf": "CreationDate"}  # metadata that would differ from run to run
+DATES = {"svg": "Date", "pdf": "CreationDate"}  # metadata that is left out
 _formats = ["png", "svg"]
 
 
@@ -54,8 +54,31 @@ def save_figure(
     return paths
 
 
-def heading(figure: Any, text: str, *, size: int = 8) -> None:
-    """What the figure is of, above it: lines that fit its width, and no formulas."""
+def rows_for(n: int, columns: int) -> int:
+    """How many rows n panels take."""
+    return -(-n // columns)
+
+
+def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
+    """At least n panels, (rows, columns); those beyond n are blank."""
+    panels = figure.subplots(rows_for(n, columns), columns, squeeze=False, **shared)
+    for axes in panels.flat[n:]:
+        axes.axis("off")
+    return panels
+
+
+def finely_ticked(axis: Any, digits: Sequence[float]) -> None:
+    """Ticks with plain numbers at these digits of every power of ten, on a logarithmic axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def heading(figure: Any, text: str) -> None:
+    """A title in small letters, in lines that fit the figure's width, and without formulas."""
+    size = 8
     letters = int(figure.get_figwidth() * 72 / (0.56 * size))
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
     figure.suptitle(

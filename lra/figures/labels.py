@@ -1,4 +1,4 @@
-"""Names beside lines and points, so that no name covers another."""
+"""Names beside lines and points, placed so that none covers another."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-SIZE = 8  # of a name, in points
-BOLD = ("luna", "softmax")
+SIZE = 8  # of the letters, in points
+BOLD = ("luna", "softmax")  # names in bold letters
 INK = "0.15"
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
@@ -18,34 +18,34 @@ class Point(NamedTuple):
     x: float
     y: float
     colour: Any
-    spread: float = 0.0  # of the error bar, to either side of y
+    spread: float = 0.0  # length of the error bar, up and down from y
 
 
-class Place(NamedTuple):
-    """Where a name stands: offset from its point (in points), and the side that touches it."""
+class NamePlace(NamedTuple):
+    """A place for a name: offset from its point (in points), and its side towards the point."""
 
     dx: float
     dy: float
     side: str
-    far: bool  # needs a line to its point
+    far: bool  # has a line to its point
 
 
 NEAR = tuple(
-    Place(dx, dy, side, False)
+    NamePlace(dx, dy, side, False)
     for dx, dy, side in ((6, 0, "left"), (-6, 0, "right"), (5, 8, "left"), (5, -8, "left"),
                          (-5, 8, "right"), (-5, -8, "right"), (0, 12, "center"),
                          (0, -12, "center"))
 )  # fmt: skip
 RADII = (22, 34, 46, 60, 76, 94)
-ROUNDS = 4  # names are placed one by one, and again beside the others
+ROUNDS = 4  # in every round each name is placed again, with the others where they are
 
 
 def at_ends(
     axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float, *, ink: Any = None
 ) -> None:
-    """A name to the right of the axes for every `(name, x, y, colour)`, pushed `gap` apart (a share
-    of the height) where lines end together. `ink`: of all names; their colour if not given."""
-    axes.get_ylim()  # settles the limits
+    """A name to the right of the axes for every `(name, x, y, colour)`, at least `gap` apart (as a
+    share of the height). Names have the colour `ink` or, without it, that of their line."""
+    axes.get_ylim()  # fixes the limits
     to_axes = axes.transScale + axes.transLimits
     ends = sorted(ends, key=lambda end: end[2])
     places = spread([float(to_axes.transform(end[1:3])[1]) for end in ends], gap, within=(0, 1))
@@ -62,9 +62,9 @@ def at_ends(
 def spread(
     places: list[float], gap: float, *, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> list[float]:
-    """Rising numbers moved as little as can be (in least squares) until neighbours are `gap`
-    apart: neighbours that collide share their mean offset, again and again. All lie `within` two
-    bounds, if they fit."""
+    """Rising numbers, moved as little as possible (in least squares) until neighbours are `gap`
+    apart: while neighbours collide, they get their mean offset. All lie `within` two bounds, if
+    they fit."""
     blocks: list[tuple[float, int]] = []  # (mean of place - i gap, members), rising
     for i, place in enumerate(places):
         mean, members = place - i * gap, 1
@@ -80,9 +80,9 @@ def spread(
 
 def beside(axes: Any, points: Sequence[Point]) -> None:
     """A name near every point, within the axes, where it covers the fewest points, bars and other
-    names; at the end of a line where there is no room near it."""
+    names. Where there is no room near its point, the name is farther away, with a line."""
     figure = axes.figure
-    figure.draw_without_rendering()  # settles the layout
+    figure.draw_without_rendering()  # fixes the layout
     inch = 72 / figure.dpi
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -97,12 +97,12 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             (x, low), (_, high) = (at(point.x, point.y + s * point.spread) for s in (-1, 1))
             marks.append((x - 2, low, x + 2, high))
     boxes: list[Box | None] = [None] * len(points)
-    chosen: list[Place] = [NEAR[0]] * len(points)
+    chosen: list[NamePlace] = [NEAR[0]] * len(points)
     for _ in range(ROUNDS):
         for i, point in enumerate(points):
             others = [box for j, box in enumerate(boxes) if box is not None and j != i]
 
-            def cost(place: Place, i: int = i, others: list[Box] = others) -> float:
+            def cost(place: NamePlace, i: int = i, others: list[Box] = others) -> float:
                 return _cost(place, points[i].name, centres[i], others, marks, frame)
 
             chosen[i] = min(_places(), key=cost)
@@ -117,31 +117,32 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             arrowprops=line if place.far else None,
             bbox={"facecolor": "w", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip
-        named.set_in_layout(False)  # the layout they were placed in stays
+        named.set_in_layout(False)  # names must not change the layout they were placed in
 
 
 @cache
-def _places() -> tuple[Place, ...]:
+def _places() -> tuple[NamePlace, ...]:
     return (*NEAR, *_far())
 
 
-def _far() -> Iterator[Place]:
+def _far() -> Iterator[NamePlace]:
     for radius in RADII:
         for k in range(24):
             dx, dy = radius * math.cos(math.pi * k / 12), radius * math.sin(math.pi * k / 12)
             side = "left" if dx > 0.3 * radius else "right" if dx < -0.3 * radius else "center"
-            yield Place(dx, dy, side, True)
+            yield NamePlace(dx, dy, side, True)
 
 
 def _cost(
-    place: Place,
+    place: NamePlace,
     name: str,
     centre: tuple[float, float],
     others: Sequence[Box],
     marks: Sequence[Box],
     frame: Box,
 ) -> float:
-    """In square points covered; a name covers a mark worse than it is far away."""
+    """The cost of a place: the area that the name would cover, in square points. Marks count three
+    times, space outside of the axes five times; distance and lines through names cost extra."""
     box = _box(place, name, centre)
     area = (box[2] - box[0]) * (box[3] - box[1])
     covered = sum(_overlap(box, other) for other in others)
@@ -154,7 +155,7 @@ def _cost(
     return covered
 
 
-def _box(place: Place, name: str, centre: tuple[float, float]) -> Box:
+def _box(place: NamePlace, name: str, centre: tuple[float, float]) -> Box:
     width = _width(name)
     left = centre[0] + place.dx - {"left": 0, "center": width / 2, "right": width}[place.side]
     bottom = centre[1] + place.dy - 0.6 * SIZE
@@ -175,8 +176,8 @@ def _weight(name: str) -> str:
     return "bold" if name in BOLD else "normal"
 
 
-def _touching(place: Place) -> tuple[float, float]:
-    """The spot of a name's box that its line leaves from."""
+def _touching(place: NamePlace) -> tuple[float, float]:
+    """Where on the box of a name its line starts."""
     return {"left": 0.0, "center": 0.5, "right": 1.0}[place.side], 0.5
 
 

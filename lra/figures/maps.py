@@ -1,56 +1,50 @@
-"""Rows of a method's implied attention matrix on one example, layer by layer and head by head."""
+"""The attention of a trained run on one example: one row of the attention matrix per layer and head
+(for a linear method, of the matrix that it implies)."""
 
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lra.config import Pooling, UserError
 from lra.data.loader import Loader
-from lra.figures.draw import heading, save_figure
-from lra.figures.trained import Trained
+from lra.figures.draw import heading, rows_for, save_figure
+from lra.figures.trained import Trained, watching
 from lra.report.looks import PALETTE
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
 
-SHORT = 80  # tokens that fit one line
-WRAP = 64  # tokens a line of a longer sequence
-SPELT = 2048  # longer ones are drawn without their characters
+SHORT = 80  # tokens that fit on one line
+WRAP = 64  # tokens per line of a longer sequence
+SPELT = 2048  # tokens of the longest sequence that is drawn with its characters
 
 
 @dataclasses.dataclass(frozen=True)
-class Maps:
-    """Rows of the implied attention matrix on one example."""
+class AttentionRows:
+    """One row of the attention matrix per layer and head, on one example."""
 
     ids: np.ndarray  # (n,) real tokens
     rows: np.ndarray  # (layers, H, n)
-    query: str  # which row it is
+    query: str  # the query that the row belongs to, in words
     heads: list[str]  # (H,) names
 
 
-def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Maps:
-    """Of every layer and head: the CLS token's row where the model pools by it, else the mean over
-    the real queries. Of a pair, the first text's."""
-    part = trained.prepared.split(split)
+def attention_rows(trained: Trained, example: int) -> AttentionRows:
+    """The row of the CLS token if the model pools by it, else the mean over the real queries. Of a
+    pair of texts, the first one is shown."""
+    part = trained.prepared.split("test")
     if not 0 <= example < len(part):
-        raise UserError(f"{split} has examples 0 to {len(part) - 1}, not {example}")
+        raise UserError(f"the test split has examples 0 to {len(part) - 1}, not {example}")
     batch = Loader(part, 1, rules=trained.protocol.data).batch(np.array([example]))
     layers = [m for m in trained.network.modules() if isinstance(m, Attention)]
     matrices: list[dict[str, Tensor]] = []
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        q, k, _, mask, x = inputs
-        matrices.append(_implied(module, q, k, mask, x))
-
-    with ExitStack() as stack, torch.no_grad():
-        for layer in layers:
-            stack.callback(layer.register_forward_hook(hook).remove)
+    with watching(layers, lambda *seen: matrices.append(_implied(*seen))):
         trained.network(batch.ids, batch.mask)
     heads = list(matrices[0])
     A = torch.stack([m[head] for m in matrices for head in heads])  # (layers * H, n, n)
@@ -60,17 +54,18 @@ def attention_maps(trained: Trained, example: int, *, split: str = "test") -> Ma
     mask = None if batch.mask is None else batch.mask[one]
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
     if trained.protocol.style.pooling is Pooling.cls:
-        return Maps(ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS", heads)
+        return AttentionRows(
+            ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS", heads
+        )
     rows = A[:, :, real][..., real].mean(2)
-    return Maps(ids[real].numpy(), rows.numpy(), "mean over queries", heads)
+    return AttentionRows(ids[real].numpy(), rows.numpy(), "mean over queries", heads)
 
 
 def _implied(
-    layer: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
+    layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
 ) -> dict[str, Tensor]:
-    """The first example's matrix (n, n) of every head; of PolaFormer both, one a half of the
-    values."""
-    assert isinstance(layer, Attention)
+    """The matrix (n, n) of every head, by name, on the first example. PolaFormer has two per head,
+    one for each half of the values."""
     if isinstance(layer, PolaFormer):
         streams = layer.streams(q, k, mask)
         return {
@@ -83,8 +78,8 @@ def _implied(
     return {f"head {h}": A for h, A in enumerate(layer.matrix(q, k, mask, x)[0])}
 
 
-def draw_maps(trained: Trained, maps: Maps, title: str, stem: Path) -> list[Path]:
-    """Over pixels where the task has a grid, over characters or tokens elsewhere."""
+def draw(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
+    """Over pixels if the task has a grid, else over characters or tokens."""
     n_layers, n_heads, n = maps.rows.shape
     if trained.task.grid is not None:
         size = (2.1 * (n_heads + 1) + 0.9, 2.2 * n_layers + 0.5)
@@ -94,13 +89,13 @@ def draw_maps(trained: Trained, maps: Maps, title: str, stem: Path) -> list[Path
     if n <= SHORT:
         size = (max(6, 0.16 * n + 2), 1.8 * n_layers + 0.9)
         return save_figure(stem, lambda f: _bars(f, maps, words, title), size=size)
-    lines = -(-n // WRAP)
+    lines = rows_for(n, WRAP)
     size = (1 + 5.2 * n_heads, (0.8 + 0.15 * lines) * n_layers + 0.8)
     return save_figure(stem, lambda f: _shaded(f, maps, words, title), size=size)
 
 
-def _pixels(figure: Any, maps: Maps, picture: np.ndarray, title: str) -> None:
-    """The picture, and beside it every layer and head on one scale."""
+def _pixels(figure: Any, maps: AttentionRows, picture: np.ndarray, title: str) -> None:
+    """The image, and beside it every layer and head on one scale."""
     n_layers, n_heads, n = maps.rows.shape
     panels = figure.subplots(n_layers, n_heads + 1, squeeze=False)
     for i, row in enumerate(panels):
@@ -116,10 +111,10 @@ def _pixels(figure: Any, maps: Maps, picture: np.ndarray, title: str) -> None:
     _finish(figure, maps, image, panels, title)
 
 
-def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
-    """A long sequence in lines of WRAP tokens, each on its share of the attention."""
+def _shaded(figure: Any, maps: AttentionRows, words: list[str], title: str) -> None:
+    """A long sequence in lines of WRAP tokens, coloured by attention."""
     n_layers, n_heads, n = maps.rows.shape
-    lines = -(-n // WRAP)
+    lines = rows_for(n, WRAP)
     panels = figure.subplots(n_layers, n_heads, squeeze=False)
     for i, row in enumerate(panels):
         for h, axes in enumerate(row):
@@ -128,7 +123,7 @@ def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
             scale = _scale(maps)
             image = axes.imshow(whole.reshape(lines, WRAP), aspect="auto", **scale)
             if n <= SPELT and sum(len(word) == 1 for word in words) > n / 2:
-                for at, word in enumerate(words):  # bytes of no character: a dot
+                for at, word in enumerate(words):  # a dot for bytes that are not a character
                     dark = image.norm(whole[at]) < 0.55
                     axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
                               va="center", fontsize=6.5, family="monospace",
@@ -142,21 +137,21 @@ def _shaded(figure: Any, maps: Maps, words: list[str], title: str) -> None:
     _finish(figure, maps, image, panels, title)
 
 
-def _head(maps: Maps, layer: int, head: int) -> str:
-    """With the least and the largest share, which a common scale hides where attention is flat."""
+def _head(maps: AttentionRows, layer: int, head: int) -> str:
+    """Title of a panel: its head and the range of its attention, which a common scale may hide."""
     shares = maps.rows[layer, head] * maps.rows.shape[-1]
     name = maps.heads[head].replace(", ", "\n")
     return f"{name}: {shares.min():.2f} to {shares.max():.2f}"
 
 
-def _scale(maps: Maps) -> dict[str, Any]:
-    """One for all panels, so that flat attention looks flat: from 0 to near the largest share."""
+def _scale(maps: AttentionRows) -> dict[str, Any]:
+    """The scale of all panels, so that flat attention looks flat: from 0 to near the maximum."""
     shares = maps.rows * maps.rows.shape[-1]
     top = max(2.0, float(np.quantile(shares, 0.999)))
     return {"cmap": "magma", "vmin": min(0.0, float(shares.min())), "vmax": top}
 
 
-def _finish(figure: Any, maps: Maps, image: Any, panels: np.ndarray, title: str) -> None:
+def _finish(figure: Any, maps: AttentionRows, image: Any, panels: np.ndarray, title: str) -> None:
     cut = maps.rows.max() * maps.rows.shape[-1] > image.norm.vmax
     figure.colorbar(
         image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8,
@@ -165,8 +160,8 @@ def _finish(figure: Any, maps: Maps, image: Any, panels: np.ndarray, title: str)
     heading(figure, title)
 
 
-def _bars(figure: Any, maps: Maps, words: list[str], title: str) -> None:
-    """A short sequence: every head's share of every token, and what is uniform."""
+def _bars(figure: Any, maps: AttentionRows, words: list[str], title: str) -> None:
+    """A short sequence: bars of every head for every token, and a line at uniform attention."""
     n_layers, n_heads, n = maps.rows.shape
     panels = figure.subplots(n_layers, 1, squeeze=False, sharex=True)[:, 0]
     width = 0.8 / n_heads

@@ -1,5 +1,5 @@
-"""Where [CLS] looks in an image: its row of the attention map over the patches, and through all
-layers as attention rollout, softmax beside the converted models."""
+"""Attention of [CLS] to the patches of an image, in softmax and in converted models: its row of one
+layer's attention matrix, and attention rollout through all layers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lra.figures.draw import heading, save_figure
 from lra.figures.students import Student
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
-LEGEND = """tint: a patch's share of
-[CLS]'s attention, against
-the largest in its panel
-(blue: negative)
+LEGEND = """colour: a patch's share of
+the attention of [CLS],
+relative to the largest in
+its panel (blue: negative)
 
 above: {what}
 
@@ -31,7 +31,7 @@ all layers, heads averaged"""
 
 @dataclasses.dataclass(frozen=True)
 class Overlay:
-    """[CLS] to patches (rows, columns) of one model: shares, 1 in all."""
+    """Attention of [CLS] to the patches in one model: shares (rows, columns) that sum to 1."""
 
     label: str
     layer: np.ndarray
@@ -42,8 +42,8 @@ class Overlay:
 class Patches:
     image: np.ndarray  # (height, width, 3) in 0..1, as the model sees it
     overlays: list[Overlay]
-    what: str  # which layer and head
-    made: str = ""  # of what runs
+    what: str  # layer and head
+    made: str = ""  # the runs that the models come from
 
 
 def cls_to_patches(
@@ -57,32 +57,34 @@ def cls_to_patches(
     models = students.open_students(folders)
     for model in models:
         if not hasattr(model.model.config, "patch_size"):
-            raise UserError(f"{model.folder} is no vision transformer: lra figures tokens")
+            raise UserError(
+                f"{model.folder} is not a vision transformer; for texts there is lra figures tokens"
+            )
     given = [students.pixels(model.folder, image) for model in models]
     for model, one in zip(models, given, strict=True):
         if not torch.equal(one, given[0]):
             raise UserError(
-                f"{model.folder} and {models[0].folder} prepare images differently: draw them one "
-                "by one"
+                f"{model.folder} and {models[0].folder} scale or normalise images differently: "
+                "draw them one by one"
             )
-    panels = students.panels(models, teacher, {"pixel_values": given[0]})
+    maps = students.all_maps(models, teacher, {"pixel_values": given[0]})
     side = _sides(models[0], given[0])
     overlays = [
         Overlay(
-            panel.label,
-            on_patches(panel.layer(layer, head)[0], side),
-            on_patches(rollout(panel.maps)[0], side),
+            model.label,
+            on_patches(model.layer(layer, head)[0], side),
+            on_patches(rollout(model.maps)[0], side),
         )
-        for panel in panels
+        for model in maps
     ]
-    what = panels[0].named(layer, head)
+    what = maps[0].named(layer, head)
     return Patches(_visible(models[0], given[0]), overlays, what, students.made(models))
 
 
 def rollout(maps: Tensor) -> Tensor:
     """Attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928, eq. 1) of (layers, H, n, n):
-    heads averaged, the residual connection as an identity, rows made to sum to 1 again, and layers
-    multiplied: R_l = A_l R_(l-1)."""
+    average the heads, add the identity for the residual connection, let rows sum to 1 again, and
+    multiply the layers: R_l = A_l R_(l-1)."""
     n = maps.shape[-1]
     R = torch.eye(n, dtype=maps.dtype)
     for heads in maps:
@@ -111,7 +113,7 @@ def _visible(student: Student, pixel_values: Tensor) -> np.ndarray:
 
 
 def draw(patches: Patches, title: str, stem: Path) -> list[Path]:
-    """The image, then a column a model: one layer above, rollout below."""
+    """The image, then one column per model: one layer above, rollout below."""
     columns = len(patches.overlays) + 1
     size = (2.3 * columns + 0.6, 5.4)
     return save_figure(stem, lambda f: _fill(f, patches, title), size=size)
@@ -128,14 +130,14 @@ def _fill(figure: Any, patches: Patches, title: str) -> None:
     for overlay, column in zip(patches.overlays, panels.T[1:], strict=True):
         for axes, shares in zip(column, (overlay.layer, overlay.rollout), strict=True):
             _overlay(axes, patches.image, shares)
-        column[0].set_title(f"{overlay.label}\n{_told(overlay.layer)}", fontsize=9)
-        column[1].set_title(f"rollout: {_told(overlay.rollout)}", fontsize=9)
+        column[0].set_title(f"{overlay.label}\n{_largest(overlay.layer)}", fontsize=9)
+        column[1].set_title(f"rollout: {_largest(overlay.rollout)}", fontsize=9)
     title = "\n".join(filter(None, (title, patches.made)))
     heading(figure, title)
 
 
 def _overlay(axes: Any, image: np.ndarray, shares: np.ndarray) -> None:
-    """The image in grey, tinted in proportion to each patch's share of the largest."""
+    """The image in grey; the strength of a patch's colour is its share relative to the largest."""
     extent = (0, image.shape[1], image.shape[0], 0)
     grey = image @ np.array([0.299, 0.587, 0.114])
     axes.imshow(0.25 + 0.75 * grey, cmap="gray", vmin=0, vmax=1, extent=extent)
@@ -146,5 +148,5 @@ def _overlay(axes: Any, image: np.ndarray, shares: np.ndarray) -> None:
     axes.imshow(tint, extent=extent, interpolation="nearest")
 
 
-def _told(shares: np.ndarray) -> str:
+def _largest(shares: np.ndarray) -> str:
     return f"largest {shares.max() * shares.size:.1f} × uniform"

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import labels
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import finely_ticked, heading, save_figure
 from lra.figures.labels import INK, Point
 from lra.report import stats
 from lra.report.looks import LUNA, keys, looks
-from lra.report.table import Cell, Row, Table
+from lra.report.table import Cell, Table, TableRow
 
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
-APART = 10  # points of accuracy: published values farther off have a panel of their own
-MANY = 16  # rows: with more, a figure of curves names only some
+APART = 10  # points of accuracy; published values farther away have their own panel
+MANY = 16  # rows; with more, curves are named only for some
 WIDTH, HEIGHT = 7.6, 4.4  # inches, of a figure with few rows
-ROW = 0.17  # inches that a name needs
+ROW = 0.17  # inches per name
 
-Draw = Callable[[Any, Sequence[Row], str], None]
+Draw = Callable[[Any, Sequence[TableRow], str], None]
 
 
 def write(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Every figure these tables give, as PNG and SVG."""
+    """Every figure of these tables, as PNG and SVG."""
     paths: list[Path] = []
     for table in tables:
         for task in table.tasks:
@@ -35,8 +35,8 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
     return paths
 
 
-def _figures(rows: Sequence[Row]) -> Iterator[tuple[str, Draw]]:
-    """What can be drawn of these rows: `(name, function)`."""
+def _figures(rows: Sequence[TableRow]) -> Iterator[tuple[str, Draw]]:
+    """The figures of these rows: `(name, function)`."""
     yield "curves", curves
     options = swept(rows)
     if len(options) == 1:
@@ -47,17 +47,17 @@ def _figures(rows: Sequence[Row]) -> Iterator[tuple[str, Draw]]:
         yield "compute", compute
 
 
-def swept(rows: Sequence[Row]) -> list[str]:
-    """The options in which the rows of one attention differ, if all of them are numbers."""
+def swept(rows: Sequence[TableRow]) -> list[str]:
+    """The options in which rows of one attention differ, if all their values are numbers."""
     keys = sorted({key for row in rows for key in row.options})
     values = [row.options.get(key) for row in rows for key in keys]
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in values)
     return keys if numeric and len({row.attention for row in rows}) == 1 else []
 
 
-def sweep(figure: Any, rows: Sequence[Row], task: str) -> None:
-    """Accuracy against one option, with the deviation over seeds. Published values beside it, and
-    where they are far off above it, on an axis of as many points an inch."""
+def sweep(figure: Any, rows: Sequence[TableRow], task: str) -> None:
+    """Accuracy against one option, with the deviation over seeds and published values. If those are
+    far away, they have their own panel, in which an inch is as many points of accuracy."""
     (option,) = {key for row in rows for key in row.options}
     xs = [row.options[option] for row in rows]
     cells = [row.cells[task] for row in rows]
@@ -90,8 +90,8 @@ def sweep(figure: Any, rows: Sequence[Row], task: str) -> None:
     figure.supylabel(_accuracy(rows, task), fontsize=9)
 
 
-def grid(figure: Any, rows: Sequence[Row], task: str) -> None:
-    """Accuracy over two options, as a map with the numbers in it."""
+def grid(figure: Any, rows: Sequence[TableRow], task: str) -> None:
+    """Accuracy by two options, as a map with the numbers in it."""
     axes = figure.subplots()
     down, across = swept(rows)
     ys, xs = (sorted({row.options[key] for row in rows}) for key in (down, across))
@@ -112,7 +112,7 @@ def grid(figure: Any, rows: Sequence[Row], task: str) -> None:
     figure.colorbar(image, ax=axes, label="test accuracy (%)")
 
 
-def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
+def compute(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     """Accuracy against forward FLOPs per example."""
     axes = figure.subplots()
     points = []
@@ -127,9 +127,7 @@ def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
         )  # fmt: skip
         points.append(Point(name, x, cell.mean, look["color"], cell.deviation or 0))
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(_ticker().LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(_ticker().NullFormatter())
+    finely_ticked(axes.xaxis, (1, 1.5, 2, 3, 5, 7))
     axes.margins(x=0.1, y=0.12)
     axes.set(xlabel="GFLOPs per example, forward", ylabel=_accuracy(rows, task))
     axes.grid(alpha=0.3, linewidth=0.5)
@@ -138,15 +136,9 @@ def compute(figure: Any, rows: Sequence[Row], task: str) -> None:
     labels.beside(axes, points)
 
 
-def _ticker() -> Any:
-    from matplotlib import ticker
-
-    return ticker
-
-
-def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
-    """Dev accuracy while training: mean over seeds, and the range of the seeds. Among many rows
-    those that matter have colours and names; the others are grey."""
+def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
+    """Dev accuracy by training step: mean and range over seeds. Of many rows only some have colours
+    and names; the others are grey."""
     axes = figure.subplots()
     ends, loud = [], _loud(rows, task)
     for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
@@ -176,9 +168,9 @@ def curves(figure: Any, rows: Sequence[Row], task: str) -> None:
     labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
 
 
-def _loud(rows: Sequence[Row], task: str) -> list[Row]:
-    """The rows that a figure of many names: LUNA, softmax, the control that only counts tokens,
-    the two best and the worst."""
+def _loud(rows: Sequence[TableRow], task: str) -> list[TableRow]:
+    """The rows that have names: all, or of many LUNA, softmax, linear, `uniform` (which only counts
+    tokens), the two best and the worst."""
     if len(rows) <= MANY:
         return list(rows)
     by_mean = sorted(rows, key=lambda row: -row.cells[task].mean)
@@ -186,8 +178,8 @@ def _loud(rows: Sequence[Row], task: str) -> list[Row]:
     return [row for row in rows if row in [*named, *by_mean[:2], by_mean[-1]]]
 
 
-def _legend(figure: Any, rows: Sequence[Row], *channels: str) -> None:
-    """What colours, shapes, dashes and filling stand for, where they stand for something."""
+def _legend(figure: Any, rows: Sequence[TableRow], *channels: str) -> None:
+    """What colours, shapes, dashes and fillings mean, if they show options."""
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"color": "0.3", "marker": "o", "markersize": 5}
@@ -199,21 +191,21 @@ def _legend(figure: Any, rows: Sequence[Row], *channels: str) -> None:
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns,
                                frameon=False, fontsize=8, handlelength=3)  # fmt: skip
         for text in legend.get_texts():
-            text.set_parse_math(False)  # options are no formulas
+            text.set_parse_math(False)  # options are not formulas
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
-    """What tells the rows apart: their options alone, where all are of one attention."""
+def _names(rows: Sequence[TableRow]) -> list[str]:
+    """The labels of the rows, without the attention if all rows are of the same one."""
     of_one = len({row.attention for row in rows}) == 1 and all(row.options for row in rows)
     return [row.label.removeprefix(f"{row.attention} ") if of_one else row.label for row in rows]
 
 
-def _looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _looks(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
     return looks(rows, ordered=bool(swept(rows)))
 
 
-def _majority(axes: Any, rows: Sequence[Row], task: str) -> None:
-    """A line at what one answer to everything gives, where it is in sight."""
+def _majority(axes: Any, rows: Sequence[TableRow], task: str) -> None:
+    """A line at the accuracy of always giving one answer, if the axes reach it."""
     share = rows[0].cells[task].records[0].get("data.majority")
     low, high = axes.get_ylim()
     if share is None or not low < 100 * share < high:
@@ -231,19 +223,19 @@ def _bars(cells: Sequence[Cell]) -> list[float] | None:
     return [d or 0 for d in deviations] if any(d is not None for d in deviations) else None
 
 
-def _accuracy(rows: Sequence[Row], task: str) -> str:
+def _accuracy(rows: Sequence[TableRow], task: str) -> str:
     several = _seeds(rows, task)[1] > 1
     return "test accuracy (%)" + (", mean ± deviation over seeds" if several else "")
 
 
-def _seeds(rows: Sequence[Row], task: str) -> tuple[int, int]:
-    """The fewest and the most of a row."""
+def _seeds(rows: Sequence[TableRow], task: str) -> tuple[int, int]:
+    """The smallest and the largest number of seeds of a row."""
     counts = [len(row.cells[task].records) for row in rows]
     return min(counts), max(counts)
 
 
-def _heading(table: Table, rows: Sequence[Row], task: str) -> str:
-    """What the figure is of, under which conditions it was made, and how exact it can be."""
+def _heading(table: Table, rows: Sequence[TableRow], task: str) -> str:
+    """Table, conditions of the runs, and how exact the accuracies can be."""
     records = [record for row in rows for record in row.cells[task].records]
     steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
     counts = set(_seeds(rows, task))
@@ -265,11 +257,11 @@ def _range(values: set[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _height(rows: Sequence[Row]) -> float:
+def _height(rows: Sequence[TableRow]) -> float:
     return max(HEIGHT, 1.2 + ROW * len(rows))
 
 
-def _save(stem: Path, draw: Draw, rows: Sequence[Row], task: str, table: Table) -> list[Path]:
+def _save(stem: Path, draw: Draw, rows: Sequence[TableRow], task: str, table: Table) -> list[Path]:
     def fill(figure: Any) -> None:
         heading(figure, _heading(table, rows, task))
         draw(figure, rows, task)

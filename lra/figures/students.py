@@ -1,5 +1,5 @@
-"""Converted models (luna.convert) out of their folders, and what their attention makes of a text or
-an image: the maps that figures lay side by side."""
+"""Converted models (luna.convert) from their folders, and the attention of softmax and of each of
+them on a text or an image, which figures show side by side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lra.records import Record
 from lra.records import read as read_record
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
-Batch = Mapping[str, Tensor]
+Inputs = Mapping[str, Tensor]  # of a model of transformers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Student:
     folder: Path
     label: str
     block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
-    record: Record | None  # of a run of `lra convert`
+    record: Record | None  # if `lra convert` made it
 
     @property
     def stage(self) -> str:
@@ -42,7 +42,7 @@ class Student:
 
     @property
     def stem(self) -> str:
-        """Of file names: the method, and the end of the folder's path."""
+        """For names of files: the method, and the end of the folder's path."""
         place = self.folder.resolve()
         if place.name == "model":
             place = place.parent
@@ -50,14 +50,14 @@ class Student:
 
 
 @dataclasses.dataclass(frozen=True)
-class Panel:
-    """The maps of one model on one example."""
+class ModelMaps:
+    """The attention matrices of one model on one example."""
 
     label: str
     maps: Tensor  # (layers, H, n, n)
 
     def layer(self, number: int, head: int | None) -> Tensor:
-        """The map (n, n) of one layer (negative: from the last) and head (None: their mean)."""
+        """The matrix (n, n) of one layer (negative: from the last) and head (None: their mean)."""
         layers, heads = self.maps.shape[:2]
         if not -layers <= number < layers:
             raise UserError(f"{self.label} has layers 0 to {layers - 1}, not {number}")
@@ -68,14 +68,14 @@ class Panel:
         return self.maps[number, head]
 
     def named(self, number: int, head: int | None) -> str:
-        """Which map `layer` gives, in words."""
+        """The name of the matrix that `layer` returns."""
         layers, heads = self.maps.shape[:2]
-        of = f"mean over {heads} heads" if head is None else f"head {head}"
-        return f"layer {number % layers}, {of}"
+        which = f"mean over {heads} heads" if head is None else f"head {head}"
+        return f"layer {number % layers}, {which}"
 
 
 def model_folder(folder: Path) -> Path:
-    """Of a run of `lra convert` the model in it, else the folder itself."""
+    """The folder of the model: a run of `lra convert` has one inside."""
     inside = folder / "model"
     return inside if (inside / "config.json").is_file() else folder
 
@@ -91,7 +91,7 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     with quiet():
         models = [convert.load(model_folder(folder)) for folder in folders]
     blocks = [convert.describe(model) or {} for model in models]
-    labels = tell_apart(
+    labels = labels_of(
         [b["method"] for b in blocks],
         [b["options"] | {key: b[key] for key in ("layers", "stage", "seed")} for b in blocks],
     )
@@ -109,13 +109,13 @@ def _record(folder: Path) -> Record | None:
 
 
 def made(students: Sequence[Student]) -> str:
-    """What runs they come from; nothing where a model lies outside of its run."""
+    """The budget of the runs that models come from; empty if no model lies in its run."""
     return budget([student.record for student in students if student.record is not None])
 
 
 def budget(records: Sequence[Record]) -> str:
-    """Task, model and budget of conversions, for titles: nobody shall take a few steps for the
-    paper's recipe. A slash parts what differs among them."""
+    """Task, model and budget of conversions, for titles, so that nobody takes a few steps for the
+    paper's recipe. A slash separates values that differ."""
     facts = [_facts(record) for record in records]
     parts = [" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True)]
     return "; ".join(parts) + " examples" if parts else ""
@@ -123,42 +123,42 @@ def budget(records: Sequence[Record]) -> str:
 
 def _facts(record: Record) -> list[str]:
     recipe = record["settings.recipe"]
-    epochs, asked = recipe["epochs"], recipe["train_examples"]
-    there = record.get("train_examples") or asked  # a small task has fewer than were asked for
+    epochs, limit = recipe["epochs"], recipe["train_examples"]
+    used = record.get("train_examples") or limit  # a small task has fewer than its limit
     length = "one epoch" if recipe["stage1_steps"] is None else f"{recipe['stage1_steps']:,} steps"
     steps = f"{length} of {recipe['batch']}"
     return [
         f"{record['task']}, {record['model']}",
         f"stage 1: {steps if recipe['stage1'] else 'none'}",
         f"stage 2: {epochs or 'no'} epoch{'s' if epochs != 1 else ''}",
-        "all" if asked is None else f"{min(asked, there):,}",
+        "all" if limit is None else f"{min(limit, used):,}",
     ]
 
 
-def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each name with those of its settings in which entries of the same name differ; None is a
-    default."""
+def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each name with the settings in which entries of the same name differ; a setting of None is at
+    its default and is left out."""
     labels = []
     for name, own in zip(names, settings, strict=True):
-        alike = [s for n, s in zip(names, settings, strict=True) if n == name]
-        keys = dict.fromkeys(key for s in alike for key in s)
-        telling = [k for k in keys if len({str(s.get(k)) for s in alike}) > 1]
+        same = [s for n, s in zip(names, settings, strict=True) if n == name]
+        keys = dict.fromkeys(key for s in same for key in s)
+        differ = [k for k in keys if len({str(s.get(k)) for s in same}) > 1]
         labels.append(
-            " ".join([name, *(f"{k}={own[k]}" for k in telling if own.get(k) is not None)])
+            " ".join([name, *(f"{k}={own[k]}" for k in differ if own.get(k) is not None)])
         )
     return labels
 
 
-def panels(students: Sequence[Student], teacher: Path | None, batch: Batch) -> list[Panel]:
-    """The softmax teacher's maps, then every student's.
+def all_maps(students: Sequence[Student], teacher: Path | None, inputs: Inputs) -> list[ModelMaps]:
+    """The matrices of softmax, then those of every student.
 
-    Without the teacher's folder softmax runs in the first student's weights: the teacher's, as long
-    as the student was not finetuned; the label says which.
+    Without the teacher's folder, softmax runs with the weights of the first student. These are the
+    teacher's if the student was not finetuned; the label says whether they are.
     """
     from luna.convert import attention_maps, convert
     from luna.convert.swap import weights_hash
 
-    found = [attention_maps(student.model, batch) for student in students]
+    found = [attention_maps(student.model, inputs) for student in students]
     first = students[0]
     if teacher is not None:
         softmax = _plain(model_folder(teacher))
@@ -166,19 +166,19 @@ def panels(students: Sequence[Student], teacher: Path | None, batch: Batch) -> l
         for student in students:
             if student.block["teacher"] != fingerprint:
                 raise UserError(
-                    f"{student.folder} was converted from another model than {teacher}: give the "
-                    "teacher it was made from, or none"
+                    f"{student.folder} was not converted from {teacher}: give the teacher that it "
+                    "was converted from, or leave out --teacher"
                 )
         label = "softmax teacher"
-        maps = attention_maps(convert(softmax, "softmax", inplace=True), batch).teacher
+        maps = attention_maps(convert(softmax, "softmax", inplace=True), inputs).teacher
     else:
         untouched = weights_hash(first.model) == first.block["teacher"]
         label = "softmax teacher" if untouched else f"softmax in the weights of {first.label}"
         maps = found[0].teacher
-    shown = [Panel(label, _one(maps))]
+    shown = [ModelMaps(label, _one(maps))]
     for student, both in zip(students, found, strict=True):
-        shown.append(Panel(f"{student.label}, {student.stage}", _one(both.student)))
-    if len({panel.maps.shape[0] for panel in shown}) > 1:
+        shown.append(ModelMaps(f"{student.label}, {student.stage}", _one(both.student)))
+    if len({model.maps.shape[0] for model in shown}) > 1:
         raise UserError("these models have different numbers of layers: draw them one by one")
     return shown
 
@@ -197,7 +197,7 @@ def _plain(folder: Path) -> Any:
             return getattr(library, config.architectures[0]).from_pretrained(folder).eval()
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{folder} holds no softmax model ({reason})") from error
+        raise UserError(f"{folder} does not hold a softmax model ({reason})") from error
 
 
 # ---------------------------------------------------------------------- inputs
@@ -212,14 +212,14 @@ def tokenizer(folder: Path) -> Any:
 
 
 def image_config(folder: Path) -> Any:
-    """The size and normalisation that the model was converted with."""
+    """The size and normalisation of images that the model was converted with."""
     from luna.convert.pixels import CONFIG, Pixels
 
     return Pixels.read(str(_beside(folder, CONFIG, "image processor")))
 
 
 def pixels(folder: Path, path: Path) -> Tensor:
-    """(1, 3, height, width), as the model in `folder` sees an image file."""
+    """(1, 3, height, width): an image file as the model in `folder` sees it."""
     from luna.convert.pixels import decode
 
     config = image_config(folder)
@@ -235,8 +235,8 @@ def _beside(folder: Path, file: str, what: str) -> Path:
 
 def examples(
     student: Student, texts: Sequence[str], file: Path | None, images: Sequence[Path]
-) -> list[Batch]:
-    """One batch for each text, line of a file of texts (a tab parts a pair), or image."""
+) -> list[Inputs]:
+    """One batch per text, line of a file of texts (a tab separates a pair) or image."""
     lines = list(texts)
     if file is not None:
         try:
@@ -245,14 +245,14 @@ def examples(
             raise UserError(f"{file} cannot be read as lines of text: {error}") from error
     if not lines and not images:
         raise UserError(
-            f"{student.folder} is a converted model: say what to show it, --text, --texts FILE or "
-            "--image"
+            f"{student.folder} is a converted model, whose channels need inputs: add --text, "
+            "--texts FILE or --image"
         )
-    batches: list[Batch] = [{"pixel_values": pixels(student.folder, path)} for path in images]
+    batches: list[Inputs] = [{"pixel_values": pixels(student.folder, path)} for path in images]
     if lines:
         from luna.convert.host import quiet
 
         encode = tokenizer(student.folder)
-        with quiet():  # a text that is too long is the model's to refuse
+        with quiet():  # the model itself refuses a text that is too long
             batches += [dict(encode(*line.split("\t", 1), return_tensors="pt")) for line in lines]
     return batches

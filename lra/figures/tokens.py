@@ -1,65 +1,72 @@
-"""Where [CLS] looks in a text: its row of the attention map as shaded words, softmax beside the
-converted models."""
+"""Attention of [CLS] to the words of a text: its row of the attention matrix as coloured words, in
+softmax and in converted models. One picture, and one page without scripts (tokens.html)."""
 
 from __future__ import annotations
 
 import dataclasses
 import unicodedata
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lra.config import UserError
-from lra.figures import students, tokens_page
+from lra.figures import students
 from lra.figures.draw import save_figure
-from lra.figures.students import Panel, Student
+from lra.figures.students import ModelMaps, Student
 
+TEMPLATE = Path(__file__).with_name("tokens.html")
 TINT, NEGATIVE = "#f0a04b", "#7db7f5"  # dark letters are readable on both
-COLUMNS = 88  # characters a line of the picture
+COLUMNS = 88  # characters per line of the picture
 LEADING = 0.23  # inches from line to line
 HEAD = 0.6  # inches above the first model
-# A letter of DejaVu Sans Mono is 0.602 of its size wide; 11 pixels at 140 dpi, because hinting
-# rounds it to whole pixels and the words' backgrounds must fit.
+# Width of a letter, 0.602 of the size of DejaVu Sans Mono: 11 pixels at 140 dpi, because hinting
+# rounds it to whole pixels and the backgrounds of words must fit.
 ADVANCE = 11 / 140
 POINTS = ADVANCE * 72 / 0.602
 
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """What the tokenizer took for a word, as it stands in the text, and its pieces' positions."""
+    """A word of the tokenizer, spelt as in the text."""
 
     text: str
-    before: str  # what stands between the word before and this one
-    at: list[int]
+    before: str  # the text between the word before and this one
+    at: list[int]  # positions of its pieces
     special: bool = False
     second: bool = False  # of the second text of a pair
 
 
 @dataclasses.dataclass(frozen=True)
-class Shaded:
-    """One model's row: a share for every word, 1 in all (unless the model gave no weight)."""
+class WordShares:
+    """Attention of one model: the share of every word. They sum to 1, unless all are 0."""
 
     label: str
     shares: list[float]
-    top: float  # the largest of a word that is not special: drawn at full strength
+    top: float  # the largest share of a word that is not special, drawn at full strength
 
     def strength(self, i: int) -> float:
-        """-1 to 1."""
+        """Strength of a word's colour, from -1 to 1."""
         return max(-1.0, min(1.0, self.shares[i] / self.top)) if self.top > 0 else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokens:
+class ShadedText:
     words: list[Word]
-    rows: list[Shaded]
-    what: str  # which layer and head
-    made: str = ""  # of what runs
+    rows: list[WordShares]
+    what: str  # layer and head
+    made: str = ""  # the runs that the models come from
+
+    @property
+    def title(self) -> str:
+        return f"Attention of {self.words[0].text} to words"
 
 
-def cls_to_tokens(
+def cls_to_words(
     folders: Sequence[Path],
     text: str,
     text_pair: str | None = None,
@@ -67,14 +74,13 @@ def cls_to_tokens(
     teacher: Path | None = None,
     layer: int = -1,
     head: int | None = None,
-) -> Tokens:
-    """The [CLS] row of the softmax teacher and of every converted model; mean over heads unless
-    one is named."""
+) -> ShadedText:
+    """The [CLS] row of softmax and of every converted model: one head, or the mean over heads."""
     models = students.open_students(folders)
     words, batch = encode(models, text, text_pair)
-    panels = students.panels(models, teacher, batch)
-    rows = [shade(panel, words, layer, head) for panel in panels]
-    return Tokens(words, rows, panels[0].named(layer, head), students.made(models))
+    maps = students.all_maps(models, teacher, batch)
+    rows = [shade(model, words, layer, head) for model in maps]
+    return ShadedText(words, rows, maps[0].named(layer, head), students.made(models))
 
 
 def encode(
@@ -86,13 +92,15 @@ def encode(
     for model in models:
         tokenizer = students.tokenizer(model.folder)
         if not tokenizer.is_fast:
-            raise UserError(f"the tokenizer of {model.folder} does not say where its pieces stand")
-        with quiet():  # a text that is too long is the model's to refuse
+            raise UserError(
+                f"{model.folder} needs a fast tokenizer, which knows the place of every piece"
+            )
+        with quiet():  # the model itself refuses a text that is too long
             found = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)
         encoded.append(found)
         if not torch.equal(found["input_ids"][0], encoded[0]["input_ids"][0]):
             raise UserError(
-                f"{model.folder} and {models[0].folder} take this text for different tokens: "
+                f"{model.folder} and {models[0].folder} split this text into different tokens: "
                 "draw them one by one"
             )
     first = encoded[0]
@@ -109,7 +117,7 @@ def merge(
     sequence_ids: Sequence[int | None],
     texts: Sequence[str],
 ) -> list[Word]:
-    """Pieces of one word together, spelt as in the text; special tokens by themselves."""
+    """Words from the pieces of a tokenizer; a special token is a word of its own."""
     words: list[Word] = []
     last: tuple[int, int] | None = None
     end = 0
@@ -131,30 +139,76 @@ def merge(
     return words
 
 
-def shade(panel: Panel, words: Sequence[Word], layer: int, head: int | None) -> Shaded:
-    row = panel.layer(layer, head)[0]  # [CLS] comes first
+def shade(maps: ModelMaps, words: Sequence[Word], layer: int, head: int | None) -> WordShares:
+    row = maps.layer(layer, head)[0]  # [CLS] comes first
     total = float(row.sum())
     row = row / total if total > 0 else row
     shares = [float(row[word.at].sum()) for word in words]
     plain = [abs(s) for s, word in zip(shares, words, strict=True) if not word.special]
-    return Shaded(panel.label, shares, max(plain, default=0.0))
+    return WordShares(maps.label, shares, max(plain, default=0.0))
 
 
-def draw(tokens: Tokens, stem: Path) -> list[Path]:
+def draw(text: ShadedText, stem: Path) -> list[Path]:
     """The page, and the same as PNG and SVG."""
-    title = f"{tokens.words[0].text} over words"
-    lines = wrap(tokens.words)
+    lines = wrap(text.words)
     each = 0.79 + lines[-1][0] * LEADING
-    size = (COLUMNS * ADVANCE + 0.6, HEAD + each * len(tokens.rows))
-    paths = save_figure(stem, lambda f: _fill(f, tokens, title, lines, size), size=size)
-    page = stem.with_name(f"{stem.name}.html")
-    page.write_text(tokens_page.page(tokens, title), encoding="utf-8")
-    return [page, *paths]
+    size = (COLUMNS * ADVANCE + 0.6, HEAD + each * len(text.rows))
+    paths = save_figure(stem, lambda f: _fill(f, text, lines, size), size=size)
+    file = stem.with_name(f"{stem.name}.html")
+    file.write_text(page(text), encoding="utf-8")
+    return [file, *paths]
+
+
+def _scale(words: Sequence[Word], row: WordShares) -> str:
+    """What the colours do not show: their scale, and the share of the special tokens."""
+    if row.top == 0:
+        return "no weight on any word"
+    special = sum(s for s, word in zip(row.shares, words, strict=True) if word.special)
+    return f"strongest word {100 * row.top:.1f} %; special tokens {100 * special:.0f} %"
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def page(text: ShadedText) -> str:
+    lines = []
+    for i, word in enumerate(text.words):
+        cells = "".join(f"<td>{100 * row.shares[i]:.1f}</td>" for row in text.rows)
+        lines.append(f"<tr><th>{escape(word.text)}</th>{cells}</tr>")
+    what = f"Row of the first token in the attention matrix; {text.what}"
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escape(text.title),
+        what="<br>".join(map(escape, filter(None, (what, text.made)))),
+        sections="\n".join(_section(text.words, row) for row in text.rows),
+        heads="".join(f"<th>{escape(row.label)}</th>" for row in text.rows),
+        table="\n".join(lines),
+    )
+
+
+def _section(words: Sequence[Word], row: WordShares) -> str:
+    paragraphs: dict[bool, list[str]] = {}
+    for i, word in enumerate(words):
+        gap = " " if word.before else ""
+        paragraphs.setdefault(word.second, []).append(gap + _span(word, row, i))
+    text = "\n".join(f'<p class="text">{"".join(p).strip()}</p>' for p in paragraphs.values())
+    facts = escape(_scale(words, row))
+    return f'<section><h2>{escape(row.label)}</h2><p class="soft">{facts}</p>\n{text}</section>'
+
+
+def _span(word: Word, row: WordShares, i: int) -> str:
+    strength, share = row.strength(i), f"{100 * row.shares[i]:.1f} %"
+    kinds = [k for k, on in (("special", word.special), ("less", strength < 0)) if on]
+    named = f' class="{" ".join(kinds)}"' if kinds else ""
+    style = f'style="--s:{100 * abs(strength):.0f}%" title="{share}"'
+    return f"<span{named} {style}>{escape(word.text)}</span>"
+
+
+# ---------------------------------------------------------------------- the picture
 
 
 def wrap(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Line and column of every word. Lines break at spaces, and before the second text of a pair;
-    what is longer than a line breaks where a word ends."""
+    """Line and column of every word. Lines break at spaces, before the second text of a pair and,
+    in text without spaces that is longer than a line, between words."""
     places: list[tuple[int, int]] = []
     line, column, second = 0, 0, False
     for i, word in enumerate(words):
@@ -168,21 +222,21 @@ def wrap(words: Sequence[Word]) -> list[tuple[int, int]]:
 
 
 def _unbroken(words: Sequence[Word], i: int) -> int:
-    """From word i to the next space; of something longer than a line, the word alone."""
+    """Width from word i to the next space, or of the word alone if that is longer than a line."""
     end = next((j for j in range(i + 1, len(words)) if words[j].before), len(words))
     whole = sum(width(word.text) for word in words[i:end])
     return whole if whole <= COLUMNS else width(words[i].text)
 
 
 def width(text: str) -> int:
-    """In letters of a monospaced font."""
+    """Width in letters of a monospaced font."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _fill(
-    figure: Any, tokens: Tokens, title: str, lines: list[tuple[int, int]], size: tuple[float, float]
+    figure: Any, text: ShadedText, lines: list[tuple[int, int]], size: tuple[float, float]
 ) -> None:
-    """In inches from the upper left corner: letters and their background must meet."""
+    """Coordinates are inches from the upper left corner, so that letters fit their background."""
     from matplotlib.patches import Rectangle
 
     figure.set_layout_engine("none")
@@ -190,17 +244,17 @@ def _fill(
     axes.set(xlim=(-0.3, size[0] - 0.3), ylim=(size[1], 0))
     axes.axis("off")
 
-    def write(x: float, y: float, text: str, **more: Any) -> None:
-        axes.text(x, y, text, va="center", parse_math=False, **more)  # a $ is a $
+    def write(x: float, y: float, words: str, **more: Any) -> None:
+        axes.text(x, y, words, va="center", parse_math=False, **more)
 
-    write(0, 0.22, f"{title}; {tokens.what}", fontsize=9, color="0.3")
-    write(0, 0.41, tokens.made, fontsize=8, color="0.45")
+    write(0, 0.22, f"{text.title}; {text.what}", fontsize=9, color="0.3")
+    write(0, 0.41, text.made, fontsize=8, color="0.45")
     y = HEAD + 0.25
-    for row in tokens.rows:
+    for row in text.rows:
         write(0, y, row.label, fontsize=10, fontweight="bold")
-        write(size[0] - 0.6, y, told(tokens.words, row), fontsize=8, color="0.4", ha="right")
+        write(size[0] - 0.6, y, _scale(text.words, row), fontsize=8, color="0.4", ha="right")
         y += 0.28
-        for i, (word, (line, column)) in enumerate(zip(tokens.words, lines, strict=True)):
+        for i, (word, (line, column)) in enumerate(zip(text.words, lines, strict=True)):
             x, middle, strength = column * ADVANCE, y + line * LEADING, row.strength(i)
             colour = TINT if strength > 0 else NEGATIVE
             box = (x, middle - 0.11), width(word.text) * ADVANCE, 0.22
@@ -208,11 +262,3 @@ def _fill(
             ink = "0.25" if word.special else "k"
             write(x, middle, word.text, fontsize=POINTS, family="monospace", color=ink)
         y += lines[-1][0] * LEADING + 0.51
-
-
-def told(words: Sequence[Word], row: Shaded) -> str:
-    """What the shading leaves out: its scale, and what special tokens take."""
-    if row.top == 0:
-        return "no weight on any word"
-    special = sum(s for s, word in zip(row.shares, words, strict=True) if word.special)
-    return f"strongest word {100 * row.top:.1f} %; special tokens {100 * special:.0f} %"

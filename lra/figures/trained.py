@@ -1,9 +1,10 @@
-"""A trained network out of the folder of its run."""
+"""A trained network from the folder of its run."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from lra.data.prepare import find
 from lra.data.task import Task
 from lra.groups import usual_options
 from lra.model.network import Network
+from luna.base import Attention
+
+See = Callable[..., None]  # of (layer, q, k, mask, x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Trained:
     prepared: Prepared
     protocol: Protocol
     name: str  # task, attention, seed, checkpoint
-    conditions: str  # under which it was trained
+    conditions: str  # protocol, budget and data of its training
     stem: str  # of file names
 
     @property
@@ -42,14 +46,28 @@ class Trained:
         yield from Loader(self.prepared.split(split), size, rules=self.protocol.data)
 
 
+@contextmanager
+def watching(layers: Iterable[Attention], see: See) -> Iterator[None]:
+    """Call `see(layer, q, k, mask, x)` before every forward pass of these layers; no gradients."""
+
+    def hook(layer: Any, inputs: tuple[Any, ...]) -> None:
+        q, k, _, mask, x = inputs
+        see(layer, q, k, mask, x)
+
+    with ExitStack() as stack, torch.no_grad():
+        for layer in layers:
+            stack.callback(layer.register_forward_pre_hook(hook).remove)
+        yield
+
+
 def restore(folder: Path, data_dir: Path) -> Trained:
-    """The run of a folder, from its config.yaml and its best (else last) checkpoint."""
+    """The run of a folder, from its config.yaml and its best checkpoint, or else its last."""
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
-            f"{folder} is no folder of a run of lra train: it has no config.yaml (for a converted "
-            "model: lra figures tokens, patches or channels)"
+            f"{folder} is not the folder of a training run, because it has no config.yaml; for "
+            "converted models there are lra figures tokens, patches and channels"
         ) from error
     settings, seed = config["settings"], config["seed"]
     task = data.get(settings["task"]["name"])
@@ -60,7 +78,10 @@ def restore(folder: Path, data_dir: Path) -> Trained:
     options = data.configure(task.name, words)
     prepared = find(options, max_length=protocol.data.max_length, data_dir=data_dir)
     if prepared is None:
-        raise UserError(f"the data of {folder} are not prepared in {data_dir}: lra data prepare")
+        raise UserError(
+            f"the data of {folder} are not in {data_dir}: prepare them with lra data prepare, or "
+            "name their folder with --data-dir"
+        )
     kept = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
     path = next((p for p in kept if p.exists()), None)
     if path is None:
@@ -84,7 +105,7 @@ def restore(folder: Path, data_dir: Path) -> Trained:
 
 
 def _chosen(attention: dict[str, Any], task: str, protocol: str) -> str:
-    """Its name, and the options that differ from what `attention=<name>` sets."""
+    """The name of the attention, and its options that differ from what `attention=<name>` sets."""
     name = attention["name"]
     usual = {"dwc": "none"} | usual_options(name, task, protocol)
     differ = (f"{k}={v}" for k, v in attention.items() if k != "name" and v != usual.get(k))

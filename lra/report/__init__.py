@@ -1,1 +1,1 @@
-"""Tables and figures from records; imports no model code."""
+"""Tables and the page from records; imports no model code."""

@@ -19,9 +19,9 @@ SUFFIXES = (".md", ".csv", ".tex")
 def add_parsers(commands: Any) -> None:
     table = commands.add_parser(
         "table",
-        help="the finished runs of a folder; --write: the tables and the page of results/",
-        description="Without --write or --check: the finished runs of a folder, on the terminal; "
-        "those that can be compared share a table.",
+        help="show finished runs in tables; --write: make the tables and the page of results/",
+        description="Shows the finished runs of a folder on the terminal; runs that can be "
+        "compared share a table. With --write or --check: the tables and the page of results/.",
     )
     table.add_argument("--runs", default="runs", help="folder of runs or records (default: runs)")
     what = table.add_mutually_exclusive_group()
@@ -31,20 +31,26 @@ def add_parsers(commands: Any) -> None:
         help="write RESULTS/tables and RESULTS/index.html from RESULTS/records",
     )
     what.add_argument(
-        "--check", action="store_true", help="fail if those are not what the records give"
+        "--check", action="store_true", help="fail if those files are not what the records give"
     )
-    table.add_argument("--results", default="results", help="their folder (default: results)")
+    table.add_argument(
+        "--results", default="results", help="folder of records and tables (default: results)"
+    )
     table.set_defaults(run=_table)
 
-    records = commands.add_parser("records", help="move the records of finished runs")
+    records = commands.add_parser(
+        "records", help="export the records of finished runs, or import those of another machine"
+    )
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
-    export = actions.add_parser("export", help="from folders of runs to small files to commit")
-    export.add_argument("target", nargs="?", default="results/records", help="where they go")
+    export = actions.add_parser(
+        "export", help="write the records of folders of runs as small files, to be committed"
+    )
+    export.add_argument("target", nargs="?", default="results/records", help="target folder")
     export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
     export.set_defaults(run=lambda a: _copy(a.runs, a.target))
-    bring = actions.add_parser("import", help="records of another machine, checked")
+    bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
-    bring.add_argument("--into", default="results/records", help="where they go")
+    bring.add_argument("--into", default="results/records", help="target folder")
     bring.set_defaults(run=lambda a: _copy(a.sources, a.into))
 
 
@@ -62,7 +68,7 @@ def _table(arguments: argparse.Namespace) -> None:
 
 
 def tables_of(results: Path) -> list[Table]:
-    """Every table of a results folder: those of tables.yaml, then one per converted model."""
+    """Every table of a results folder: those of its tables.yaml, then one per converted model."""
     from lra.report import conversions, leaderboard
     from lra.report.specs import specs
 
@@ -73,7 +79,7 @@ def tables_of(results: Path) -> list[Table]:
 
 
 def content(results: Path) -> dict[Path, str]:
-    """Every file that the records of a results folder give."""
+    """The text of every file that is made from the records of a results folder."""
     from lra.report.page import page
     from lra.report.render import WRITERS
 
@@ -88,7 +94,7 @@ def content(results: Path) -> dict[Path, str]:
 
 
 def write(results: Path) -> list[Path]:
-    """Write them, and remove the tables that no records give any more."""
+    """Write these files, and remove tables that no longer have records."""
     files = content(results)
     for path, text in files.items():
         with disk_errors(path):
@@ -96,19 +102,19 @@ def write(results: Path) -> list[Path]:
             write_atomically(path, text.encode())
     for stale in sorted(_on_disk(results) - set(files)):
         stale.unlink()
-        print(f"{stale} removed: it has no records")
+        print(f"{stale} removed, because no record belongs to it")
     return list(files)
 
 
 def check(results: Path) -> None:
-    """Exit code 1, naming the files, if one differs from what the records give."""
+    """Exit with code 1 and the names of the files that differ from what the records give."""
     files = content(results)
     wrong = {
         path: "differs from its records" if path.exists() else "is missing"
         for path, text in files.items()
         if not path.exists() or path.read_bytes() != text.encode()
     }
-    wrong |= dict.fromkeys(_on_disk(results) - set(files), "has no records")
+    wrong |= dict.fromkeys(_on_disk(results) - set(files), "has no records any more")
     for path, why in sorted(wrong.items()):
         print(f"{path} {why}")
     if wrong:
@@ -124,13 +130,13 @@ def _on_disk(results: Path) -> set[Path]:
 
 
 def _copy(sources: Sequence[str], target: str) -> None:
-    """All of the sources' records, or none of them where one is refused."""
+    """Copy the records of all sources, or none of them if one is refused."""
     from lra.records import export
 
     found = export(sources, Path(target))
-    print(f"{len(found['new'])} new records in {target}, {len(found['known'])} known before")
+    print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
     for record in found["other"]:
         print(
-            f"  {record.path} repeats a run that is there, with another outcome: the first "
-            "to finish stands"
+            f"  {record.path} repeats a known run with another outcome: the run that finished "
+            "first is kept"
         )

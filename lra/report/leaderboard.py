@@ -13,11 +13,14 @@ from lra.config import UserError
 from lra.groups import usual_options
 from lra.records import TRAINING, Record, load
 from lra.report import published, stats
+from lra.report.compare import differing, refuse_mixtures
 from lra.report.published import Published
-from lra.report.specs import Spec, select
-from lra.report.table import Cell, Row, Table, differences, differing, marked, one_line
+from lra.report.specs import TableSpec, select
+from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, one_line
 
-FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # what an average is over
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
+AVERAGE = "average"
+RowName = tuple[str, tuple[tuple[str, Any], ...]]  # attention, and the options of the label
 
 # Facts that all runs of a table share, and those that its runs on one task share. The fingerprint
 # covers every option of the data.
@@ -28,10 +31,10 @@ OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples",
 GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 
-def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
+def build_all(specs: Sequence[TableSpec], folder: Path) -> list[Table]:
     """The tables for which the folder has records."""
     tables = []
-    for spec in found:
+    for spec in specs:
         place = folder / spec.records
         records = select(load([place], TRAINING), spec.where) if place.is_dir() else []
         runs = {t: {r["identity"] for r in records if r["task"] == t} for t in data.names()}
@@ -41,20 +44,25 @@ def build_all(found: Sequence[Spec], folder: Path) -> list[Table]:
     return tables
 
 
-def build(spec: Spec, records: Sequence[Record]) -> Table:
+def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     """A table of these records; UserError if they cannot be compared."""
-    refuse_mixtures(spec, records)
-    tasks = [t for t in data.names() if any(r["task"] == t for r in records)]
+
+    def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in facts.items() if key not in spec.vary}
+
+    refuse_mixtures(
+        spec.name,
+        records,
+        of_table=lambda r: without_varied(_table_facts(r)),
+        of_task=lambda r: without_varied(_task_facts(r)),
+        remedy="narrow it with `where`",
+    )
     naming = _naming(spec, records)
-    groups: dict[tuple, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        named = list(naming[record.attention])
-        if record.get("settings.processes"):  # several: dropout differs from that of one
-            named.append("processes")
-        options = {key: _setting(record, key) for key in named}
-        groups[record.attention, tuple(options.items())][record["task"]].append(record)
-    built = [_row(spec, name, options, by) for (name, options), by in groups.items()]
-    rows = marked(built, tasks)
+    cells = cells_by_row(
+        records, lambda r: _name(r, naming), lambda r, _: _published(spec.published, r)
+    )
+    tasks = [t for t in data.names() if any(r["task"] == t for r in records)]
+    rows = mark_best([_row(spec, *name, by_task) for name, by_task in cells.items()], tasks)
     rows.sort(key=_order(rows))
     machines = {t: {_machine(r) for r in records if r["task"] == t} for t in tasks}
     timed = {t: spec.speed and len(machines[t]) == 1 for t in tasks}
@@ -64,7 +72,7 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
         tasks=tasks,
         rows=rows,
         notes=_notes(spec, rows, tasks, timed, _conditions(records[0])),
-        summaries=("average",),
+        summaries=(AVERAGE,),
         published=spec.published,
         timed=timed,
         conditions=_conditions(records[0]),
@@ -72,13 +80,16 @@ def build(spec: Spec, records: Sequence[Record]) -> Table:
     )
 
 
-def _naming(spec: Spec, records: Sequence[Record]) -> dict[str, list[str]]:
+# ---------------------------------------------------------------------- rows
+
+
+def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     """Per attention, the settings that name its rows: those in which its runs on one task differ,
-    options that differ from what `attention=<name>` sets, and what the table is about."""
+    options that differ from what `attention=<name>` sets, and those that the table varies."""
 
     def settings(record: Record) -> dict[str, Any]:
         own = [f"attention.{option}" for option in record["settings.attention"]]
-        return {key: _setting(record, key) for key in own if key not in spec.vary}
+        return {key: record.get(f"settings.{key}") for key in own if key not in spec.vary}
 
     found = differing(records, settings)
     for record in records:
@@ -89,67 +100,60 @@ def _naming(spec: Spec, records: Sequence[Record]) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in found.items()}
 
 
-def _setting(record: Record, key: str) -> Any:
-    return record.get(f"settings.{key}")
+def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
+    keys = list(naming[record.attention])
+    if record.get("settings.processes"):  # several processes draw other dropout than one
+        keys.append("processes")
+    options = ((key.rpartition(".")[2], record.get(f"settings.{key}")) for key in keys)
+    return record.attention, tuple(options)
 
 
-def _row(spec: Spec, attention: str, options: tuple, by_task: dict[str, list[Record]]) -> Row:
-    short = {key.rpartition(".")[2]: value for key, value in options}
-    cells = {task: _cell(spec, records) for task, records in by_task.items()}
+def _published(table: str | None, record: Record) -> Published | None:
+    return published.find(table, record.attention, record["task"], record["settings.attention"])
+
+
+def _row(
+    spec: TableSpec, attention: str, options: tuple[tuple[str, Any], ...], cells: dict[str, Cell]
+) -> TableRow:
+    for task, cell in cells.items():
+        if len({r["identity"] for r in cell.records}) > 1:
+            raise UserError(
+                f"table '{spec.name}': runs of {attention} on {task} differ in settings that no "
+                "row shows; name them in `vary` (docs/results.md)"
+            )
     there = [cells[task] for task in FIVE if task in cells]
-    whole = len(there) == len(FIVE)
+    complete = len(there) == len(FIVE)
     printed = [c.published.value for c in there if c.published]
-    return Row(
-        label=one_line(" ".join([attention, *(f"{k}={v}" for k, v in short.items())])),
+    return TableRow(
+        label=one_line(" ".join([attention, *(f"{k}={v}" for k, v in options)])),
         attention=attention,
-        options=short,
+        options=dict(options),
         cells=cells,
-        summary={"average": stats.mean([c.mean for c in there]) if whole else None},
-        published_summary=stats.mean(printed) if whole and len(printed) == len(FIVE) else None,
+        summary={AVERAGE: stats.mean([c.mean for c in there]) if complete else None},
+        published_summary=stats.mean(printed) if len(printed) == len(FIVE) else None,
         tasks=f"{len(there)}/{len(FIVE)}",
     )
 
 
-def _cell(spec: Spec, records: list[Record]) -> Cell:
-    records = sorted(records, key=lambda r: r["seed"])
-    first = records[0]
-    if len({r["identity"] for r in records}) > 1:
-        raise UserError(
-            f"table '{spec.name}': runs of {first.attention} on {first['task']} differ in "
-            "settings that no row shows; name them in `vary` (docs/results.md)"
-        )
-    return Cell([r.score for r in records], records, _published(spec.published, first))
-
-
-def _published(table: str | None, record: Record) -> Published | None:
-    if table is None:
-        return None
-    if not published.is_ablation(table):
-        return published.lra(table, record.attention, record["task"])
-    if record.attention != "luna":
-        return None
-    return published.ablation(table, record["task"], record["settings.attention"])
-
-
-def _machine(record: Record) -> tuple[Any, ...]:
-    """Speed is compared on one kind of machine only."""
-    return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
-
-
-def _order(rows: Sequence[Row]) -> Callable[[Row], Any]:
-    """One attention's rows by their options; several attentions by average, or by one task."""
+def _order(rows: Sequence[TableRow]) -> Callable[[TableRow], Any]:
+    """Rows of one attention by their options; several attentions by average, or by their task."""
     if len({row.attention for row in rows}) == 1:
         return lambda row: [_sortable(v) for v in row.options.values()]
     tasks = {task for row in rows for task in row.cells}
     if len(tasks) == 1:
         (task,) = tasks
         return lambda row: -row.cells[task].mean
-    return lambda row: (row.summary["average"] is None, -(row.summary["average"] or 0), row.label)
+    return lambda row: (row.summary[AVERAGE] is None, -(row.summary[AVERAGE] or 0), row.label)
 
 
 def _sortable(value: Any) -> tuple[bool, float, str]:
     number = isinstance(value, int | float)
     return not number, float(value) if number else 0.0, str(value)
+
+
+def _machine(record: Record) -> tuple[Any, ...]:
+    """What two runs must share for their speeds to be compared."""
+    return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
 
 
 def _conditions(record: Record) -> str:
@@ -164,8 +168,8 @@ def _conditions(record: Record) -> str:
 
 
 def _notes(
-    spec: Spec,
-    rows: Sequence[Row],
+    spec: TableSpec,
+    rows: Sequence[TableRow],
     tasks: Sequence[str],
     timed: dict[str, bool],
     conditions: str,
@@ -173,31 +177,39 @@ def _notes(
     """What a reader must know to read the numbers."""
     cells = [cell for row in rows for cell in row.cells.values()]
     seeds = [len(cell.records) for cell in cells]
-    notes = [f"Runs of {conditions}. Test accuracy in %: mean ± sample deviation (seeds)."]
+    notes = [
+        f"Runs of {conditions}. Test accuracy in %: mean over seeds ± sample standard deviation "
+        "(number of seeds)."
+    ]
     if len(rows) > 1:
-        notes.append("Bold: best mean of its column, where it is that of several seeds.")
+        notes.append("Bold: the best mean of its column, if it has several seeds.")
     if len(rows) > 1 and max(seeds) > 1:
         notes.append(
-            "≈: the seeds cannot tell it from the best (Welch's test, Holm-corrected, "
-            f"p ≥ {stats.LEVEL:g})."
+            "≈: too close to the best of its column for these seeds to show a difference (Welch's "
+            f"t-test with Holm's correction, p ≥ {stats.LEVEL:g})."
         )
     if len(rows) > 1 and min(seeds) == 1:
-        notes.append("Rows of a single seed are not tested: their differences may be chance.")
+        notes.append("Rows with a single seed are not tested: their differences may be chance.")
     if any(compute_class(cell.records[0]["compute"]) != "-" for cell in cells):
         notes.append(
-            'Compute: "matched" means within the tolerance of the budget named below; "×1.34" is '
-            'the worse of the two ratios to that budget; "exempt" means that no setting of the '
-            "method meets it, and its runs say why."
+            'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
+            'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
+            "means that no setting of the method meets it, for the reason given with its runs."
         )
     if len(tasks) > 1:
-        notes.append("An average is over all five tasks or not given; k/5 says how many there are.")
+        notes.append(
+            "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
+            "many of the five the row has."
+        )
     if not spec.speed:
-        notes.append("Speed and memory are left out: the runs shared their machine with others.")
+        notes.append(
+            "Speed and memory are not shown because the runs shared their machine with other work."
+        )
     untimed = [task for task in tasks if spec.speed and not timed[task]]
     return [*notes, *(_task_note(rows, task, task not in untimed) for task in tasks)]
 
 
-def _task_note(rows: Sequence[Row], task: str, one_machine: bool) -> str:
+def _task_note(rows: Sequence[TableRow], task: str, one_machine: bool) -> str:
     cells = [row.cells[task] for row in rows if task in row.cells]
     records = [r for cell in cells for r in cell.records]
     first = records[0]
@@ -206,16 +218,16 @@ def _task_note(rows: Sequence[Row], task: str, one_machine: bool) -> str:
     parts = [
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['data.fingerprint']}",
-        f"{first['steps']} steps of {first['batch']}",
+        f"{first['steps']} steps of {first['batch']} examples",
         f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
     ]
     if first.floor is not None:
-        floor = f"always answering the majority class gives {first.floor:.2f}"
+        floor = f"always answering the most frequent class gives {first.floor:.2f} %"
         learned = any(cell.learned for cell in cells)
-        parts.append(floor + ("" if learned else ", no row is above that and none is best"))
+        parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     parts += [f"compute budget {budget_name(first)}", f"machine {' / '.join(machines)}"]
     if not one_machine:
-        parts.append("speed and memory are left out, they come from different machines")
+        parts.append("speed and memory are not shown because they come from different machines")
     return one_line(f"{task}: {'; '.join(parts)}.")
 
 
@@ -223,14 +235,14 @@ def budget_name(record: Record) -> str:
     """The compute budget that a run was held to."""
     budget = record.get("compute.budget")
     if budget is None:
-        return "none, compute=off"
+        return "none (compute=off)"
     parameters = f"{budget['parameters']:,} parameters" if budget.get("parameters") else ""
     flops = f"{budget['flops'] / 1e9:.3f} GFLOPs" if budget.get("flops") else ""
     return f"{budget.get('reference')}: " + ", ".join(filter(None, (parameters, flops)))
 
 
 def compute_class(compute: Mapping[str, Any]) -> str:
-    """`matched`, `over budget ×N` or `under ×N`, and whether it is exempt by declaration."""
+    """`matched`, `over budget ×N` or `under ×N`, and whether the method is exempt."""
     verdict = compute.get("verdict") or "-"
     exempt = compute.get("exempt") and verdict != "matched"
     return f"exempt, {verdict}" if exempt else verdict
@@ -239,43 +251,27 @@ def compute_class(compute: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------- which runs share a table
 
 
-def refuse_mixtures(spec: Spec, records: Sequence[Record]) -> None:
-    """UserError with everything in which the runs of one table differ."""
-
-    def kept(facts: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in facts.items() if key not in spec.vary}
-
-    found = differences(records, lambda r: kept({k: r.get(k) for k in OF_TABLE}))
-    for task in dict.fromkeys(r["task"] for r in records):
-        among = [r for r in records if r["task"] == task]
-        differ = differences(among, lambda r: kept(_task_facts(r)))
-        found += [f"on {task}, {line}" for line in differ]
-    if found:
-        raise UserError(
-            f"table '{spec.name}' would mix runs that cannot be compared; narrow it with `where` "
-            f"(docs/results.md). They differ:\n  " + "\n  ".join(found)
-        )
-
-
 def comparable(records: Sequence[Record]) -> list[tuple[list[Record], dict[str, str]]]:
-    """The runs of each task in groups that may share a table, and for each group the facts that
-    tell it from other groups of its task."""
+    """The runs of each task in groups that may share a table, each with the facts in which it
+    differs from other groups of its task."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     known: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
-        facts = {key: record.get(key) for key in OF_TABLE} | _task_facts(record)
+        facts = {k: str(v) for k, v in (_table_facts(record) | _task_facts(record)).items()}
         key = record["task"], str(sorted(facts.items()))
         groups[key].append(record)
-        known[key] = {name: str(value) for name, value in facts.items()}
-    return [(group, _apart(key, known)) for key, group in groups.items()]
+        known[key] = facts
+    found = []
+    for key, group in groups.items():
+        of_task = [facts for other, facts in known.items() if other[0] == key[0]]
+        names = dict.fromkeys(name for facts in of_task for name in facts)
+        differ = [name for name in names if len({facts.get(name) for facts in of_task}) > 1]
+        found.append((group, {name: known[key].get(name, "absent") for name in differ}))
+    return found
 
 
-def _apart(this: tuple[str, str], known: dict[tuple[str, str], dict[str, str]]) -> dict[str, str]:
-    task, own = this[0], known[this]
-    others = [facts for (of, _), facts in known.items() if of == task]
-    names = dict.fromkeys(name for facts in others for name in facts)
-    differ = [name for name in names if len({facts.get(name) for facts in others}) > 1]
-    return {name: own.get(name, "absent") for name in differ}
+def _table_facts(record: Record) -> dict[str, Any]:
+    return {key: record.get(key) for key in OF_TABLE}
 
 
 def _task_facts(record: Record) -> dict[str, Any]:

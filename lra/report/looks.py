@@ -1,5 +1,5 @@
 """How a row is drawn: one colour, line and marker per method, the same in every figure and on the
-page. Colours are told apart with the common colour deficiencies (Okabe and Ito, and darker)."""
+page. The colours (Okabe and Ito's, some darker) differ for colour-blind readers too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LUNA, SOFTMAX = "#c2185b", "#1d2126"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#8a6d00", "#56b4e9", "#9467bd", "#7f7f7f")
 LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "v")
 FIRST = ("luna", "softmax")  # the two methods with a colour of their own
-# The others take palette and lines in turn. The list is fixed: a name added at its end moves no
-# other method's look, and a method that is not in it needs no entry, see `_place`.
+# The others take palette and lines in turn, in this order. A name added at its end changes no other
+# method's look; a method that is not in it gets a look from its name, see `_place`.
 KNOWN = (
     *FIRST, "bigbird", "cosformer", "hedgehog", "informer", "kernelized", "linear", "linformer",
     "local", "longformer", "lotformer", "nystrom", "performer", "performer_relu", "polaformer",
@@ -21,6 +21,8 @@ KNOWN = (
 
 
 class Drawn(Protocol):
+    """Anything that is drawn in the look of its method."""
+
     @property
     def attention(self) -> str: ...
 
@@ -29,8 +31,8 @@ class Drawn(Protocol):
 
 
 def places(rows: Sequence[Drawn]) -> list[int]:
-    """A number for the colour of each row: its method's, or, where all rows are of one method, that
-    of the first option in which they differ."""
+    """The number of each row's colour: that of its method or, where all are of one method, of the
+    first option in which they differ."""
     if len({row.attention for row in rows}) > 1 or not _factors(rows):
         return [_place(row.attention) for row in rows]
     (_, values), *_ = _factors(rows)
@@ -39,8 +41,8 @@ def places(rows: Sequence[Drawn]) -> list[int]:
 
 
 def _place(name: str) -> int:
-    """The place of a method: its place in KNOWN, else one that its name alone decides, among looks
-    that no method of KNOWN has. So a new method never changes how another one is drawn."""
+    """Its place in KNOWN; for other methods one that the name alone decides, among looks that no
+    method of KNOWN has. So a new method never changes how another one is drawn."""
     if name in KNOWN:
         return KNOWN.index(name)
     own = len(FIRST) + (len(LINES) - 1) * len(PALETTE)
@@ -56,9 +58,9 @@ def _factors(rows: Sequence[Drawn]) -> list[tuple[str, list[str]]]:
 
 
 def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]]:
-    """Colour, line style, marker and filling of each row, as matplotlib has them. Colour stands for
-    the method, or the first option; line and marker for the next option, filling for the one after.
-    Rows of one method go from dark to light if they are `ordered`, as by a number."""
+    """Colour, line style, marker and filling of each row, in matplotlib's words. Colour shows the
+    method or the first option that differs, line and marker the next, filling the one after.
+    Rows of one method that are `ordered`, by a number say, go from dark to light."""
     if ordered and len(rows) > 1 and len({row.attention for row in rows}) == 1:
         from matplotlib import colormaps
 
@@ -78,8 +80,8 @@ def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]
 
 
 def keys(rows: Sequence[Drawn], channels: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """What colours, shapes and fillings stand for: `(dwc=conv2d, its look)`. Nothing for methods,
-    whose names stand beside them."""
+    """What colours, shapes and fillings mean: `(dwc=conv2d, its look)`. Empty where every row is of
+    a method of its own, because names are written beside the points."""
     if len({row.attention for row in rows}) == len(rows):
         return []
     found = []

@@ -1,5 +1,5 @@
-"""The results as one self-contained HTML page: page.html (markup and style) and script.html (how it
-behaves), with the tables and runs in it as JSON."""
+"""The results as one self-contained HTML page: page.html (markup, style), script.html (behaviour),
+and the tables and runs as JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lra.report import published
 from lra.report.leaderboard import compute_class
 from lra.report.looks import places
 from lra.report.render import committed, stages
-from lra.report.table import Cell, Table, pairs_of
+from lra.report.table import Cell, Table, options_of, pairs_of
 
 TEMPLATE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "script.html"))
 SCRIPT_PLACE, PLACE = "<!--SCRIPT-->\n", "/*DATA*/"
 
 
 def page(tables: Sequence[Table], results: Path) -> str:
-    """Works from file:// and loads nothing. No text of a record can end the script element or
-    become markup: `<`, `>` and `&` are escaped here, and the page only sets text content."""
+    """The page; it works from file:// and loads nothing. No text of a record can become markup or
+    end the script element: `<`, `>` and `&` are escaped, and the script only sets text content."""
     runs = {run_key(r): _run(r, results) for table in tables for r in table.records}
     content = {
         "tables": [_table(table) for table in tables],
@@ -66,7 +66,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
-    """`timed` is None for cells without costs."""
+    """`timed` is None for a cell without costs, else whether its speed can be compared."""
     known = cell.published
     shown: dict[str, Any] = {
         "mean": cell.mean,
@@ -106,7 +106,7 @@ def _run(record: Record, results: Path) -> dict[str, Any]:
 
 
 def _training(record: Record) -> dict[str, str]:
-    """What the page says of a training run."""
+    """What the page shows of a training run."""
     f = record.facts
     dead = record.get("test.dead_rows")
     return {
@@ -114,8 +114,10 @@ def _training(record: Record) -> dict[str, str]:
         f"{f['test']['select']} checkpoint, step {f['test'].get('step', '?')}",
         "last checkpoint": _percent(record.get("test_last.accuracy")),
         "best dev accuracy": _percent(record.get("dev.accuracy")),
-        "rows without attention": "" if dead is None else f"{dead:.2%} of queries",
-        "options": _options(record),
+        "rows without attention": ""
+        if dead is None
+        else f"{dead:.2%} of queries attend to no token",
+        "options": pairs_of(options_of(record)),
         "recipe": pairs_of(record.get("settings.protocol.recipe") or {}),
         "protocol": f"{f['protocol']['name']} v{f['protocol']['version']}, model {f['model']}, "
         f"budget {f['budget']:g}, {f['steps']} steps of {f['batch']}, precision {f['precision']}",
@@ -131,10 +133,10 @@ def _training(record: Record) -> dict[str, str]:
 
 
 def _conversion(record: Record) -> dict[str, str]:
-    """What the page says of a conversion."""
+    """What the page shows of a conversion."""
     return {
         "scores": stages(record, 2),
-        "options": _options(record),
+        "options": pairs_of(options_of(record)),
         "recipe": pairs_of(record["settings.recipe"]),
         "trained parameters of φ": f"{record['phi_parameters']:,}",
         "training examples": str(record.get("train_examples") or ""),
@@ -142,10 +144,6 @@ def _conversion(record: Record) -> dict[str, str]:
         "data": record.get("data.fingerprint") or "",
         "time": f"{record.get('seconds.total') or 0:.0f} s",
     }
-
-
-def _options(record: Record) -> str:
-    return pairs_of({k: v for k, v in record["attention"].items() if k != "name"})
 
 
 def _percent(share: float | None) -> str:

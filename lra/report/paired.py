@@ -1,10 +1,10 @@
 """Paired comparisons of conversions, example by example, from the predictions in their records.
 
-Two runs answer the same dev examples, so what differs between them is seen far better example by
-example than between two scores (one example is 0.36 points on RTE). An example's value is 1 for a
-right answer (minus the squared error of a regression), averaged over a row's seeds; under the
-hypothesis that two rows are alike, the sign of each example's difference is a coin toss. With one
-seed this is McNemar's test.
+Two runs answer the same dev examples, so a test of the examples sees smaller differences than one
+of the two scores (one example is 0.36 points on RTE). An example's value is 1 for a right answer, 0
+for a wrong one (in a regression 1 minus the squared error), averaged over a row's seeds. If two
+rows are equally good, the sign of each example's difference is random. With one seed this is
+McNemar's test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REGRESSION = "stsb"
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """How far row `a` is above row `b` on a task: points of accuracy, and Holm's p."""
+    """The difference of rows `a` and `b` on a task, in points of accuracy, with Holm's p-value."""
 
     a: str
     b: str
@@ -33,24 +33,24 @@ class Pair:
 
 
 def compare(
-    rows: Mapping[str, Sequence[Record]], asked: Callable[[str, str], bool] = lambda a, b: True
+    rows: Mapping[str, Sequence[Record]], wanted: Callable[[str, str], bool] = lambda a, b: True
 ) -> list[Pair]:
-    """The pairs of rows on one task that are asked for; those whose records lack predictions or
-    labels left out."""
+    """The wanted pairs of rows on one task, as far as their records have predictions and labels."""
     values = {label: _values(records) for label, records in rows.items()}
     known = {label: value for label, value in values.items() if value is not None}
     pairs = {
         (a, b): known[a] - known[b]
         for a, b in itertools.combinations(known, 2)
-        if asked(a, b) and len(known[a]) == len(known[b])
+        if wanted(a, b) and len(known[a]) == len(known[b])
     }
     adjusted = holm({pair: sign_flips(d) for pair, d in pairs.items()})
     return [Pair(a, b, 100 * float(d.mean()), adjusted[a, b]) for (a, b), d in pairs.items()]
 
 
 def sign_flips(differences: np.ndarray) -> float:
-    """Two-sided p-value of a mean of 0, by random signs; the same differences give the same one."""
-    moved = differences[differences != 0]  # the others stay where they are under every sign
+    """Two-sided p-value of the hypothesis that the mean is 0, by random signs. The same differences
+    always give the same value."""
+    moved = differences[differences != 0]  # a sign does not change a zero
     if not len(moved):
         return 1.0
     signs = np.random.default_rng(0).integers(0, 2, (FLIPS, len(moved)), dtype=np.int8) * 2.0 - 1
@@ -59,7 +59,7 @@ def sign_flips(differences: np.ndarray) -> float:
 
 
 def _values(records: Sequence[Record]) -> np.ndarray | None:
-    """(examples,) of the first dev set, mean over seeds."""
+    """(examples,): values on the first dev set, mean over seeds; None where a record lacks them."""
     found = []
     for record in records:
         answers, labels = record.facts.get("predictions"), record.facts.get("labels")

@@ -11,71 +11,57 @@ import yaml
 
 from lra.config import UserError, nearest
 
-FACTS = Path(__file__).with_name("published.yaml")
+FILE = Path(__file__).with_name("published.yaml")
 
 
 class Published(NamedTuple):
-    """One published accuracy, in percent."""
+    """One published score, in percent."""
 
     value: float
     source: str  # a key of sources()
 
 
-@cache
-def facts() -> dict[str, Any]:
-    return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+def find(
+    table: str | None, method: str, task: str, options: Mapping[str, Any] | None = None
+) -> Published | None:
+    """The score of a method on a task in a published table. Rows of LUNA's ablations are named by
+    its options."""
+    if table is None:
+        return None
+    found = _table(table)
+    for name, row in found["rows"].items() if task in found["tasks"] else ():
+        if name == method or (method == "luna" and "=" in name and _has(options or {}, name)):
+            return Published(row["values"][found["tasks"].index(task)], row["source"])
+    return None
+
+
+def _has(options: Mapping[str, Any], name: str) -> bool:
+    """Whether the options have all values in a name such as `M=8 L=4`."""
+    named = (pair.split("=") for pair in name.split())
+    return all(str(options.get(key)) == value for key, value in named)
 
 
 def sources() -> dict[str, str]:
-    """What stands behind the values of each source, in one sentence."""
-    return facts()["sources"]
+    """One sentence per source on how its numbers were made."""
+    return contents()["sources"]
 
 
 def title(table: str) -> str:
     return _table(table)["title"]
 
 
-def lra(table: str, attention: str, task: str) -> Published | None:
-    """The value of one method on one task in a published table of the benchmark."""
-    found = _table(table)
-    row = found["rows"].get(attention)
-    if row is None or task not in found["tasks"]:
-        return None
-    return Published(row["values"][found["tasks"].index(task)], row["source"])
-
-
-def ablation(table: str, task: str, options: Mapping[str, Any]) -> Published | None:
-    """The value of an ablation's row, found by the attention options that name it."""
-    found = _table(table)
-    if task != found["task"]:
-        return None
-    for row in found["rows"]:
-        if all(options.get(key) == value for key, value in row["at"].items()):
-            return Published(row["value"], "luna")
-    return None
-
-
-def conversion(table: str, method: str, task: str) -> Published | None:
-    """The score of a converted (`luna`) or given (`teacher`) model in a published table; `task` may
-    be `recovery`."""
-    found = facts()["conversions"][table]
-    row = found["rows"].get(method)
-    if row is None or task not in found["tasks"]:
-        return None
-    return Published(row["values"][found["tasks"].index(task)], row["source"])
-
-
 def digits(table: str) -> int:
-    """Digits after the point that a table was printed with."""
-    return 1 if table in facts()["conversions"] else 2
+    """Digits after the point, as printed."""
+    return _table(table).get("digits", 2)
 
 
-def is_ablation(table: str) -> bool:
-    return table in facts()["ablations"]
+@cache
+def contents() -> dict[str, Any]:
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
 def _table(name: str) -> dict[str, Any]:
-    known = facts()["tables"] | facts()["ablations"] | facts()["conversions"]
+    known = contents()["tables"]
     if name not in known:
         raise UserError(f"no published table '{name}'{nearest(name, known)}")
     return known[name]

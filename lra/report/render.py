@@ -11,9 +11,11 @@ from urllib.parse import quote
 
 from lra.records import STAGES, Record
 from lra.report.leaderboard import compute_class
-from lra.report.table import Beside, Cell, Row, Table, beside, one_line, pairs_of
+from lra.report.table import Beside, Cell, Table, TableRow, beside, one_line, pairs_of
 
-GENERATED = "Made by `lra table --write` from the records; `lra table --check` compares."
+GENERATED = (
+    "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
+)
 COSTS = ("parameters", "GFLOPs", "compute", "steps/s", "peak MiB")
 RUN_COLUMNS = ("attention", "task", "run", "seeds", "score", "stages", "data", "revision")
 CSV_COLUMNS = (
@@ -23,9 +25,10 @@ CSV_COLUMNS = (
     "runs",
 )  # fmt: skip
 PAIRS = (
-    "How far the first is above the second, in points of accuracy (STS-B: of squared error, "
-    "times -100), with p of a paired test by random signs over the dev examples, each averaged "
-    "over its seeds, Holm-corrected in its column; *: p < 0.05."
+    "Score of the first row minus score of the second, in points of accuracy (on STS-B: minus 100 "
+    "times the squared error), and the p-value of a paired test: signs of the differences between "
+    "dev examples, averaged over seeds, are drawn at random; Holm's correction in each column. "
+    "*: p < 0.05."
 )
 TEX = {
     "\\": r"\textbackslash{}",
@@ -42,7 +45,7 @@ TEX = {
 
 
 def costs(cell: Cell, *, timed: bool) -> list[str]:
-    """What a run of the cell costs; speed and memory only where they can be compared."""
+    """Parameters, FLOPs and class of compute; if `timed`, speed and memory too."""
     measured = ("steps_per_second", 1), ("peak_memory_mib", 0)
     return [
         f"{cell.cost('compute.parameters'):,.0f}",
@@ -53,7 +56,7 @@ def costs(cell: Cell, *, timed: bool) -> list[str]:
 
 
 def tail_columns(table: Table) -> list[str]:
-    """The columns behind the tasks: costs where there is one task, else what sums up all tasks."""
+    """The columns after the tasks: costs where there is one task, else the summaries."""
     if table.single:
         return cost_columns(table.timed[table.single])
     return [*table.summaries, "tasks"]
@@ -63,7 +66,7 @@ def cost_columns(timed: bool) -> list[str]:
     return [*COSTS] if timed else [*COSTS[:3]]
 
 
-def tail(table: Table, row: Row) -> list[str]:
+def tail(table: Table, row: TableRow) -> list[str]:
     if table.single:
         return costs(row.cells[table.single], timed=table.timed[table.single])
     numbers = (row.summary[name] for name in table.summaries)
@@ -71,14 +74,14 @@ def tail(table: Table, row: Row) -> list[str]:
 
 
 def stages(record: Record, digits: int) -> str:
-    """A conversion's scores in the order in which they were reached; empty for a training run."""
+    """The scores of a conversion, stage by stage; empty for a training run."""
     scores = record.get("scores") or {}
     known = [stage for stage in STAGES if stage in scores]
     return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in known)
 
 
 def committed(path: Path, results: Path) -> str | None:
-    """The address of a record, seen from the results folder that it is in."""
+    """The address of a record relative to the results folder; None if it lies elsewhere."""
     path, results = path.resolve(), results.resolve()
     return quote(path.relative_to(results).as_posix()) if path.is_relative_to(results) else None
 
@@ -109,7 +112,7 @@ def markdown(table: Table, results: Path) -> str:
     return "\n\n".join([*parts, "## Runs", grid(columns, runs)]) + "\n"
 
 
-def _linked(row: Row, task: str) -> str:
+def _linked(row: TableRow, task: str) -> str:
     cell = row.cells.get(task)
     if cell is None:
         return ""
@@ -131,7 +134,7 @@ def _beside_md(found: Beside | None) -> list[str]:
         return []
     return [
         "## Beside the published numbers",
-        escape_md(found.explained),
+        escape_md(found.explanation),
         grid(found.head, [[escape_md(row[0]), *row[1:]] for row in found.body]),
         "\n".join(f"* {source}." for source in found.sources),
     ]
@@ -149,19 +152,19 @@ def _runs(table: Table, results: Path) -> Iterable[dict[str, str]]:
             "seeds": " ".join(_cited(r, results) for r in cell.records),
             "score": " ".join(f"{r.score:.2f}" for r in cell.records),
             "stages": "; ".join(stages(r, 1) for r in cell.records),
-            "data": escape_md(first.get("data.fingerprint") or "as the task names it"),
+            "data": escape_md(first.get("data.fingerprint") or "not recorded"),
             "revision": " ".join(dict.fromkeys(r.revision for r in cell.records)),
         }
 
 
 def _cited(record: Record, results: Path) -> str:
-    """A seed, as a link to its record where that is committed beside the table."""
+    """A seed; a link to its record if that lies in the results folder."""
     place = committed(record.path, results)
     return str(record["seed"]) if place is None else f"[{record['seed']}](../{place})"
 
 
 def anchor(label: str, task: str) -> str:
-    """What a cell's link and its runs are called in a Markdown table."""
+    """The anchor that links a cell with its runs."""
     name = f"{label}-{task}".lower().replace("=-", "-minus-")
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
@@ -179,7 +182,7 @@ def escape_md(text: str) -> str:
 
 
 def to_csv(table: Table, results: Path) -> str:
-    """One line per cell, all digits; opens in any spreadsheet."""
+    """One line per cell, with four digits after the point."""
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
@@ -188,7 +191,7 @@ def to_csv(table: Table, results: Path) -> str:
     return text.getvalue()
 
 
-def _csv_line(table: Table, row: Row, task: str, cell: Cell) -> dict[str, str]:
+def _csv_line(table: Table, row: TableRow, task: str, cell: Cell) -> dict[str, str]:
     line = {
         "table": table.name,
         "row": row.label,
@@ -229,7 +232,7 @@ def _ids(cell: Cell) -> str:
 
 
 def latex(table: Table, results: Path) -> str:
-    """The table; the runs of each row stand in comments beside it."""
+    """The table, with the runs of each row in comments."""
     lines = []
     for row in table.rows:
         cells = [_tex_cell(row.cells.get(t)) for t in table.tasks]
@@ -241,7 +244,7 @@ def latex(table: Table, results: Path) -> str:
 
 
 def latex_cost(table: Table, results: Path) -> str:
-    """What the runs of several tasks cost, task by task; with one task it stands in the table."""
+    """The cost of runs, task by task; empty with one task, whose costs are in the table itself."""
     if table.single or not table.timed:
         return ""
     head = ["attention", *cost_columns(any(table.timed.values()))]
@@ -261,7 +264,7 @@ def latex_published(table: Table, results: Path) -> str:
     if found is None:
         return ""
     body = [_tex_line(map(escape_tex, row)) for row in found.body]
-    comments = [found.explained, *(f"{source}." for source in found.sources)]
+    comments = [found.explanation, *(f"{source}." for source in found.sources)]
     return tabular(f"{table.title}: beside the published numbers", comments, found.head, body)
 
 

@@ -1,4 +1,4 @@
-"""Which tables there are, and which records each is made of."""
+"""The tables that `lra table --write` makes: tables.yaml read and checked, records selected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SPECS = Path(__file__).with_name("tables.yaml")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What a table is made of; tables.yaml explains the fields."""
+class TableSpec:
+    """One entry of tables.yaml, which explains the fields."""
 
     name: str
     title: str
@@ -31,14 +31,14 @@ class Spec:
     speed: bool = True
 
 
-def specs(results: Path) -> list[Spec]:
-    """The tables of a results folder: its tables.yaml, or the usual ones."""
+def specs(results: Path) -> list[TableSpec]:
+    """The entries of tables.yaml in a results folder, or those of the file beside this module."""
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
     try:
-        found = [Spec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+        found = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
     except (TypeError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is no list of tables: {error}") from error
+        raise UserError(f"{path} is not a list of tables: {error}") from error
     twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
@@ -46,7 +46,7 @@ def specs(results: Path) -> list[Spec]:
 
 
 def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
-    """The records in which every condition holds; UserError for a key that nothing could have."""
+    """The records that meet every condition; UserError for a key that no record has."""
     attentions = set(groups.names("attention")) | {r["attention.name"] for r in records}
     conditions = [_condition(key, value, attentions, records) for key, value in where.items()]
     return [r for r in records if all(holds(r) for holds in conditions)]
@@ -55,13 +55,16 @@ def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
 def _condition(
     key: str, allowed: Any, attentions: set[str], records: Sequence[Record]
 ) -> Callable[[Record], bool]:
-    """`luna.M: 8` asks luna's runs only; any other key is a fact or a setting of every run."""
+    """Whether a record meets a condition: `luna.M: 8` is one for luna's runs only, any other key is
+    a fact or a setting of every run."""
     name, _, option = key.partition(".")
     owner = name if option and name in attentions else None
     fact = f"attention.{option}" if owner else key
-    of_some = fact.startswith("attention.")  # an option that other attentions lack
-    if records and not of_some and all(_fact(r, fact) is None for r in records):
-        raise UserError(f"no record has a '{key}', which a table asks for in its `where`")
+    optional = fact.startswith("attention.")  # an option that other attentions lack
+    if records and not optional and all(_fact(r, fact) is None for r in records):
+        raise UserError(
+            f"no record has the fact '{key}' that a table names in its `where`: check its spelling"
+        )
 
     def holds(record: Record) -> bool:
         if owner is not None and record["attention.name"] != owner:

@@ -1,4 +1,4 @@
-"""What a few seeds can say: means, deviations, Welch's test, Holm's correction."""
+"""Statistics of a few seeds: means, deviations, Welch's t-test, Holm's correction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def welch(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Two-sided p-value of equal means at unequal variances; None below two values a side."""
+    """Two-sided p-value of equal means at unequal variances; None with fewer than two on a side."""
     if min(len(a), len(b)) < 2:
         return None
     va, vb = (deviation(x) ** 2 / len(x) for x in (a, b))  # type: ignore[operator]
@@ -46,9 +46,9 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[set[Key], dict[Key, float]]:
-    """The samples of the best mean (several, where it is the same), and those that the seeds can't
-    tell apart from the first of them, each with its adjusted p-value. A sample of one value is
-    never compared."""
+    """The samples with the best mean (several, if it is the same), and those that do not differ
+    significantly from the first of them, with their adjusted p-values. A sample of one value is not
+    tested."""
     means = {key: mean(sample) for key, sample in samples.items()}
     first = max(means, key=lambda key: means[key])
     best = {key for key in means if math.isclose(means[key], means[first], abs_tol=1e-9)}

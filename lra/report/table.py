@@ -1,22 +1,21 @@
-"""A table as every format shows it: rows of cells, with the best and what ties with it marked.
+"""A table as every format shows it: rows of cells, the best of each column and its ties marked.
 
-Two builders make tables: leaderboard.py of training runs, conversions.py of converted models. What
-they share is here; render.py, terminal.py and page.py show any table.
+Two builders make the rows: leaderboard.py from training runs, conversions.py from conversions.
+render.py (Markdown, CSV, LaTeX), terminal.py and page.py show any table.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from lra.records import Record
 from lra.report import published, stats
 from lra.report.published import Published
 
-SHOWN = 3  # names listed for each value of a difference
-Settings = Callable[[Record], Mapping[str, Any]]
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
+        """Mean minus published value."""
         return None if self.published is None else self.mean - self.published.value
 
     @property
@@ -54,23 +54,24 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        """Whether it is above always giving one answer, where it is known what that gives."""
+        """Whether the mean is above the floor; true where the floor is unknown."""
         # Accuracies are float32; one example of 25,000 is 0.004.
         return self.floor is None or self.mean > self.floor + 1e-3
 
     def cost(self, key: str) -> float:
+        """The mean over seeds of one fact."""
         return stats.mean([r[key] for r in self.records])
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TableRow:
     label: str
     attention: str
     cells: dict[str, Cell]  # by task
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # in the label
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # those in the label
     summary: dict[str, float | None] = dataclasses.field(default_factory=dict)  # over all tasks
-    published_summary: float | None = None  # what stands beside the first summary
-    tasks: str = ""  # how many of the tasks of the summary there are: 3/5
+    published_summary: float | None = None  # shown beside the first summary
+    tasks: str = ""  # how many tasks of the summary the row has: 3/5
     ranked: bool = True  # False: a reference, never the best of its column
 
 
@@ -79,7 +80,7 @@ class Table:
     name: str
     title: str
     tasks: list[str]
-    rows: list[Row]
+    rows: list[TableRow]
     notes: list[str]  # what a reader must know to read the numbers; plain sentences
     summaries: tuple[str, ...]  # columns over all tasks
     published: str | None = None  # the published table shown beside this one
@@ -91,23 +92,42 @@ class Table:
 
     @property
     def single(self) -> str | None:
-        """The only task of a table whose runs have costs: it has room for them as columns."""
+        """The task of a table with one task and costs: its costs are columns of the table."""
         return self.tasks[0] if self.timed and len(self.tasks) == 1 else None
 
     @property
     def records(self) -> list[Record]:
         return [r for _, _, cell in self.cells() for r in cell.records]
 
-    def cells(self) -> Iterator[tuple[Row, str, Cell]]:
+    def cells(self) -> Iterator[tuple[TableRow, str, Cell]]:
         for row in self.rows:
             for task, cell in row.cells.items():
                 yield row, task, cell
 
 
-def marked(rows: Sequence[Row], tasks: Sequence[str]) -> list[Row]:
+def cells_by_row(
+    records: Iterable[Record],
+    name_of: Callable[[Record], Name],
+    published_for: Callable[[Record, Name], Published | None],
+) -> dict[Name, dict[str, Cell]]:
+    """The cells of every row, by task; runs of one cell have the same row and task."""
+    groups: dict[Name, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        groups[name_of(record)][record["task"]].append(record)
+    cells: dict[Name, dict[str, Cell]] = defaultdict(dict)
+    for name, by_task in groups.items():
+        for task, runs in by_task.items():
+            runs.sort(key=lambda r: r["seed"])
+            cells[name][task] = Cell([r.score for r in runs], runs, published_for(runs[0], name))
+    return cells
+
+
+def mark_best(rows: Sequence[TableRow], tasks: Sequence[str]) -> list[TableRow]:
     """The same rows with the best cell of every task, and the cells that tie with it, marked.
-    Where no cell is above always giving one answer, nothing was learned and none is best; nor is
-    a best mean of a single seed, whose lead may be chance."""
+
+    None is best where no cell is above the floor, because nothing was learned; nor is a best mean
+    of a single seed, whose lead may be chance.
+    """
     rows = [dataclasses.replace(row, cells=dict(row.cells)) for row in rows]
     for task in tasks:
         cells = {i: r.cells[task] for i, r in enumerate(rows) if r.ranked and task in r.cells}
@@ -120,50 +140,14 @@ def marked(rows: Sequence[Row], tasks: Sequence[str]) -> list[Row]:
     return rows
 
 
-# ---------------------------------------------------------------------- which runs, which rows
-
-
-def differing(records: Sequence[Record], settings: Settings) -> dict[str, list[str]]:
-    """Per attention, the settings in which its runs on one task differ: they name its rows."""
-    seen: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for r in records:
-        for key, value in settings(r).items():
-            seen[r.attention, key][r["task"]].add(str(value))
-    found: dict[str, list[str]] = {r.attention: [] for r in records}
-    for (attention, key), by_task in seen.items():
-        if any(len(values) > 1 for values in by_task.values()):
-            found[attention].append(key)
-    return found
-
-
-def differences(
-    records: Sequence[Record], facts: Settings, *, absent: str | None = "absent"
-) -> list[str]:
-    """`key is this (linear, luna) or that (softmax)`, for every fact with more than one value. A
-    run without a fact counts as having the value `absent`, or is passed over if that is None."""
-    by_record = [facts(r) for r in records]
-    found = []
-    for key in dict.fromkeys(k for f in by_record for k in f):
-        names: dict[str, set[str]] = defaultdict(set)
-        for record, its in zip(records, by_record, strict=True):
-            value = its.get(key, absent)
-            if key in its or absent is not None:
-                names[str(value)].add(record.attention)
-        if len(names) > 1:
-            found.append(
-                f"{key} is {' or '.join(_held_by(v, of) for v, of in sorted(names.items()))}"
-            )
-    return found
-
-
-def _held_by(value: str, names: set[str]) -> str:
-    more = f", {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{value} ({', '.join(sorted(names)[:SHOWN])}{more})"
-
-
 def pairs_of(values: Mapping[str, Any]) -> str:
     """`M=8 L=8`"""
     return " ".join(f"{k}={v}" for k, v in values.items())
+
+
+def options_of(record: Record) -> dict[str, Any]:
+    """The options of a run's attention."""
+    return {k: v for k, v in record["attention"].items() if k != "name"}
 
 
 def one_line(text: str) -> str:
@@ -174,46 +158,44 @@ def one_line(text: str) -> str:
 
 
 class Beside(NamedTuple):
-    """Measured and published numbers and their difference, by name: not a ranking."""
+    """Measured and published numbers and their difference, ordered by name and not ranked."""
 
-    explained: str
+    explanation: str
     head: list[str]
     body: list[list[str]]
     sources: list[str]
 
 
 def beside(table: Table) -> Beside | None:
+    """None where no cell of the table has a published number."""
     rows = [r for r in table.rows if any(c.published for c in r.cells.values())]
     if not rows or table.published is None:
         return None
     if table.timed and len({r.attention for r in table.rows}) > 1:
         rows = sorted(rows, key=lambda r: r.label)
     averaged = any(row.published_summary is not None for row in rows)
-    digits = published.digits(table.published)
+    title, digits = published.title(table.published), published.digits(table.published)
     body: list[list[str]] = []
-    used: dict[str, None] = {}
+    cited: dict[str, None] = {}
     for row in rows:
-        cells = [_compared(row.cells.get(t), digits) for t in table.tasks]
+        numbers = [
+            (c.mean, c.published.value) if c and c.published else None
+            for c in map(row.cells.get, table.tasks)
+        ]
         if averaged:
-            mine = row.summary.get(table.summaries[0])
-            cells.append(_difference(mine, row.published_summary, digits))
-        named = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
-        used |= named
-        body.append([row.label, *cells, ", ".join(named)])
+            numbers.append((row.summary.get(table.summaries[0]), row.published_summary))
+        sources = dict.fromkeys(c.published.source for c in row.cells.values() if c.published)
+        cited |= sources
+        compared = (_difference(*pair, digits) if pair else "" for pair in numbers)
+        body.append([row.label, *compared, ", ".join(sources)])
     return Beside(
-        f"Measured, published ({published.title(table.published)}) and the difference, by "
-        "name. The published numbers come from other protocols, budgets, data and sometimes "
-        "models than these runs: they are not ranked together.",
+        f"Measured / published (difference), ordered by name. Published: {title}. These come from "
+        "other protocols, budgets, data and sometimes models than the measured runs, so the two "
+        "are not ranked together.",
         ["attention", *table.tasks, *(table.summaries[:1] if averaged else []), "published by"],
         body,
-        [f"{source}: {published.sources()[source]}" for source in used],
+        [f"{source}: {published.sources()[source]}" for source in cited],
     )
-
-
-def _compared(cell: Cell | None, digits: int) -> str:
-    if cell is None or cell.published is None:
-        return ""
-    return _difference(cell.mean, cell.published.value, digits)
 
 
 def _difference(measured: float | None, printed: float | None, digits: int) -> str:

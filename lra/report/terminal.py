@@ -1,4 +1,4 @@
-"""`lra table`: a folder's records on the terminal, one table for each set of comparable runs."""
+"""`lra table`: the records of a folder on the terminal, one table per set of comparable runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lra.records import TRAINING, load
 from lra.report import conversions
 from lra.report.leaderboard import budget_name, build, comparable
 from lra.report.render import tail, tail_columns
-from lra.report.specs import Spec
-from lra.report.table import Cell, Row, Table
+from lra.report.specs import TableSpec
+from lra.report.table import Cell, Table, TableRow
 
-# What every title and caption says; other differences stand in the title where there are any.
-SAID = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
-        "data.fingerprint", "protocol.recipe.batch", "protocol.recipe.steps", "test.examples",
-        "test.select", "compute.budget.reference", "compute.budget.parameters",
-        "compute.budget.flops")  # fmt: skip
-TIE = "≈ the seeds cannot tell it from the best (Welch's test, Holm-corrected)"
+# Facts that every title or caption shows; a title adds the others in which tables differ.
+ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
+                "data.fingerprint", "protocol.recipe.batch", "protocol.recipe.steps",
+                "test.examples", "test.select", "compute.budget.reference",
+                "compute.budget.parameters", "compute.budget.flops")  # fmt: skip
+TIE = "≈ too close to the best for these seeds (Welch's t-test with Holm's correction, p ≥ 0.05)"
 
 
 def show(folder: str | Path) -> None:
@@ -37,10 +37,9 @@ def show(folder: str | Path) -> None:
 
 
 def _leaderboards(folder: str | Path) -> Iterator[Table]:
-    """What tells a table from others of its task stands in its title."""
-    for group, apart in comparable(load([folder], TRAINING)):
-        title = ", ".join(f"{key} {value}" for key, value in apart.items() if key not in SAID)
-        yield build(Spec(name="runs", title=title), group)
+    for group, differences in comparable(load([folder], TRAINING)):
+        others = (f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN)
+        yield build(TableSpec(name="runs", title=", ".join(others)), group)
 
 
 def _grid(table: Table) -> Grid:
@@ -59,7 +58,7 @@ def _grid(table: Table) -> Grid:
     head = ["accuracy"] if table.single else table.tasks
     for column in ("attention", *head, *tail_columns(table), *(["seeds"] if table.single else [])):
         left = column == "attention"
-        # Where a row is too long for the terminal, its name and its class of compute give way.
+        # Where a row is too long for the terminal, its name and its class of compute are wrapped.
         wraps = column in ("attention", "compute")
         grid.add_column(column, justify="left" if left else "right", no_wrap=not wraps)
     for row in table.rows:
@@ -71,7 +70,7 @@ def _grid(table: Table) -> Grid:
     return grid
 
 
-def _line(table: Table, row: Row) -> list[str]:
+def _line(table: Table, row: TableRow) -> list[str]:
     if table.single:
         cell = row.cells[table.single]
         seeds = " ".join(str(r["seed"]) for r in cell.records)
@@ -98,7 +97,7 @@ def _title(table: Table) -> str:
 
 
 def _caption(table: Table) -> str:
-    lines = ["dev scores in %, mean ± sample deviation (seeds)"]
+    lines = ["dev scores in %: mean ± sample standard deviation (number of seeds)"]
     if table.single:
         first = table.records[0]
         lines = [

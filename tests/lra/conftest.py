@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from lra.compose import Run, compose
 from lra.config import CONFIGS, Model, Protocol
 
-from .synthetic import Make, write_run
+from .report.browser import Browser, browser
+from .synthetic import Make, write_conversion, write_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -122,6 +123,13 @@ def settings() -> Callable[..., tuple[Protocol, Model]]:
     return read
 
 
+@pytest.fixture(scope="session")
+def window() -> Iterator[Browser]:
+    """One browser for all tests."""
+    with browser() as opened:
+        yield opened
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
@@ -131,3 +139,9 @@ def runs(tmp_path: Path) -> Path:
 def make(runs: Path) -> Make:
     """make("luna", 0.4, seed=2, ...): the folder of one synthetic run below `runs`."""
     return lambda attention, accuracy, **more: write_run(runs, attention, accuracy, **more)
+
+
+@pytest.fixture
+def convert(runs: Path) -> Make:
+    """convert("luna", 0.87, task="sst2", ...): the folder of one synthetic conversion."""
+    return lambda attention, score, **more: write_conversion(runs, attention, score, **more)

@@ -12,8 +12,8 @@ import yaml
 
 from lra import records
 from lra.report.leaderboard import build
-from lra.report.specs import Spec, select
-from lra.report.table import Table
+from lra.report.specs import TableSpec, select
+from lra.report.table import Table, TableRow
 from lra.runs import SCHEMA_VERSION, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -123,7 +123,51 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     return folder / "result.json"
 
 
+CONVERSION_RECIPE = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 250, "batch": 8, "lr": 1e-5,
+                     "phi_lr": None, "epochs": 10, "patience": 3}  # fmt: skip
+TEACHERS = {"sst2": 0.9, "mrpc": 0.8}
+
+
+def write_conversion(
+    root: Path,
+    attention: str | None,
+    score: float,
+    *,
+    task: str = "sst2",
+    seed: int = 1,
+    key: str = "k",
+    **more: Any,
+) -> Path:
+    """The folder of a conversion (of a teacher, without an attention); returns its result.json."""
+    facts: dict[str, Any] = {
+        "schema": 1,
+        "status": "finished",
+        "task": task,
+        "attention": attention,
+        "options": {"layers": "all"} | more.pop("options", {}),
+        "recipe": CONVERSION_RECIPE | more.pop("recipe", {}),
+        "seed": seed,
+        "teacher": f"hash-{task}",
+        "scores": {"teacher": {"score": TEACHERS[task]}, "best": {"score": score}},
+        "score": score,
+        "floor": 0.5,
+        "stage1": None if attention == "softmax" else {"loss": 1},
+        "stage2": {"epochs": []},
+        "phi_parameters": 1000,
+    } | more
+    place = root / "convert" / task / "minilm" / (attention or "teacher") / key
+    folder = place / f"seed-{seed}"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps(facts), encoding="utf-8")
+    return folder / "result.json"
+
+
 def table(runs: Path, **spec: Any) -> Table:
     """The table of a folder's runs."""
-    made = Spec(**{"name": "t", "title": "T"} | spec)
+    made = TableSpec(**{"name": "t", "title": "T"} | spec)
     return build(made, select(records.load([runs]), made.where))
+
+
+def row(found: Table, label: str) -> TableRow:
+    """The row of a table with this label."""
+    return next(r for r in found.rows if r.label == label)

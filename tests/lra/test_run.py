@@ -21,7 +21,7 @@ from lra.config import UserError
 from lra.disk import read_json
 from lra.records import load
 from lra.report import leaderboard
-from lra.report.specs import Spec
+from lra.report.specs import TableSpec
 from lra.runs import RunFolder, identity
 
 from .conftest import SMALL, command, environment
@@ -341,7 +341,7 @@ def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp
     assert first["identity"] == identity(small(*still), first["data.fingerprint"])
     same = small(*still, "trainer.devices=2")
     assert second["identity"] == identity(same, first["data.fingerprint"])
-    labels = {row.label for row in leaderboard.build(Spec(name="t", title="t"), records).rows}
+    labels = {row.label for row in leaderboard.build(TableSpec(name="t", title="t"), records).rows}
     assert labels == {"linear", "linear processes=2"}
 
 

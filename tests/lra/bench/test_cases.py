@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,12 +10,12 @@ import torch
 
 import luna
 from lra.bench.cases import AttentionCase, StepCase, TrainingStep, methods_of, random_batch
-from lra.bench.plain import PLAIN, WHOLE
+from lra.bench.plain import WHOLE
 from lra.bench.rows import slope
-from lra.bench.worker import BenchRules, Meter
+from lra.bench.worker import BenchMeter, BenchRules
 from lra.compose import compose
 
-METER = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
+METER = BenchMeter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
 STEP = ("task=listops", "attention=linear", "compute=off", "model.n_layers=1",
         "protocol.data.pad_to=64", "protocol.data.max_length=64",
         "protocol.recipe.batch=2")  # fmt: skip
@@ -62,29 +60,6 @@ def test_training_leaves_no_gradients_and_forward_makes_none(monkeypatch: pytest
     }  # fmt: skip
     assert modes == [(True, True)] * 3 + [(False, False)] * 2
     assert "plain_seconds" not in linear.costs(WHOLE // 2, METER)
-
-
-@contextmanager
-def doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("name", sorted(PLAIN))
-def test_the_plain_version_is_the_same_method(name: str):
-    """So that their times may be compared; and one more check of the library's own."""
-    n = 2 * WHOLE
-    torch.manual_seed(0)
-    attention = luna.build(name, n_heads=2, head_dim=32, max_len=n).eval().double()
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    q, k, v = (torch.randn(1, 2, n, 32).double() for _ in range(3))
-    x = torch.randn(1, n, 64).double()
-    with doubles():
-        plain = PLAIN[name](attention, q, k, v, x)
-    torch.testing.assert_close(attention(q, k, v, None, x), plain, rtol=1e-9, atol=1e-9)
 
 
 def test_a_training_step_changes_the_weights_and_clears_the_gradients():

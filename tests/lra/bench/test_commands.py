@@ -37,6 +37,6 @@ def test_help_says_every_default(name: str, capsys: pytest.CaptureFixture[str]):
     assert stopped.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     defaults = commands.BENCHMARKS[name][1]
-    assert f"over all cases, interleaved ({defaults.get('rounds', 3)})" in text
+    assert f"rounds over all cases ({defaults.get('rounds', 3)})" in text
     if "lengths" in defaults:
         assert f"({' '.join(map(str, defaults['lengths']))})" in text

@@ -16,13 +16,13 @@ pytest.importorskip("transformers")
 from lra.bench import convert as bench
 from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult
-from lra.bench.worker import BenchRules, Meter, measure
+from lra.bench.worker import BenchMeter, BenchRules, measure
 from lra.cli import main
 from luna.convert.swap import describe
 
 from .results import result_of
 
-METER = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
+METER = BenchMeter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
 TINY = bench.Geometry(host="bert", layers=2, heads=2, width=16, vocab=50)
 TINY_IMAGE = replace(TINY, host="vit")
 

@@ -11,7 +11,7 @@ import pytest
 
 from lra.bench import luna as bench
 from lra.bench.rows import BenchResult
-from lra.bench.worker import BenchRules, Meter
+from lra.bench.worker import BenchMeter, BenchRules
 from lra.config import UserError
 from luna.kernels import cpu
 
@@ -60,7 +60,7 @@ def test_what_luna_is_compared_with(sent: bench.Benchmark):
     assert "attention.evaluate=dense" not in cases["step, image", "luna"].words
     assert list(cases["step, image", "luna"].lengths) == [1024]
 
-    meter = Meter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
+    meter = BenchMeter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
     assert set(maps[0].costs(8, meter)) == {"train_seconds"}
     assert set(cases["attention", bench.LISTING].costs(8, meter)) == {"train_seconds", "peak_bytes"}
 
@@ -69,8 +69,8 @@ def test_the_first_call_is_left_out_even_where_it_is_dear(
     sent: bench.Benchmark, monkeypatch: pytest.MonkeyPatch
 ):
     durations = iter([9.0, 5.0])
-    monkeypatch.setattr(Meter, "_once", lambda self, call: next(durations))
-    assert Meter(sent.rules).seconds({"seconds": lambda: None}) == {"seconds": 5.0}
+    monkeypatch.setattr(BenchMeter, "_once", lambda self, call: next(durations))
+    assert BenchMeter(sent.rules).seconds({"seconds": lambda: None}) == {"seconds": 5.0}
 
 
 def test_every_target_stands_beside_what_was_measured(found: BenchResult):

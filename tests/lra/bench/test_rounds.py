@@ -11,7 +11,7 @@ import pytest
 
 from lra.bench import rounds
 from lra.bench.rows import ANY, BenchRow
-from lra.bench.worker import BenchCase, BenchRules, Meter, rows_of
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules, rows_of
 from lra.config import UserError
 
 RULES = BenchRules(rounds=2, threads=1)
@@ -20,14 +20,14 @@ CASES = [BenchCase(group="g", name=name, lengths=[8, 16]) for name in "ab"]
 
 @dataclass(frozen=True, kw_only=True)
 class Dying(BenchCase):
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         if n == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return {"seconds": 1.0, "process": float(os.getpid())}
 
 
 def test_a_process_that_dies_leaves_its_rows_and_a_reason(capsys: pytest.CaptureFixture[str]):
-    rows = rounds.ask([Dying(group="g", name="a", lengths=[1, 2, 3])], Meter(RULES))
+    rows = rounds.ask([Dying(group="g", name="a", lengths=[1, 2, 3])], BenchMeter(RULES))
     assert [(row.n, row.measure, row.stopped) for row in rows] == [
         (1, "seconds", None), (1, "process", None), (2, ANY, "killed"), (3, ANY, "killed"),
     ]  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_process_that_dies_leaves_its_rows_and_a_reason(capsys: pytest.Capture
 def test_a_process_that_does_not_answer_in_time_is_ended():
     for rules in (BenchRules(rounds=1, threads=1, timeout=0.01),
                   BenchRules(rounds=1, threads=1, seconds=0.01 / rounds.PATIENCE)):  # fmt: skip
-        rows = rounds.ask(CASES, Meter(rules))
+        rows = rounds.ask(CASES, BenchMeter(rules))
         assert {row.stopped for row in rows} == {"no answer within 0.01 s"}
 
 
@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     number of the process; "b" fails at 16."""
     found: list[tuple[str, bool]] = []
 
-    def ask(cases: list[BenchCase], meter: Meter) -> Iterator[BenchRow]:
+    def ask(cases: list[BenchCase], meter: BenchMeter) -> Iterator[BenchRow]:
         words = " ".join(f"{case.name}{n}" for case in cases for n in case.lengths)
         found.append((words, meter.memory))
         for case in cases:

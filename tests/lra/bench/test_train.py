@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lra.bench import train as bench
-from lra.bench.worker import BenchRules, Meter
+from lra.bench.worker import BenchMeter, BenchRules
 from lra.data.loader import Loader
 
 from ..conftest import SMALL
@@ -33,7 +33,7 @@ def test_the_bare_loop_and_the_framework_train_on_the_same_batches(
             yield batch
 
     monkeypatch.setattr(Loader, "__iter__", spy)
-    meter = Meter(BenchRules(rounds=1, threads=1))
+    meter = BenchMeter(BenchRules(rounds=1, threads=1))
     for name in bench.LOOPS:
         seen.append([])
         case = bench.LoopCase(group="training", name=name, words=words, steps=3)
@@ -46,7 +46,7 @@ def test_a_run_that_does_not_start_says_which(words: Sequence[str], monkeypatch)
     monkeypatch.setattr("sys.executable", "/bin/false")
     case = bench.StartCase(group="start", name="start", words=words)
     with pytest.raises(bench.UserError, match="the run did not reach its first step: /bin/false"):
-        case.costs(0, Meter(BenchRules(rounds=1, threads=1)))
+        case.costs(0, BenchMeter(BenchRules(rounds=1, threads=1)))
 
 
 def test_overhead_is_what_the_framework_takes_beyond_the_bare_loop():

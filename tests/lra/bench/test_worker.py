@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from lra.bench.worker import BenchCase, BenchRules, Meter, measure
+from lra.bench.worker import BenchCase, BenchMeter, BenchRules, measure
 
 ORDER: list[str] = []  # what was measured
 
 
-def meter(**rules: Any) -> Meter:
-    return Meter(BenchRules(rounds=1, threads=1, **rules))
+def meter(**rules: Any) -> BenchMeter:
+    return BenchMeter(BenchRules(rounds=1, threads=1, **rules))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Fake(BenchCase):
     def flops(self, n: int) -> int:
         return self.counted * n**2
 
-    def costs(self, n: int, meter: Meter) -> dict[str, float]:
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         ORDER.append(f"{self.name}{n}")
         if n == self.fails:
             raise RuntimeError("no memory\nfor this")
@@ -45,7 +45,7 @@ def _nothing_measured() -> None:
 def durations(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def take(*seconds: float) -> None:
         given = iter(seconds)
-        monkeypatch.setattr(Meter, "_once", lambda self, call: call() or next(given))
+        monkeypatch.setattr(BenchMeter, "_once", lambda self, call: call() or next(given))
 
     return take
 
@@ -81,7 +81,7 @@ def test_memory_is_what_a_call_adds_and_what_it_leaves_behind():
         (before + 1).sum()
 
     assert 1500 * 4 <= meter().peak_bytes(call)["peak_bytes"] < 1700 * 4
-    assert Meter(meter().rules, memory=False).peak_bytes(call) == {}
+    assert BenchMeter(meter().rules, memory=False).peak_bytes(call) == {}
 
 
 def test_cases_take_turns_at_each_length_and_the_first_measurement_warms_up():

@@ -40,14 +40,14 @@ def test_seeds_are_one_line_and_settings_are_told_apart(tmp_path: Path):
               train_examples=600)  # fmt: skip
     write_run(runs / "d" / "seed-0", 0, 2.0, stage1=None, recipe=recipe | {"stage1": None})
     write_run(runs / "e" / "seed-0", 0, 2.0, attention=None, stage1=None)  # a teacher
-    shown = distillation.lines([tmp_path])
+    shown = distillation.curves([tmp_path])
     assert sorted(line.label for line in shown) == ["luna M=16", "luna M=8", "t2r"]
     line = next(line for line in shown if line.label == "luna M=8")
     steps, values = line.layer(1)
     assert steps == [0, 4]
     np.testing.assert_allclose(np.sort(values), [[2, 6], [0.4, 1.2]])
     assert line.final() == pytest.approx(np.mean([0.2, 0.4, 0.6, 1.2]))
-    one = distillation.lines([runs / "a" / "seed-0" / "result.json"])
+    one = distillation.curves([runs / "a" / "seed-0" / "result.json"])
     assert [line.label for line in one] == ["luna"]
     pytest.importorskip("matplotlib")
     svg = distillation.draw(shown, tmp_path / "figure")[1].read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_seeds_are_one_line_and_settings_are_told_apart(tmp_path: Path):
 
 def test_folders_without_a_stage_1_are_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no finished conversion whose stage 1 measured"):
-        distillation.lines([tmp_path])
+        distillation.curves([tmp_path])
     (tmp_path / "result.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
-        distillation.lines([tmp_path])
+        distillation.curves([tmp_path])

@@ -17,10 +17,10 @@ import pytest
 from lra import records
 from lra.report.leaderboard import FIVE, build
 from lra.report.page import page
-from lra.report.specs import Spec
+from lra.report.specs import TableSpec
 
 from ..synthetic import write_run
-from .browser import Browser, available, browser
+from .browser import Browser, available
 
 NASTY = "</script><img src=x onerror=alert(1)>&<b>"
 ACCURACY = {"luna": 0.5, "linear": 0.45, "softmax": 0.4}
@@ -41,8 +41,8 @@ def write(folder: Path, **more: object) -> Path:
     usual = [r for r in found if r.get("attention.M") in (None, 8)]
     sweep = [r for r in found if r["attention.name"] == "luna" and r["task"] == "image"]
     tables = [
-        build(Spec(name="leaderboard", title="Leaderboard", published="lra"), usual),
-        build(Spec(name="m", title=f"Against M {NASTY}", published="M"), sweep),
+        build(TableSpec(name="leaderboard", title="Leaderboard", published="lra"), usual),
+        build(TableSpec(name="m", title=f"Against M {NASTY}", published="M"), sweep),
     ]
     (folder / "index.html").write_text(page(tables, folder), encoding="utf-8")
     return folder / "index.html"
@@ -89,12 +89,6 @@ def test_no_records_make_an_empty_page():
 chromium = pytest.mark.skipif(not available(), reason="needs chromium and chromedriver")
 
 
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
-
-
 @pytest.fixture
 def shown(window: Browser, file: Path) -> Iterator[Browser]:
     """The page freshly opened; afterwards nothing was logged and nothing else asked for."""
@@ -115,7 +109,7 @@ def header(number: int) -> str:
 
 
 @chromium
-def test_the_browser_tells_of_errors_and_requests(window: Browser, tmp_path: Path):
+def test_the_browser_reports_errors_and_requests(window: Browser, tmp_path: Path):
     (tmp_path / "bad.html").write_text(
         "<img src=missing.png><script>oops()</script>", encoding="utf-8"
     )
@@ -186,8 +180,8 @@ def test_published_values_beside(shown: Browser):
 @chromium
 def test_a_tooltip_on_hover_and_on_focus(shown: Browser):
     shown.hover("#scatter .point:last-of-type")
-    told = shown.texts("#tip")[0]
-    assert re.match(r"\w+: \d\d\.\d ± 1\.0 \(3\) %, [\d.]+ GFLOPs, [\d.]+ steps/s, \d+ MiB", told)
+    tip = shown.texts("#tip")[0]
+    assert re.match(r"\w+: \d\d\.\d ± 1\.0 \(3\) %, [\d.]+ GFLOPs, [\d.]+ steps/s, \d+ MiB", tip)
     assert shown.run("return document.getElementById('tip').hidden") is False
     shown.press("Escape")
     assert shown.run("return document.getElementById('tip').hidden") is True
@@ -223,7 +217,7 @@ def test_every_control_is_reached_by_tab(shown: Browser):
         seen.add(shown.run("const e = document.activeElement; return e.id || e.className.baseVal "
                            "|| e.parentElement.tagName"))  # fmt: skip
     assert {"table", "filter", "task", "published", "TH", "TD", "point", "legend"} - seen <= {
-        "legend"  # a legend's button tells of its parent's tag, DIV
+        "legend"  # a legend's button is reported by its parent's tag, DIV
     }
     assert "DIV" in seen
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lra import records
 from lra.report.leaderboard import FIVE, build
 from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv
-from lra.report.specs import Spec
+from lra.report.specs import TableSpec
 
 from ..synthetic import Make, table
 
@@ -84,7 +84,7 @@ def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path
     make("luna", 0.4)
     results = tmp_path / "results"
     records.export([runs], results / "records")
-    found = build(Spec(name="t", title="T"), records.load([results / "records"]))
+    found = build(TableSpec(name="t", title="T"), records.load([results / "records"]))
     text = markdown(found, results)
     (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
     assert (results / target).exists()
