@@ -107,7 +107,7 @@ def test_the_usual_settings_have_the_shortest_name_and_the_published_value(
     assert rows["luna M=8"].cells["sst2"].published
     assert not rows["luna M=16"].cells["sst2"].published
     text = markdown(found, tmp_path)
-    assert "* luna without further settings: M=8 joint=0." in text
+    assert "* Rows of luna that name no other settings have M=8 joint=0." in text
     pairs = text[text.index("## Example by example") : text.index("## Runs")]
     assert "| luna M=8 | luna M=16 |" in pairs or "| luna M=16 | luna M=8 |" in pairs
     assert not any("M=16" in line and "joint" in line for line in pairs.splitlines())
