@@ -232,14 +232,16 @@ def _notes(
         f"p ≥ {stats.LEVEL:g}). Rows with a single seed are not tested.",
         f"Stage 2 of every row: {pairs_of(_budget(second['settings.recipe']))}. Run on {made_on}.",
     ]
-    notes += [f"Rows of {name} that name no other settings have {o}." for name, o in bare.items() if o]
+    for name, shown in bare.items():
+        if shown:
+            notes.append(f"Rows of {name} that name no other settings have {shown}.")
     if "luna" in naming:
         notes.append(
             "luna's options are in its rows because converted models use M = 2 head_dim, L = 1 and "
             "exp by default, where the paper lists M=8 L=8 nonneg=True."
         )
     if "t2r" in naming:
-        notes.append("t2r with both stages is called T2R-HH in the literature, with stage 2 only T2R.")
+        notes.append("t2r is called T2R-HH in the literature after both stages, T2R after stage 2 only.")
     if kind == "vit":
         notes.append("Scores on images are top-1 accuracies.")
     return notes
