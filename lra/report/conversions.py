@@ -241,7 +241,7 @@ def _notes(
             "exp by default, where the paper lists M=8 L=8 nonneg=True."
         )
     if "t2r" in naming:
-        notes.append("t2r is called T2R-HH in the literature after both stages, T2R after stage 2 only.")
+        notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
     if kind == "vit":
         notes.append("Scores on images are top-1 accuracies.")
     return notes
