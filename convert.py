@@ -6,7 +6,7 @@ python convert.py task=imagenet1k model=vit-b16 recipe=paper-vit data.path=<fold
 
 Without a network: model.path=<folder> data.path=<folder>.
 """
-# Hydra's shell completion looks for the word @hydra.main in this file; it is in lra/apps.py.
+# Hydra's shell completion looks for the word @hydra.main in this file; it is in lra/cli.py.
 
 import sys
 

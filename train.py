@@ -2,7 +2,7 @@
 
 python train.py task=listops attention=luna
 """
-# Hydra's shell completion looks for the word @hydra.main in this file; it is in lra/apps.py.
+# Hydra's shell completion looks for the word @hydra.main in this file; it is in lra/cli.py.
 
 import sys
 

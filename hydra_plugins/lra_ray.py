@@ -1,8 +1,8 @@
 """`hydra/launcher=ray`: every job of a sweep is a task of a Ray cluster.
 
-The released plugin cannot be installed here: hydra-ray-launcher 1.2.2 needs cloudpickle below 3,
-joblib 1.6 needs 3, and its boto3 needs python-dateutil below 3. It also ends all jobs when one
-worker dies; this one does not. Hydra looks for launchers in packages named `hydra_plugins`.
+The released hydra-ray-launcher 1.2.2 cannot be installed beside joblib 1.6: one needs cloudpickle
+below 3, the other 3. It also ends all jobs when one worker dies; this launcher does not. Hydra
+looks for launchers in packages named `hydra_plugins`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lra.config import UserError, first_line
 from lra.sweep import GRACE, lost
 
-SETTINGS = {  # of Ray, unless the environment has others; it reads them when it is imported
-    "RAY_DEDUP_LOGS": "0",  # it would hide lines of jobs that fail alike
-    "RAY_COLOR_PREFIX": "0",  # escape codes, in files too
-    "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
-    "RAY_worker_niceness": "0",  # 15: runs would starve on a machine that does anything else
+# Environment of Ray, which reads it on import; variables that are already set win.
+SETTINGS = {
+    "RAY_DEDUP_LOGS": "0",  # 1 hides lines of jobs that fail alike
+    "RAY_COLOR_PREFIX": "0",  # 1 writes escape codes, into files too
+    "RAY_USAGE_STATS_ENABLED": "0",  # 1 reports to its makers
+    "RAY_worker_niceness": "0",  # the default, 15, starves runs on a machine with other work
 }
 
 
 class RayLauncher(Launcher):
-    """`init` are arguments of ray.init, `remote` those of ray.remote, for each job."""
+    """`init` holds arguments of ray.init, `remote` those of ray.remote for each job."""
 
     def __init__(self, init: DictConfig, remote: DictConfig) -> None:
         self.init: Any = OmegaConf.to_container(init, resolve=True)
@@ -63,7 +64,7 @@ class RayLauncher(Launcher):
         tasks = [run.options(name=job.hydra.job.id).remote(job, *shared) for job in jobs]
         try:
             return [_result(task, job) for task, job in zip(tasks, jobs, strict=True)]
-        except BaseException:  # Ctrl-C: a job that is cancelled tells its run to write a checkpoint
+        except BaseException:  # Ctrl-C: a cancelled job makes its run write a checkpoint
             for task in tasks:
                 ray.cancel(task)
             ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
@@ -80,8 +81,8 @@ class RayLauncher(Launcher):
 def _run(
     job: DictConfig, context: HydraContext, task: TaskFunction, state: dict[Any, Any], folder: str
 ) -> JobReturn:
-    """In a worker: what Hydra's own launchers do in theirs."""
-    os.chdir(folder)  # the machines share it; relative paths are meant from there
+    """Run one job in a worker, as Hydra's own launchers do."""
+    os.chdir(folder)  # shared by all machines; relative paths start there
     setup_globals()
     Singleton.set_state(state)
     HydraConfig.instance().set_config(job)
@@ -95,7 +96,7 @@ def _run(
 
 
 def _result(task: Any, job: DictConfig) -> JobReturn:
-    """A job whose worker or machine died has failed; the others go on."""
+    """Wait for a job; it counts as failed if its worker or machine died."""
     import ray
 
     try:
@@ -119,7 +120,7 @@ def _connect(init: dict[str, Any]) -> None:
 
 
 def check_room(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
-    """UserError if no machine can take a job: Ray would wait for one for ever."""
+    """UserError if no machine can take a job, because Ray would wait for ever."""
     asked = {"GPU": remote.get("num_gpus") or 0, "CPU": remote.get("num_cpus") or 0}
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     if not any(all(has.get(what, 0) >= n for what, n in asked.items()) for has in alive):

@@ -1,7 +1,8 @@
-"""`hydra/launcher=laptop`, `slurm` and `local`: joblib's and submitit's launchers, made to wait.
+"""`hydra/launcher=laptop`, `slurm` and `local`: the launchers of joblib and submitit, which here
+survive the death of a worker.
 
-As released, they end the whole sweep with a traceback when the worker of one job dies, and say
-nothing of the other jobs. Here that job counts as failed, and the sweep ends with its summary.
+As released, they end the whole sweep with a traceback when the worker of one job dies. Here that
+job counts as failed, and the sweep ends with its summary.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lra.sweep import lost
 
 try:
     from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
-except ImportError:  # without the extra nothing chooses this launcher, but Hydra imports it
+except ImportError:  # the extra is missing: nothing uses this launcher, but Hydra imports it
     JoblibLauncher = Launcher
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class LaptopLauncher(JoblibLauncher):
-    """When one worker dies, joblib ends the others too; their runs write a checkpoint."""
+    """When one worker dies, joblib ends the others too, and their runs write a checkpoint."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -40,7 +41,7 @@ class LaptopLauncher(JoblibLauncher):
         try:
             return super().launch(job_overrides, initial_job_idx)
         except TerminatedWorkerError:
-            reason = "a worker of joblib died, which ends the others; the same command goes on"
+            reason = "a worker of joblib died, which ends all others; the same command resumes"
             folder = self.config.hydra.sweep.dir
             jobs = enumerate(job_overrides, initial_job_idx)
             return [lost(folder, number, words, reason) for number, words in jobs]
@@ -77,8 +78,8 @@ class SubmititLauncher(BaseSubmititLauncher):
             executor = submitit.AutoExecutor(cluster=self._EXECUTOR, **init)
         except RuntimeError as error:
             raise UserError(
-                f"no SLURM here ({first_line(error)}): type the command on a login node, or take "
-                "hydra/launcher=local"
+                f"no SLURM on this machine ({first_line(error)}): run the command on a login node, "
+                "or use hydra/launcher=local"
             ) from error
         executor.update_parameters(**params)
         return executor

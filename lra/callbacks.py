@@ -21,10 +21,10 @@ from torch import Tensor
 from lra import parent
 from lra.config import UserError, first_line
 from lra.disk import write_atomically
-from lra.runs import RunFolder, writing
+from lra.runs import RunFolder, read_metrics, writing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LIMIT = signal.SIGALRM  # stands for `limit_minutes`; nothing sends it
+LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
 
 
 class Interrupted(Exception):
@@ -37,8 +37,8 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def stop_at_once() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the block with Interrupted. While it trains, Checkpoints waits for the
-    end of the step; before and after, there is nothing to save."""
+    """SIGTERM and Ctrl-C end the block with Interrupted. During training Checkpoints replaces this:
+    it waits for the end of the step and saves."""
     before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
     try:
         yield
@@ -52,10 +52,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint whole or not at all: to a temporary file, fsync, rename.
+    """Writes a checkpoint completely or not at all: to a temporary file, fsync, rename.
 
     Lightning itself writes to TMPDIR and moves the file. Across file systems a move is a copy, and
-    kill -9 leaves half of it.
+    kill -9 can leave half of it.
     """
 
     def save_checkpoint(
@@ -66,9 +66,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         torch.save(checkpoint, content)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            for leftover in path.parent.glob(
-                f"{path.name}.tmp*"
-            ):  # of a process that was killed here
+            for leftover in path.parent.glob(f"{path.name}.tmp*"):  # of a killed process
                 leftover.unlink(missing_ok=True)
             write_atomically(path, content.getbuffer())
 
@@ -79,7 +77,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
-    """Tensors and plain values only; a damaged or foreign file is refused by name."""
+    """Load a checkpoint (tensors and plain values only); UserError for a damaged file and for one
+    of another run."""
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, ValueError, OSError) as error:
@@ -94,11 +93,11 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
 
 
 class Checkpoints(pl.Callback):
-    """`last.ckpt` to resume from, `best.ckpt` (weights) by dev accuracy; and a clean stop on
-    SIGTERM, Ctrl-C and at the deadline, a time of `time.monotonic()`.
+    """Saves `last.ckpt` to resume from and `best.ckpt` (weights only) by dev accuracy; stops
+    cleanly on SIGTERM, on Ctrl-C and at the deadline, a time of `time.monotonic()`.
 
-    `last.ckpt` is never written between the training step that ends an interval and the evaluation
-    that follows it: resuming there, Lightning would skip that evaluation.
+    `last.ckpt` is never written between the last training step before an evaluation and that
+    evaluation: resuming there, Lightning would skip it.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Checkpoints(pl.Callback):
         self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        for signum in SIGNALS:  # in place of Lightning's handlers, which it removes by itself
+        for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
             signal.signal(signum, self._on_signal)
 
     def on_test_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -151,16 +150,16 @@ class Checkpoints(pl.Callback):
 
     def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         if stop := self._should_stop(trainer):
-            raise Interrupted(stop)  # the checkpoint of the last step is there
+            raise Interrupted(stop)  # the checkpoint of the last step exists already
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self._signum:  # the second signal: stop at once, the last checkpoint stands
+        if self._signum:  # the second signal: stop at once and keep the last checkpoint
             raise KeyboardInterrupt
         self._signum = signum
 
     def _should_stop(self, trainer: pl.Trainer) -> int:
-        """The signal to stop on, or 0. Any process may have received it, and a sweep that was
-        killed counts as SIGTERM; all processes stop after the same step."""
+        """The signal to stop for, or 0. All processes stop after the same step, whichever of them
+        received it; the death of the parent sweep counts as SIGTERM."""
         signum = self._signum
         if trainer.is_global_zero and not signum:
             late = time.monotonic() > self.deadline
@@ -177,8 +176,8 @@ class Checkpoints(pl.Callback):
 
 
 class RandomState(pl.Callback):
-    """Every process draws its own numbers; their state goes into the checkpoint and comes back
-    before the first batch after it."""
+    """Saves the random state of every process in the checkpoint, and restores it before the first
+    batch after resuming."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -213,10 +212,10 @@ class RandomState(pl.Callback):
 
 
 class Metrics(pl.Callback):
-    """One row of metrics.csv every `every` steps and at each evaluation; the same rows go to the
+    """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
     loggers.
 
-    Rows beyond the checkpoint that a run resumes from are dropped: the steps are done again.
+    A resumed run drops rows after its checkpoint, since it does these steps again.
     """
 
     COLUMNS = (
@@ -276,11 +275,3 @@ def _check_finite(which: str, loss: float, step: int) -> None:
             f"the {which} loss is {loss} at step {step}: the run diverged; "
             "lower protocol.recipe.lr or clip gradients"
         )
-
-
-def read_metrics(path: Path) -> list[dict[str, str]]:
-    """The whole rows of a metrics.csv; a last line that a kill cut short does not count."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))

@@ -1,5 +1,4 @@
-"""Every attention at a glance, from what the classes say of themselves: `lra list`, the README's
-table."""
+"""The list of all attentions, made from their classes: `lra list` and the README's table."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from lra import groups
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
-# The lines of the README around the catalogue.
+# The lines of the README that enclose the table.
 BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"
 
-# The slot of the small model (configs/model/small.yaml), two layers of which make a network.
+# Sizes of the small model (configs/model/small.yaml).
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
 
 
 def rows() -> list[dict[str, str]]:
-    """One row a method; parameters are those the method adds to the small model at 1024 tokens."""
+    """One row per attention, with the parameters that it adds to the small model at 1024 tokens."""
     found = []
     for name in luna.names():
         cls = luna.get(name)
@@ -45,8 +44,8 @@ def rows() -> list[dict[str, str]]:
 
 
 def knobs(name: str) -> str:
-    """The options that decide what a method costs, as its file declares them; `-` where none
-    brings it within the compute budget on any task."""
+    """The options that decide a method's cost, as its file declares them; `-` where none of them
+    can meet the compute budget on any task."""
     if groups.find("attention", name) is None:
         return ""
     file: Any = OmegaConf.to_container(groups.read("attention", name))
@@ -54,8 +53,8 @@ def knobs(name: str) -> str:
 
 
 def show() -> None:
-    """What each method costs, and below where it comes from and its profiles; on a terminal lines
-    break between words."""
+    """Print each method's cost, with its paper and profiles in the line below; on a terminal,
+    lines break between words."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -96,7 +95,7 @@ def markdown() -> str:
 
 
 def write(readme: Path) -> None:
-    """Bring the catalogue in the README up to date."""
+    """Update the table in the README."""
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     before, begin, rest = text.partition(f"{BEGIN}\n")
     _, end, after = rest.partition(f"\n{END}")

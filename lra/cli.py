@@ -1,8 +1,10 @@
-"""The `lra` command."""
+"""The `lra` command: its subcommands, and the two whose words Hydra reads."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -10,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra import groups
-from lra.compose import guard, with_added
+from lra.compose import check, guard, with_added
+from lra.config import CONFIGS
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from lra.bench.rows import BenchResult
 
-HYDRA = {  # commands whose words Hydra reads
-    "train": "train an attention on a task; without more words: the choices",
-    "convert": "give a trained softmax model linear attention; the same",
+HYDRA = {  # commands whose words Hydra reads, with the folder of their main config
+    "train": (CONFIGS, "train an attention on a task; without arguments: list the choices"),
+    "convert": (CONFIGS / "convert", "give a trained softmax model linear attention"),
 }
 DATA = [["data", action] for action in ("prepare", "show", "card", "export")]  # take settings
 
@@ -32,16 +37,73 @@ def _main(words: list[str]) -> None:
         if len(words) > 1 and (words[0] in HYDRA or words[:2] in DATA):
             words = with_added(words)
         if words[:1] and words[0] in HYDRA:
-            from lra.apps import start
-
             start(words[0], words[1:])
         elif words[:1] == ["-sc"]:
-            from lra.apps import complete
-
-            complete(words, _parser()[1])
+            _complete(words)
         else:
             arguments = _parser()[0].parse_args(words or ["--help"])
             arguments.run(arguments)
+
+
+# ---------------------------------------------------------------------- lra train, lra convert
+
+
+def start(command: str, words: Sequence[str]) -> None:
+    """Run `lra train` or `lra convert` with these words; without any, print its help."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from lra import search_path, sweep
+
+    typed = sys.argv
+
+    def task(cfg: DictConfig) -> float | None:
+        if command == "train" and HydraConfig.get().mode is RunMode.MULTIRUN:
+            return sweep.job(cfg)
+        sys.argv = typed  # with which Lightning starts the other processes of DDP
+        if code := guard(lambda: _train(cfg) if command == "train" else _convert(cfg)):
+            raise SystemExit(code)
+        return None
+
+    folder, _ = HYDRA[command]
+    application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
+    search_path.install()
+    sys.argv = [f"lra {command}", *(words or ["--help"])]  # as Hydra's usage names the command
+    try:
+        application(task)()
+    finally:
+        sys.argv = typed
+
+
+def _train(cfg: DictConfig) -> None:
+    run = check(cfg)  # before anything heavy is imported
+    from lra.run import train
+
+    train(run)
+
+
+def _convert(cfg: DictConfig) -> None:
+    from lra import conversion
+
+    conversion.convert(conversion.check(cfg))
+
+
+def _complete(words: Sequence[str]) -> None:
+    """Shell completion: by Hydra behind `lra train` and `lra convert`, before them the names of
+    the commands. The shell calls `lra -sc query=...` with the typed line in COMP_LINE."""
+    line = os.environ.get("COMP_LINE", "")
+    command = re.match(r"\s*(\S+)\s+(train|convert)\s+", line)
+    if command is not None:
+        os.environ["COMP_LINE"] = f"{command[1]} {line[command.end() :]}"
+        start(command[2], words)
+    elif any(word.startswith("query=") for word in words):
+        print(" ".join(_parser()[1]))
+    else:
+        start("train", words)
+
+
+# ---------------------------------------------------------------------- the other commands
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
@@ -55,17 +117,17 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     parser.add_argument(
         "--config-dir",
         metavar="DIR",
-        help="a folder like configs/, whose files add choices or replace ours; for all commands",
+        help="a folder laid out like configs/, whose files add to ours or replace them",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    for name, purpose in HYDRA.items():
+    for name, (_, purpose) in HYDRA.items():
         commands.add_parser(name, help=purpose)
 
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
-    how.add_argument("--markdown", action="store_true", help="as the README has it")
-    how.add_argument("--write", action="store_true", help="into the README of this folder")
+    how.add_argument("--markdown", action="store_true", help="print the table of the README")
+    how.add_argument("--write", action="store_true", help="write it into this folder's README.md")
     listing.set_defaults(run=_list)
 
     from lra.new import add_parser as add_new
@@ -77,16 +139,16 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     add_data(commands)
 
     compute = commands.add_parser(
-        "compute", help="parameters and FLOPs of a run, or of all (table); nothing trained"
+        "compute", help="count parameters and FLOPs of a run, or of all (table), without training"
     )
     compute.add_argument(
         "overrides",
         nargs="*",
         metavar="[table] overrides",
-        help="as for lra train: task=listops attention=luna ...; with the word table before them "
-        "the page of all tasks and attentions",
+        help="settings as for lra train (task=listops attention=luna ...); after the word table "
+        "they hold for the page of all tasks and attentions",
     )
-    compute.add_argument("--write", action="store_true", help="of the table, to results/compute")
+    compute.add_argument("--write", action="store_true", help="write the table to results/compute")
     compute.set_defaults(run=_compute)
 
     from lra.bench.commands import add_parser as add_bench

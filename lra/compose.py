@@ -1,7 +1,7 @@
-"""From what Hydra composed to a checked :class:`Run`, and from exceptions to one sentence and an
+"""Check what Hydra composed and make it a :class:`Run`; turn exceptions into one sentence and an
 exit code.
 
-Imports nothing heavier than OmegaConf and Hydra: `--help`, `--cfg job` and every misspelt key
+It imports nothing heavier than OmegaConf and Hydra, so `--help`, `--cfg job` and misspelt keys
 answer at once.
 """
 
@@ -32,16 +32,16 @@ from omegaconf.errors import (
 from lra import data, groups
 from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer, UserError, nearest
 
-# Words that are added to every command that takes settings (docs/settings.md).
+# Environment variable with settings for every command that takes any (docs/settings.md).
 OVERRIDES = "LRA_OVERRIDES"
-# Keys of a config that hold no settings: Hydra's own, and tables that settings are looked up in.
+# Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs")
 
 
 @dataclass
 class Run:
-    """Everything one training run is made of. Groups are dataclasses; `task` is the task's own
-    Options."""
+    """The complete settings of one training run: one dataclass per config group; `task` is the
+    task's own Options."""
 
     task: Any
     attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
@@ -52,16 +52,16 @@ class Run:
     logger: Loggers
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
-    min_evaluations: int  # however small the budget
+    min_evaluations: int  # kept however small the budget
     data_dir: str
     runs_dir: str
-    retries: int  # of a sweep's run that crashes or is killed
-    limit_minutes: float | None  # from its start; a run that takes longer stops with a checkpoint
+    retries: int  # of a run that crashes or is killed, within a sweep
+    limit_minutes: float | None  # a run that takes longer stops with a checkpoint
 
 
 def check(cfg: DictConfig) -> Run:
-    """Type the composed config, resolve it, scale it by its budget; UserError says what is
-    wrong."""
+    """The checked, resolved run of a composed config, scaled by its budget; UserError names the
+    first mistake."""
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
         _implied_preset_exists(cast(DictConfig, typed))
@@ -84,7 +84,7 @@ def check(cfg: DictConfig) -> Run:
 
 
 def compose(overrides: Sequence[str]) -> Run:
-    """The run that `lra train <overrides>` would start; for commands and tests."""
+    """The run that `lra train <overrides>` would start."""
     import hydra
 
     with initialised():
@@ -92,18 +92,19 @@ def compose(overrides: Sequence[str]) -> Run:
 
 
 def with_added(words: Sequence[str]) -> list[str]:
-    """The words of a command, and behind its settings those of the environment, which it says."""
+    """The words of a command with the settings of $LRA_OVERRIDES inserted after its own; prints
+    what it adds."""
     added = shlex.split(os.environ.get(OVERRIDES, ""))
     if added:
         print(f"{OVERRIDES} adds {' '.join(added)}", file=sys.stderr)
     settings = [i for i, word in enumerate(words) if "=" in word and not word.startswith("-")]
-    end = settings[-1] + 1 if settings else len(words)  # argparse wants them in one place
+    end = settings[-1] + 1 if settings else len(words)  # argparse needs them side by side
     return [*words[:end], *added, *words[end:]]
 
 
 @contextmanager
 def initialised() -> Iterator[None]:
-    """Inside the block hydra.compose reads configs/ and the user's folder."""
+    """Inside the block, hydra.compose reads configs/ and the user's folder."""
     import hydra
 
     from lra import search_path
@@ -114,8 +115,8 @@ def initialised() -> Iterator[None]:
 
 
 def _schema(cfg: DictConfig) -> DictConfig:
-    """Run as an OmegaConf schema. The task's part is its own Options; an attention's options are
-    open here, because checking them takes torch: luna.build does it before any data is read."""
+    """Run as an OmegaConf schema, with the Options of the chosen task. An attention's options stay
+    unchecked here, because that needs torch: luna.build checks them before any data is read."""
     task = OmegaConf.select(cfg, "task.name")
     if task is None:
         raise UserError(f"task has no name; choose one: {', '.join(data.names())}")
@@ -126,8 +127,8 @@ def _schema(cfg: DictConfig) -> DictConfig:
 
 
 def _implied_preset_exists(cfg: DictConfig) -> None:
-    """Refuse an attention without the preset that the protocol implies: it is none of those whose
-    published runs the protocol reproduces."""
+    """Refuse an attention without the preset that the protocol implies: the code that the protocol
+    reproduces never ran it."""
     attention, implied = cfg.attention, cfg.protocol.preset
     if attention.preset == implied and implied not in attention.presets:
         raise UserError(
@@ -138,7 +139,7 @@ def _implied_preset_exists(cfg: DictConfig) -> None:
 
 
 def preset_exists(attention: DictConfig) -> None:
-    """An attention's file looks its options up in `presets`; say which of them there are."""
+    """UserError, naming the presets that exist, unless the chosen one is in `presets`."""
     presets, chosen = attention.get("presets"), attention.get("preset")
     if presets is not None and chosen not in presets:
         raise UserError(
@@ -148,8 +149,8 @@ def preset_exists(attention: DictConfig) -> None:
 
 
 def fit(run: Run) -> None:
-    """What an attention's file says of its cost is the gate's; the rest of it, without the tables
-    that options were looked up in, is what gets built and what identifies a run."""
+    """Move what an attention's file says about its cost to `run.compute`; the options that remain
+    are built and identify the run."""
     about = {key: run.attention.pop(key, None) for key in groups.ABOUT_COST}
     run.compute.preset = about["preset"]
     run.compute.knobs = about["knobs"] or {}
@@ -158,20 +159,20 @@ def fit(run: Run) -> None:
 
 
 def _reference(reference: Any) -> None:
-    """A name is checked where attentions are imported; numbers are checked here."""
+    """Check a reference in numbers; a name is checked later, where attentions are imported."""
     if isinstance(reference, str):
         return
     numbers = reference if isinstance(reference, dict) else {}
     limits = {"parameters", "flops", "examples"}
-    if not numbers or set(numbers) - limits or any(_is_no_count(n) for n in numbers.values()):
+    if not numbers or set(numbers) - limits or not all(map(_is_count, numbers.values())):
         raise UserError(
             f"compute.reference must be an attention, or numbers greater than 0 for some of "
             f"{', '.join(sorted(limits))}: {{parameters: .., flops: ..}}; got {reference}"
         )
 
 
-def _is_no_count(number: Any) -> bool:
-    return isinstance(number, bool) or not isinstance(number, int | float) or number <= 0
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0
 
 
 def _ranges(run: Run) -> None:
@@ -201,7 +202,7 @@ def _ranges(run: Run) -> None:
         ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
         ("trainer.devices", run.trainer.devices,
          lambda x: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
-         "a number of devices or a list of them, as it is part of the run's identity"),
+         "a number of devices or a list of them, because it is part of the run's identity"),
         ("trainer.num_nodes", run.trainer.num_nodes, lambda x: x >= 1, "at least 1"),
         ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),
         ("trainer.log_every", run.trainer.log_every, lambda x: x >= 1, "at least 1"),
@@ -218,8 +219,8 @@ def _ranges(run: Run) -> None:
 
 
 def scale(run: Run) -> None:
-    """`budget` scales steps and warm-up together and keeps at least `min_evaluations` evaluations;
-    training ends at an evaluation, so steps are rounded up to a multiple of evaluation.every."""
+    """Scale steps and warm-up by `budget`, keeping at least `min_evaluations` evaluations. Training
+    ends with an evaluation, so steps are rounded up to a multiple of evaluation.every."""
     recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
     steps = max(1, round(recipe.steps * run.budget))
     recipe.warmup = round(recipe.warmup * run.budget)
@@ -234,7 +235,7 @@ def scale(run: Run) -> None:
 
 
 def explain(error: Exception, cfg: DictConfig | None = None) -> str:
-    """One sentence for an error of Hydra's or OmegaConf's."""
+    """Describe an error of Hydra or OmegaConf in one sentence."""
     from hydra.errors import ConfigCompositionException, MissingConfigException
 
     cause = error.__cause__
@@ -250,7 +251,7 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
         parent = error.parent_node
         name = key.rpartition(".")[2]
-        if isinstance(parent, DictConfig) and (elsewhere := _places(name, _root(parent))):
+        if isinstance(parent, DictConfig) and (elsewhere := _places(name, parent)):
             return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
         known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
         return f"'{key}' is not a setting{nearest(name, known)}"
@@ -271,50 +272,49 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
             "quotes around one with spaces or brackets"
         )
     if first.startswith("Ambiguous value"):  # seed=1,2
-        return f"{first}: for a sweep over its values add -m, for a text quote it"
+        return f"{first}: add -m for a sweep over the values, or quote the text"
     return f"{key}: {first}" if isinstance(error, ValidationError) and key else first
 
 
-def _root(node: DictConfig) -> DictConfig:
-    parent = node._get_parent()
-    return node if parent is None else _root(cast(DictConfig, parent))
+def _places(name: str, cfg: DictConfig) -> list[str]:
+    """The settings of this name in the whole config that `cfg` is part of: lr is
+    protocol.recipe.lr."""
+    whole = cfg._get_root()  # OmegaConf has no public way up
+    nested = OmegaConf.to_container(cast(DictConfig, whole), resolve=False)
+    return list(_find(name, nested, "")) if isinstance(nested, dict) else []
 
 
-def _places(name: str, cfg: DictConfig, above: str = "") -> list[str]:
-    """Where a config has a setting of this name: lr is protocol.recipe.lr."""
-    found = []
-    for key in map(str, cfg):
-        place = f"{above}{key}"
+def _find(name: str, nested: dict[Any, Any], above: str) -> Iterator[str]:
+    for key, value in nested.items():
         if key == name:
-            found.append(place)
-        elif OmegaConf.is_dict(cfg._get_node(key)) and key not in TABLES:
-            found += _places(name, cast(DictConfig, cfg._get_node(key)), f"{place}.")
-    return found
+            yield f"{above}{key}"
+        elif isinstance(value, dict) and key not in TABLES:
+            yield from _find(name, value, f"{above}{key}.")
 
 
 def guard(command: Callable[[], Any]) -> int:
-    """Run a command; a mistake of the caller becomes one sentence on stderr and exit code 2."""
+    """Run a command; a mistake of the user becomes one sentence on stderr and exit code 2."""
     from hydra.errors import HydraException
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # ? where a terminal's encoding has no × or ─
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting with 1
+            stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
     try:
         command()
     except (UserError, HydraException, OmegaConfBaseException) as error:
         message = str(error) if isinstance(error, UserError) else explain(error)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read the output has seen enough: `lra ... | head`
+    except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:  # where no lra.disk stands around it, as in Hydra
+    except OSError as error:  # raised outside of lra.disk, for example in Hydra
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         message = "no space left on the disk: free some, or point runs_dir and data_dir elsewhere"
     except ValueError as error:
-        luna = sys.modules.get("luna")  # not imported for the sake of its error
+        luna = sys.modules.get("luna")  # if it is not imported, the error is not its own
         if luna is None or not isinstance(error, luna.LunaError):
             raise
         message = str(error)

@@ -1,6 +1,6 @@
-"""The schema of a run: one dataclass per config group, no defaults (numbers live in configs/).
+"""The schema of a run: one dataclass per config group, without defaults, which are in configs/.
 
-`lra.compose.check` holds what Hydra composed against these before anything heavy is imported, so a
+`lra.compose.check` compares what Hydra composed with it before anything heavy is imported, so a
 misspelt key or a value of the wrong type costs a second and not a night.
 """
 
@@ -19,7 +19,7 @@ CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f
 
 
 class UserError(Exception):
-    """A mistake of the caller, in one sentence that says what to do; commands exit with 2."""
+    """A mistake of the user, in one sentence that says what to do; commands exit with 2."""
 
 
 def first_line(error: BaseException) -> str:
@@ -38,9 +38,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 class Mask(Enum):
     length = "length"  # padding by true length
-    nonzero = (
-        "nonzero"  # id 0 is padding, black pixels included (the quirk of every public LRA code)
-    )
+    nonzero = "nonzero"  # id 0 is padding, even a black pixel: quirk of every public LRA code
     none = "none"
 
 
@@ -59,12 +57,12 @@ class Pooling(Enum):
     masked_mean = "masked_mean"  # over real tokens
     mean = "mean"  # over all stored positions, padding included
     cls = "cls"  # a prepended learned token
-    first = "first"  # the first token: what "CLS" means in the official dual encoder
+    first = "first"  # the first token, which the official dual encoder calls CLS
 
 
 class ClsMask(Enum):
     real = "real"  # the CLS token is always visible
-    first = "first"  # quirk: it copies the mask of the first token, a black pixel hides it
+    first = "first"  # quirk: it copies the first token's mask, so a black pixel hides it
 
 
 class Interaction(Enum):
@@ -97,9 +95,9 @@ class Clip(Enum):
 
 
 class Dev(Enum):
-    """The dev split of a task that comes without one (Text)."""
+    """Where the dev split comes from in a task without one (Text)."""
 
-    train = "train"  # its last 10 %, which it then lacks
+    train = "train"  # the last 10 % of the training set, which are removed from it
     test = "test"  # quirk of every public LRA code: the test set itself
 
 
@@ -112,16 +110,16 @@ class Select(Enum):
 class DataRules:
     """How prepared examples become batches."""
 
-    max_length: int  # ids kept of an example
+    max_length: int  # longer examples are cut
     pad_to: int  # stored length, and the size of the position table
     pad: Pad
     mask: Mask
-    vocab: int  # rows of the embedding table, at least the task's ids
+    vocab: int  # rows of the embedding table, at least the number of the task's ids
 
 
 @dataclass
 class Style:
-    """The backbone's details in which the lineages differ; sizes are the model group's."""
+    """Details of the backbone in which published codes differ; sizes are in the model group."""
 
     positions: Positions
     position_std: float
@@ -140,10 +138,10 @@ class Style:
 
 @dataclass
 class Recipe:
-    """Optimiser, schedule, batch and steps. `budget` has already scaled steps and warm-up when a
-    run sees them."""
+    """Optimiser, schedule, batch and steps. In a checked run `budget` has already scaled steps and
+    warm-up."""
 
-    batch: int  # global
+    batch: int  # over all processes
     steps: int
     warmup: int
     schedule: Schedule
@@ -158,7 +156,7 @@ class Recipe:
 @dataclass
 class Evaluation:
     every: int  # optimiser steps
-    dev_batches: int  # the next so many of an endless dev stream; -1 = the whole dev split
+    dev_batches: int  # batches taken from an endless dev stream; -1: the whole dev split
     dev: Dev
     drop_last: bool  # quirk: the last partial batch is never scored
     select: Select  # which checkpoint the reported test accuracy belongs to
@@ -175,8 +173,8 @@ class Protocol:
     style: Style
     recipe: Recipe
     evaluation: Evaluation
-    tasks: dict[str, Any]  # the table the fields above are looked up in, one row per task
-    # Values of single attentions, where their released configurations differ from the task's row.
+    tasks: dict[str, Any]  # where fields above are looked up, one row per task
+    # Values for single attentions, where their released configurations differ from the row.
     methods: dict[str, Any] = field(default_factory=dict)
     preset: str = "matched"  # of attentions, unless attention.preset is given
 
@@ -199,7 +197,7 @@ class Model:
 class Gate(Enum):
     matched = "matched"  # a run outside its budget does not start
     report = "report"  # it starts, and its record says how far outside it is
-    off = "off"  # count the run alone, compare with nothing
+    off = "off"  # count the run, compare it with nothing
 
 
 @dataclass
@@ -214,13 +212,12 @@ class Tolerance:
 @dataclass
 class Compute:
     mode: Gate
-    reference: (
-        Any  # an attention, at its published options; or numbers: {parameters: .., flops: ..}
-    )
+    # An attention, at its published options; or numbers: {parameters: .., flops: ..}.
+    reference: Any
     tolerance: Tolerance
-    solve: bool  # set the attention's knobs to what comes closest to the budget
-    # From the attention's file: which preset its options are from, those that decide what it costs
-    # with their ranges, and why no value of them meets the budget, where that is so.
+    solve: bool  # set the attention's knobs as close to the budget as possible
+    # From the attention's file: the preset of its options, the options that decide its cost with
+    # their ranges, and the reason if no value of them meets the budget.
     preset: str = "matched"
     knobs: dict[str, Any] = field(default_factory=dict)
     exempt: str | None = None
@@ -229,15 +226,15 @@ class Compute:
 @dataclass
 class Trainer:
     accelerator: str
-    devices: Any  # how many on each node, or a list of which
+    devices: Any  # their number on each node, or a list of them
     num_nodes: int
     strategy: str
     precision: str
-    threads: int | None  # torch threads; None leaves torch's own choice
+    threads: int | None  # of torch; None leaves the choice to torch
     compile: bool
     checkpoint_every: int  # steps between checkpoints to resume from
     log_every: int  # steps a row of metrics.csv averages over
-    print_every: float  # seconds between progress lines off a terminal
+    print_every: float  # seconds between progress lines, outside of a terminal
     progress: str  # auto | bar | lines | off
 
 
@@ -254,7 +251,7 @@ class Wandb:
 
 @dataclass
 class Loggers:
-    """Where metrics go besides metrics.csv, which is always written; those not chosen are None."""
+    """Loggers besides metrics.csv, which is always written; None for those not chosen."""
 
     csv: dict[str, Any] | None = None
     wandb: Wandb | None = None

@@ -1,4 +1,4 @@
-"""Prepared arrays as Lightning sees them."""
+"""The LightningDataModule that serves prepared arrays."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lra.data.loader import Loader
 
 
 class LRAData(pl.LightningDataModule):
-    """The three splits under a protocol's rules; a global batch is split evenly over processes.
+    """Loaders of the three splits by the protocol's rules; processes share a global batch evenly.
 
-    Lightning saves the state of the training loader, this saves that of the dev loader: a protocol
-    may evaluate the next block of an endless dev stream.
+    Lightning saves the state of the training loader. The state of the dev loader is saved here,
+    because a protocol may evaluate the next block of an endless dev stream.
     """
 
     def __init__(self, run: Run, prepared: Prepared):
@@ -41,7 +41,7 @@ class LRAData(pl.LightningDataModule):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         protocol, trainer = self.run.protocol, self.trainer
-        assert trainer is not None  # Lightning asks for loaders, and it is there by then
+        assert trainer is not None  # Lightning sets it before it asks for loaders
         return Loader(
             self.prepared.split(split),
             protocol.recipe.batch,

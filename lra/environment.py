@@ -1,4 +1,4 @@
-"""Where a run happened: versions, machine, git revision, peak memory; part of its record."""
+"""The environment of a run, for its record: versions, machine, git revision, peak memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
     found = {
         "python": platform.python_version(),
         "luna-lra": importlib.metadata.version("luna-lra"),
-        "torch": str(torch.__version__),  # with its build, as in 2.13.0+cu130: pip knows no build
+        "torch": str(torch.__version__),  # with its build, such as 2.13.0+cu130, unlike pip's
     }
     return found | {p: importlib.metadata.version(p) for p in PACKAGES}
 
@@ -36,8 +36,8 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def git() -> dict[str, Any]:
-    """Revision and whether the tree differed from it; None for both outside a checkout, also where
-    an installed package lies in a folder of somebody's repository."""
+    """The revision, and whether the files differ from it; None for both outside a checkout, even if
+    the installed package lies inside another repository."""
 
     def ask(*arguments: str) -> str | None:
         command = ["git", "-C", str(REPOSITORY), *arguments]
@@ -58,7 +58,7 @@ def git() -> dict[str, Any]:
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Of the device's allocator on a GPU, of the whole process on a CPU."""
+    """Peak memory of the allocator on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,8 +1,7 @@
-"""The files of `configs/`: which there are, and what one of them says.
+"""The one reader of the YAML files in `configs/`, for code that needs less than a whole run.
 
-Hydra composes whole runs from them (lra/compose.py); whoever needs less than a run reads it here. A
-folder of the user's, given with --config-dir, is searched before ours: a file in it adds a choice
-to a group, or replaces the one of that name.
+Whole runs are composed by Hydra (lra/compose.py). A folder of the user's, given with --config-dir,
+is searched before ours: a file in it adds a choice to a group, or replaces the one of that name.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from lra.config import CONFIGS, UserError, nearest
 
-# Keys of an attention's file that are no options of the method (configs/train.yaml says what each
-# is for).
+# Keys of an attention's file that are not options of the method (configs/train.yaml has their
+# meaning).
 ABOUT_COST = ("knobs", "exempt", "preset", "presets")
 
-# Holds the user's folder. The processes of a sweep or of a benchmark inherit it.
+# Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
-PROVIDER = "user"  # what Hydra calls the folder in its search path
+PROVIDER = "user"  # name of that folder in Hydra's search path
 
 
 def folders() -> list[Path]:
-    """Where files are looked for, in this order."""
+    """The folders to search, in this order."""
     added = os.environ.get(VARIABLE)
     if not added:
         return [CONFIGS]
@@ -39,7 +38,7 @@ def folders() -> list[Path]:
 
 
 def names(group: str) -> list[str]:
-    """The choices of a group, such as `attention`."""
+    """All choices of a group such as `attention`."""
     return sorted({file.stem for folder in folders() for file in (folder / group).glob("*.yaml")})
 
 
@@ -49,8 +48,8 @@ def find(group: str, name: str) -> Path | None:
 
 
 def read(group: str, name: str) -> DictConfig:
-    """The file of a choice, upon those of the same group in its defaults list; not resolved. What
-    that list overrides in other groups is left out."""
+    """The file of a choice, merged over the files of the same group in its defaults list; not
+    resolved. Overrides of other groups in that list are left out."""
     file = find(group, name)
     if file is None:
         raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
@@ -70,8 +69,8 @@ def _load(file: Path) -> DictConfig:
 
 
 def _preset(option: str, *, _root_: DictConfig) -> Any:
-    """What `${preset:<option>}` means in an attention's file: the option's value in the chosen
-    preset, or in `published` where that has none. A mapping holds a value for each task."""
+    """Resolves `${preset:<option>}` in an attention's file: the option's value in the chosen
+    preset, or else in `published`. A mapping holds one value per task."""
     presets = _root_.attention.presets
     chosen = presets[_root_.attention.preset]
     value = chosen[option] if option in chosen else presets.published[option]
@@ -85,8 +84,8 @@ OmegaConf.register_new_resolver("preset", _preset, replace=True)
 
 
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
-    """The options that `attention=<attention>` sets on a task under a preset, or under `matched`
-    where its file lacks that one; none for an attention without a file."""
+    """The options that `attention=<attention>` sets on a task under a preset (`matched` where its
+    file lacks the preset); empty for an attention without a file."""
     if find("attention", attention) is None:
         return {}
     return _usual_options(attention, task, preset, tuple(folders()))
@@ -106,7 +105,7 @@ def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> di
 
 
 def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """The words of a command line without `--config-dir DIR`, and DIR."""
+    """Split `--config-dir DIR` off the words of a command line: the other words, and DIR."""
     parser = argparse.ArgumentParser(prog="lra", add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir")
     usual = ["--config-dir" if word == "-cd" else word for word in words]  # Hydra's short form
@@ -116,7 +115,7 @@ def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 @contextmanager
 def searching(folder: str | Path | None) -> Iterator[None]:
-    """Search this folder, too, inside the block; None changes nothing."""
+    """Inside the block, search this folder too; None changes nothing."""
     if folder is None:
         yield
         return

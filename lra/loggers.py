@@ -1,4 +1,4 @@
-"""Loggers beside metrics.csv: `logger=wandb`, or several, `logger=[wandb,tensorboard]`."""
+"""Loggers besides metrics.csv: `logger=wandb`, or several, `logger=[wandb,tensorboard]`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lra.runs import RunFolder, settings
 
 
 def build(run: Run, folder: RunFolder) -> list[Logger]:
-    loggers = []  # metrics.csv is written by lra.callbacks.Metrics whatever is chosen
+    loggers = []  # lra.callbacks.Metrics writes metrics.csv in any case
     if run.logger.wandb is not None:
         loggers.append(_wandb(run, folder))
     if run.logger.tensorboard is not None:
@@ -36,7 +36,7 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
         settings=wandb.Settings(init_timeout=15),
     )
     try:
-        logger.experiment  # noqa: B018  (starts it: a missing key shows now, not in the first step)
+        logger.experiment  # noqa: B018  (starts it, so a missing key shows before the first step)
     except wandb.errors.UsageError as error:
         raise UserError(
             "wandb has no API key: run `wandb login`, set WANDB_API_KEY, or use "

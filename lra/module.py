@@ -1,4 +1,4 @@
-"""The one LightningModule: a network, its loss, its optimiser."""
+"""The LightningModule of every run: a network, its loss, its optimiser, and what it measures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from lra.data.loader import Batch
 from luna.base import Attention
 
 
-class Meter:
-    """Sums of loss and hits over examples, on the device: reading it is the only
-    synchronisation."""
+class LossMeter:
+    """Sums loss and hits over examples, on the device; only reading them synchronises."""
 
     def __init__(self) -> None:
         self.reset()
@@ -46,13 +45,13 @@ class Meter:
 
 
 class Clock:
-    """Seconds of each phase so far, those before an interruption included. `starting` is the first
-    step after a start, which compiles and warms up."""
+    """Seconds of each phase, including those before an interruption. `starting` is the first step
+    after a start, which compiles and warms up."""
 
     def __init__(self) -> None:
         self.seconds = {"starting": 0.0, "training": 0.0, "evaluation": 0.0}
         self.steps = {"starting": 0, "training": 0}
-        self._since: float | None = None  # running since
+        self._since: float | None = None  # when the running phase began
         self._phase = "starting"
 
     def start(self, phase: str) -> None:
@@ -65,27 +64,26 @@ class Clock:
             self._since = None
 
     def step(self) -> None:
-        """A step of training has ended."""
+        """Count a training step that has ended."""
         self.steps[self._phase] += 1
         if self._phase == "starting":
             self.start("training")
 
     def read(self) -> dict[str, float]:
-        """The seconds, without stopping."""
+        """The seconds so far, without stopping."""
         if self._since is not None:
             self.start(self._phase)
         return dict(self.seconds)
 
     @property
     def steps_per_second(self) -> float:
-        """Measured without the first step after a start, if there were more."""
+        """Training speed, leaving out the first step after a start where there were others."""
         phase = "training" if self.steps["training"] else "starting"
         return self.steps[phase] / self.seconds[phase]
 
 
 class LRAModule(pl.LightningModule):
-    """Cross-entropy on a network's logits; training and evaluation both count what they saw
-    exactly."""
+    """Trains a network by cross-entropy; metrics are exact means over all examples seen."""
 
     def __init__(self, network: nn.Module, recipe: Recipe, classes: int, title: str = ""):
         super().__init__()
@@ -93,14 +91,11 @@ class LRAModule(pl.LightningModule):
         self.recipe = recipe
         self.classes = classes
         self.title = title  # on the progress bar
-        self.identity = (
-            ""  # of the run, once the data's fingerprint is known; goes into checkpoints
-        )
-        self.meter = Meter()  # training, since the last row of metrics
-        self.evaluation = Meter()
-        self.predicted = torch.zeros(
-            classes, dtype=torch.long
-        )  # how often each class, in the last evaluation
+        self.identity = ""  # of the run, set once its data are known; stored in checkpoints
+        self.meter = LossMeter()  # of training, since the last row of metrics
+        self.evaluation = LossMeter()
+        # How often each class was predicted in the last evaluation.
+        self.predicted = torch.zeros(classes, dtype=torch.long)
         self.clock = Clock()
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -141,12 +136,12 @@ class LRAModule(pl.LightningModule):
                 f"{split}/accuracy": accuracy,
                 f"{split}/examples": float(examples),
             },
-            logger=False,  # lra.callbacks.Metrics writes them, once
+            logger=False,  # lra.callbacks.Metrics sends them to the loggers
         )
 
     def dead_rows(self) -> float | None:
-        """The fraction of queries that attended to nothing, of the worst layer in the last batch
-        evaluated: how feature maps with zeros fail. None for methods that cannot."""
+        """The fraction of queries that attended to nothing, in the worst layer on the last batch
+        evaluated: how feature maps with zeros fail. None for methods that cannot fail so."""
         found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
         fractions = [float(x) for x in found if x is not None]
         return max(fractions) if fractions else None

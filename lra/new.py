@@ -1,7 +1,7 @@
-"""`lra new attention foo`: the files of a new attention that works, with a place for its formula.
+"""`lra new attention foo`: write the files of a new attention, which works and awaits its formula.
 
-Inside a clone they are a method of luna-lra. Anywhere else they are a package of one's own, which
-declares the method as an entry point.
+Inside a clone they become a method of luna-lra; elsewhere a package of its own, which declares the
+method as an entry point.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from lra.config import CONFIGS, UserError
 from lra.disk import disk_errors
-from lra.method_configs import names
 
 CLASS = '''\
 """$Name attention: what it is, in one sentence. Paper: https://arxiv.org/abs/0000.00000"""
@@ -45,7 +44,7 @@ class $Name(KernelAttention):
         return F.softplus(x) ** self.power
 
     def feature_flops(self, n: int) -> int:
-        """Of phi, for n tokens of one head: a softplus and a power of each number."""
+        """FLOPs of phi for n tokens of one head: a softplus and a power of each number."""
         return 2 * n * self.feature_dim
 '''
 
@@ -54,7 +53,7 @@ OPTIONS = """\
 name: $name
 power: 2.0  # exponent of the feature map
 
-exempt: no option changes its cost, its features being as wide as a head
+exempt: its cost has no knob, because its features are as wide as a head
 """
 
 PROJECT = """\
@@ -75,24 +74,24 @@ py-modules = ["luna_$name"]
 """
 
 NEXT_IN_CLONE = """\
-Write its formula and its options there, then:
+Write its formula and its options into these files, then:
   make test K=$name
   lra train experiment=demo attention=$name"""
 
 NEXT_OUTSIDE = """\
-Write its formula there, then:
+Write its formula into the second file, then:
   pip install -e luna-$dashed
   lra train experiment=demo attention=$name"""
 
 
 def add_parser(commands: Any) -> None:
-    new = commands.add_parser("new", help="the files of a new attention")
+    new = commands.add_parser("new", help="write the files of a new attention")
     kinds = new.add_subparsers(dest="kind", required=True, metavar="kind")
     attention = kinds.add_parser(
         "attention",
-        help="a feature map that works, with a place for the formula",
+        help="a working feature map, to be filled with a formula",
         description="Inside a clone of luna-lra: luna/attention/NAME.py and "
-        "configs/attention/NAME.yaml. Elsewhere: luna-NAME/, a package of one's own that declares "
+        "configs/attention/NAME.yaml. Elsewhere: luna-NAME/, a package of its own that declares "
         "the method as an entry point.",
     )
     attention.add_argument("name", help="lower-case letters, digits and underscores")
@@ -122,10 +121,12 @@ def check(name: str) -> None:
     """UserError unless a new method can have this name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
-            f"'{name}' cannot name a method: it needs lower-case letters, digits and underscores, "
-            "a letter first, and no word of Python's"
+            f"'{name}' cannot name a method: use lower-case letters, digits and underscores, start "
+            "with a letter, and avoid the keywords of Python"
         )
-    if name in names():
+    from lra.search_path import method_names  # imports Hydra
+
+    if name in method_names():
         raise UserError(f"there is an attention '{name}' already; choose another name")
 
 

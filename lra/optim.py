@@ -1,9 +1,8 @@
-"""The optimiser and the learning rate of every protocol, as functions of the optimiser step s = 0,
-1, 2, ...
+"""The optimiser and the learning-rate schedules, as functions of the optimiser step s = 0, 1, ...
 
-The optimiser is always AdamW, decay on every parameter: theta <- theta - lr (m / (sqrt(v) + eps) +
-decay theta), which is also what flax.optim.Adam did in the 2020 code. A protocol differs in its
-numbers and in its schedule.
+The optimiser is always AdamW with decay on every parameter,
+theta <- theta - lr (m / (sqrt(v) + eps) + decay theta), which is also what flax.optim.Adam computed
+in the 2020 code. Protocols differ in the numbers and in the schedule.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Rule = Callable[[int, Recipe], float]  # of the optimiser step
 
 
 def build(parameters: Iterable[nn.Parameter], recipe: Recipe) -> tuple[Optimizer, LRScheduler]:
-    """The scheduler is stepped once after each optimiser step; its state is plain values."""
+    """The optimiser and its schedule, which is stepped once after each optimiser step."""
     optimizer = AdamW(
         parameters,
         lr=recipe.lr,
@@ -34,7 +33,7 @@ def build(parameters: Iterable[nn.Parameter], recipe: Recipe) -> tuple[Optimizer
 
 
 class StepSchedule(LambdaLR):
-    """recipe.lr times the schedule's multiplier; under one-cycle beta1 as well."""
+    """Multiplies recipe.lr by the schedule; the one-cycle schedule moves beta1 too."""
 
     def __init__(self, optimizer: Optimizer, recipe: Recipe):
         beta1 = BETA1.get(recipe.schedule)
@@ -70,15 +69,15 @@ def rsqrt(s: int, recipe: Recipe) -> float:
 
 
 def cosine(s: int, recipe: Recipe) -> float:
-    """Half a cosine whose period is all the steps and which starts after the warm-up (LRA:
-    Image, Pathfinder): it ends short of its minimum."""
+    """Half a cosine that starts after the warm-up and lasts as long as all steps, so training ends
+    before its minimum (LRA: Image, Pathfinder)."""
     past = max(0.0, (s - recipe.warmup) / recipe.steps)
     return ramp(s, recipe) * max(0.0, 0.5 * (1 + math.cos(math.pi * (past % 1))))
 
 
 def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
-    """How far up between the ends and the peak, which is the last warm-up step; and whether it
-    is ahead."""
+    """Height of a triangle that peaks at the last warm-up step, 0 to 1; and whether it still
+    rises."""
     peak, last = max(recipe.warmup - 1, 0), recipe.steps - 1
     if s < peak:
         return s / peak, True
@@ -94,15 +93,14 @@ def onecycle(s: int, recipe: Recipe) -> float:
 
 
 def onecycle_beta1(s: int, recipe: Recipe) -> float:
-    """0.95 to 0.85 and back: OneCycleLR cycles Adam's momentum by default, whatever `betas`
-    says."""
+    """0.95 to 0.85 and back: OneCycleLR cycles Adam's momentum by default and ignores `betas`."""
     height, _ = triangle(s, recipe)
     return 0.95 - 0.10 * height
 
 
 def cosine_floor(s: int, recipe: Recipe) -> float:
-    """Linear from a tenth to 1, then half a cosine to 0.4 of the peak (LOTFormer); the first
-    step has climbed."""
+    """Linear from 0.1 to 1, then half a cosine down to 0.4 (LOTFormer); step 0 is already one step
+    up."""
     if s < recipe.warmup:
         return 0.1 + 0.9 * (s + 1) / recipe.warmup
     past = min(1.0, (s - recipe.warmup) / max(1, recipe.steps - recipe.warmup))

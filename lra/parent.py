@@ -1,5 +1,5 @@
-"""Start child processes, and detect in a child whether its parent has died: nobody would stop the
-child then, and its GPU may be given to another job."""
+"""The environment of child processes, and how a child notices that its parent has died: nobody
+would stop it then, while its GPU may be given to another job."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import os
 
 from lra.config import CONFIGS, PACKAGE
 
-VARIABLE = "LRA_PARENT"  # the process of a sweep that waits for this run
+VARIABLE = "LRA_PARENT"  # process id of the sweep that waits for this run
 
 
 def environment() -> dict[str, str]:
-    """The environment for a child process that runs this very code, wherever it starts, and that
-    should notice when this one dies."""
-    found = os.environ | {VARIABLE: str(os.getpid()), "PYTHONSAFEPATH": "1"}  # not the code in `.`
-    if not CONFIGS.is_relative_to(PACKAGE):  # a clone, while something else may be installed
+    """The environment for a child process that imports this very code, wherever it starts, and can
+    call `is_gone`."""
+    # PYTHONSAFEPATH: import nothing from the working directory.
+    found = os.environ | {VARIABLE: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+    if not CONFIGS.is_relative_to(PACKAGE):  # a clone; another version may be installed
         paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
         found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return found
 
 
 def is_gone() -> bool:
-    """Whether the parent of a sweep's run, or of a joblib worker, has died. A run that was started
-    by hand has no such parent."""
+    """Whether the parent of this run, a sweep or a joblib process, has died; False for a run that
+    was started by hand."""
     joblib = multiprocessing.parent_process()
     parent = int(os.environ.get(VARIABLE, 0)) if joblib is None else joblib.pid
     return parent not in (0, os.getppid())

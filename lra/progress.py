@@ -1,4 +1,4 @@
-"""What a person sees of a training run: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of a training run on the screen: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from lra.runs import RunFolder
 
-# What the bar leaves out, in this order, until the rest fits the terminal. Title and dev accuracy
-# stand in the lines above it.
+# What the bar leaves out, in this order, until the rest fits the terminal; the lines above it show
+# title and dev accuracy.
 DISPENSABLE = ("title", "dev", "rate", "accuracy")
 SHORTEST_BAR = 6
 
 
-class Report(pl.Callback):
-    """Progress on the screen and in status.json."""
+class ProgressReport(pl.Callback):
+    """Shows progress on the screen and writes it to status.json."""
 
     def __init__(self, folder: RunFolder, *, style: str, every: float):
         self.folder, self.every = folder, every
         self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
-        self._start: tuple[int, float] | None = None  # step and time that the rate counts from
+        self._start: tuple[int, float] | None = None  # step and time from which the rate counts
         self._shown = 0.0  # when the last line was shown
         self._bar: Progress | None = None
         self._dev = ""
@@ -48,7 +48,7 @@ class Report(pl.Callback):
             return
         self.folder.progress(trainer.global_step, trainer.max_steps)
         now = time.monotonic()
-        if self._start is None:  # the first step compiles and warms up: its time says nothing
+        if self._start is None:  # the first step is not timed: it compiles and warms up
             self._start, self._shown = (trainer.global_step, now), now
         if self.style == "off" or now - self._shown < (0.5 if self._bar else self.every):
             return
@@ -69,7 +69,7 @@ class Report(pl.Callback):
         if self._dev:
             parts["dev"] = self._dev
         if self._start and trainer.global_step > self._start[0]:
-            # One rate for both, evaluations included, so that the two numbers agree.
+            # Both numbers come from one rate, evaluations included, so that they agree.
             rate = (trainer.global_step - self._start[0]) / max(now - self._start[1], 1e-9)
             parts["rate"] = f"{rate:.2g} steps/s" if rate < 1 else f"{rate:.1f} steps/s"
             parts["left"] = f"{clock((trainer.max_steps - trainer.global_step) / rate)} left"
@@ -113,13 +113,13 @@ class Report(pl.Callback):
 
 
 def _step(trainer: pl.Trainer) -> str:
-    """`step   100/400`, as wide at the first step as at the last."""
+    """`step   100/400`, padded so that its width stays the same."""
     steps = trainer.max_steps
     return f"step {trainer.global_step:>{len(str(steps))}}/{steps}"
 
 
 def say(text: str, *, indent: int = 0) -> None:
-    """Print lines, on a terminal broken between words, the rest of a line `indent` columns in."""
+    """Print text; on a terminal, lines break between words and go on `indent` columns in."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         text = "\n".join(

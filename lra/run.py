@@ -36,7 +36,7 @@ from lra.datamodule import LRAData
 from lra.disk import write_atomically
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
-from lra.progress import Report, clock, say
+from lra.progress import ProgressReport, clock, say
 from lra.runs import RunFolder, plain, processes, settings, writing
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
@@ -47,8 +47,7 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
 
 
 def train(run: Run) -> float:
-    """Do the run: start it, resume it, or return the accuracy it already has. Test accuracy, 0
-    to 1."""
+    """Start a run, resume it, or look up its result; returns the test accuracy, 0 to 1."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
@@ -62,9 +61,9 @@ def train(run: Run) -> float:
     )
     folder = RunFolder(run, prepared.fingerprint)
     module.identity = folder.identity
-    if not _is_main_process():  # one more of a distributed run: the first holds lock and status
+    if not _is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
-            with contextlib.suppress(Interrupted):  # the first reports it
+            with contextlib.suppress(Interrupted):  # the main process reports it
                 _fit_and_test(run, module, prepared, folder, admitted.record(), deadline)
         return 0.0
     with folder.lock():
@@ -78,7 +77,7 @@ def train(run: Run) -> float:
 
 
 def build(run: Run) -> LRAModule:
-    """The run's network in its LightningModule, initialised from its seed."""
+    """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
     task = data.get(run.task.name)
     network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
@@ -107,7 +106,7 @@ def _train(
     except KeyboardInterrupt:
         folder.set_status("interrupted", how="by SIGINT")
         raise SystemExit(130) from None
-    except BrokenPipeError:  # who read its output is gone, perhaps a sweep that was killed
+    except BrokenPipeError:  # nobody reads the output any more: perhaps its sweep was killed
         folder.set_status("interrupted", how="by SIGPIPE")
         raise
     except BaseException as error:
@@ -190,8 +189,7 @@ def _fit_and_test(
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    """Lightning's Trainer as every run has it, with more `callbacks`; `changes` override
-    arguments."""
+    """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
     recipe = run.protocol.recipe
     clipped = recipe.clip is not Clip.none
     arguments: dict[str, Any] = {
@@ -201,7 +199,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "strategy": run.trainer.strategy,
         "precision": run.trainer.precision,
         "max_steps": recipe.steps,
-        "max_epochs": -1,  # the loader is one stream of exactly `steps` batches
+        "max_epochs": -1,  # unlimited: the loader is one stream of exactly `steps` batches
         "val_check_interval": run.protocol.evaluation.every,
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
@@ -211,11 +209,11 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
             RandomState(run.seed),
             Metrics(folder.metrics, every=run.trainer.log_every),
             *callbacks,
-            # Last: what it prints may break a pipe, and Checkpoints would not get to save.
-            Report(folder, style=run.trainer.progress, every=run.trainer.print_every),
+            # Last, because printing into a broken pipe raises, and Checkpoints must save before.
+            ProgressReport(folder, style=run.trainer.progress, every=run.trainer.print_every),
         ],
         "logger": build_loggers(run, folder) or False,
-        "log_every_n_steps": 1,  # Lightning logs nothing itself, and warns of a longer interval
+        "log_every_n_steps": 1,  # Lightning logs nothing itself, but warns of longer intervals
         "plugins": [AtomicCheckpointIO()],
         "use_distributed_sampler": False,
         "enable_checkpointing": False,
@@ -239,7 +237,7 @@ def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -
 
 
 def _evaluation(module: LRAModule, device: torch.device) -> str | None:
-    """How the attention computed what it defines, where it has a choice."""
+    """Which of several equal evaluations the attention used; None where it has only one."""
     slots = (m for m in module.modules() if isinstance(m, luna.Attention))
     return next(slots).evaluation(device.type)
 
@@ -270,12 +268,12 @@ def _note_failure(folder: RunFolder, error: BaseException) -> None:
         folder.set_status("failed", error=f"{type(error).__name__}: {lines[0] if lines else ''}")
         if not isinstance(error, UserError):
             write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
-    except (UserError, OSError):  # the disk is why it failed: the first error is the one to show
+    except (UserError, OSError):  # the disk failed twice: show the first error
         pass
 
 
 def _check_device(run: Run) -> None:
-    """Lightning would train in bfloat16 where float16 was asked for; that is another run."""
+    """Refuse float16 on a CPU: Lightning would silently train in bfloat16, which is another run."""
     on_cpu = run.trainer.accelerator == "cpu" or (
         run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
     )

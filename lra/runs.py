@@ -1,19 +1,21 @@
-"""A run on disk: identity, folder, lock, status, result. The only place that knows these names.
+"""A run on disk: its identity, folder, lock, status and result. File names are known only here.
 
     runs/<task>/<protocol>/<model>/<attention>/<identity>/seed-<n>/
         config.yaml   metrics.csv   status.json   result.json   checkpoints/{last,best}.ckpt   lock
 
-`result.json` appears, whole, only when a run has finished. `status.json` says what is happening:
-running, interrupted, failed or finished. The lock is the kernel's (flock): it dies with its
-process, however that died.
+`result.json` appears, complete, only when a run has finished. `status.json` says running,
+interrupted, failed or finished. The lock is the kernel's (flock), which releases it when the
+process ends, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import fcntl
 import hashlib
+import io
 import json
 import os
 import socket
@@ -33,8 +35,8 @@ PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """The resolved config that decides a run's result: no paths, no loggers, no seed, and of the
-    devices only how many train together, where it is more than one."""
+    """The part of the resolved config that decides a run's result: no paths, loggers or seed. Of
+    the devices only their number counts, where it is more than one."""
     everything = plain(dataclasses.asdict(run))
     kept = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
     task = data.get(run.task.name)
@@ -42,7 +44,7 @@ def settings(run: Run) -> dict[str, Any]:
     kept["precision"] = run.trainer.precision
     if (count := processes(run)) > 1:  # each draws its own dropout, and sees its share of a batch
         kept["processes"] = count
-    for key in ("tasks", "methods", "sizes_of", "preset"):  # what settings were looked up in
+    for key in ("tasks", "methods", "sizes_of", "preset"):  # where settings were looked up
         kept["model"].pop(key, None)
         kept["protocol"].pop(key, None)
     return kept
@@ -58,13 +60,13 @@ def identity(run: Run, fingerprint: str) -> str:
 
 
 def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
-    """Of settings as they stand in a config.yaml or an exported record."""
+    """The identity of settings as a config.yaml or an exported record has them."""
     facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
 def plain(value: Any) -> Any:
-    """Enums, dataclass dicts and tuples as what JSON and YAML can hold."""
+    """Turn enums and tuples into values that JSON and YAML can hold."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -90,8 +92,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold this run; UserError if another process does. Held until the process dies, even by
-        kill -9."""
+        """Hold the lock of this run inside the block; UserError if another process holds it."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("a+")
@@ -150,15 +151,23 @@ def find(run: Run) -> RunFolder | None:
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """Of a finished run; None where there is no such file."""
+    """The result of a finished run; None where there is no such file."""
     result = read_json(path)
     if result is not None and not {"test", "dev"} <= result.keys():
-        raise UserError(f"{path} is no result of a run; remove it and run again")
+        raise UserError(f"{path} is not the result of a run; remove it and run again")
     return result
 
 
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    """The complete rows of a metrics.csv; a last line cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+
+
 def writing(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Around whatever writes into a run's folder."""
+    """Turns errors of the disk into UserError, for blocks that write into a run's folder."""
     return disk_errors(path, "point runs_dir elsewhere; the same command then resumes the run")
 
 

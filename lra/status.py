@@ -1,11 +1,11 @@
-"""`lra status`: what the runs of a folder, or of a sweep, are doing; it only reads."""
+"""`lra status`: the state of the runs of a folder or of a sweep; it only reads."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import fcntl
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,18 @@ from typing import Any
 
 from lra.config import UserError
 from lra.disk import read_json
+from lra.runs import find, read_metrics, read_result
 
-FRESH = 15.0  # seconds; a run that wrote its status more recently is certainly running
+FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
-    """One run, seen from outside."""
+class RunState:
+    """The state of one run, as its folder shows it."""
 
-    name: str  # the folder below the runs folder, or the overrides of a run that has none
-    state: str  # one of ORDER; lost: its status says running, but nobody holds its lock
+    name: str  # its folder within the runs folder, or its overrides where it has none
+    state: str  # one of ORDER; lost: its status says running, but no process holds its lock
     detail: str = ""
 
     def __str__(self) -> str:
@@ -33,18 +34,18 @@ class State:
 
 
 def add_parser(commands: Any) -> None:
-    status = commands.add_parser("status", help="done, running, failed and to do, of a sweep")
+    status = commands.add_parser("status", help="which runs are done, running, failed or to do")
     status.add_argument(
         "overrides",
         nargs="*",
-        help="a sweep as for lra train -m; without it every run of the folder is shown",
+        help="settings of a sweep, as for lra train -m; without them, all runs of --runs",
     )
     status.add_argument(
-        "-m", "--multirun", action="store_true", help="as lra train has it; makes no difference"
+        "-m", "--multirun", action="store_true", help="allowed as in lra train; has no effect"
     )
-    status.add_argument("--runs", default="runs", help="folder of runs, without overrides (runs)")
+    status.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
     status.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="show it again every so often, until Ctrl-C"
+        "--watch", type=float, metavar="SECONDS", help="repeat every SECONDS, until Ctrl-C"
     )
     status.set_defaults(run=_show)
 
@@ -63,8 +64,8 @@ def _show(arguments: argparse.Namespace) -> None:
         time.sleep(arguments.watch)
 
 
-def summary(states: Sequence[State]) -> str:
-    """Counts, then every run that needs a look; those done and to do are only counted."""
+def summary(states: Sequence[RunState]) -> str:
+    """Counts per state, then a line for each run that is neither done nor to do."""
     count = Counter(s.state for s in states)
     counts = ", ".join(f"{count[s]} {s}" for s in ORDER if count[s])
     shown = [s for s in states if s.state not in ("done", "to do")]
@@ -72,39 +73,37 @@ def summary(states: Sequence[State]) -> str:
     return "\n".join([f"{len(states)} runs: {counts}" if states else "no runs", *lines])
 
 
-def of_folder(runs: Path) -> list[State]:
-    """Every run that ever started below a folder."""
+def of_folder(runs: Path) -> list[RunState]:
+    """The state of every run that has a folder below `runs`."""
     if not runs.is_dir():
         raise UserError(f"{runs} does not exist; the first run makes it: lra train")
     folders = sorted(path.parent for path in runs.rglob("status.json"))
     return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
 
 
-def of_run(folder: Path, name: str) -> State:
+def of_run(folder: Path, name: str) -> RunState:
     try:
         return _of_run(folder, name)
     except UserError as error:  # one damaged file must not hide the other runs
-        return State(name, "failed", str(error))
+        return RunState(name, "failed", str(error))
 
 
-def _of_run(folder: Path, name: str) -> State:
-    from lra.runs import read_result
-
+def _of_run(folder: Path, name: str) -> RunState:
     result = read_result(folder / "result.json")
     if result is not None:
-        return State(name, "done", f"{result['test']['accuracy']:.1%}")
+        return RunState(name, "done", f"{result['test']['accuracy']:.1%}")
     status = read_json(folder / "status.json")
     if status is None:
-        return State(name, "to do")
+        return RunState(name, "to do")
     said = status["status"]
     if said == "failed":
-        return State(name, "failed", status.get("error", ""))
+        return RunState(name, "failed", status.get("error", ""))
     if said == "running":
         where = f"process {status.get('pid')} on {status.get('host')}"
         if _age(status) < FRESH or _locked(folder / "lock"):
-            return State(name, "running", f"{_progress(folder, status)}  {where}".strip())
-        return State(name, "lost", f"{where} is gone; the same command resumes it")
-    return State(name, "interrupted", status.get("how", ""))
+            return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
+        return RunState(name, "lost", f"{where} is gone; the same command resumes it")
+    return RunState(name, "interrupted", status.get("how", ""))
 
 
 def _age(status: dict[str, Any]) -> float:
@@ -117,8 +116,8 @@ def _age(status: dict[str, Any]) -> float:
 
 
 def _locked(lock: Path) -> bool:
-    """Whether a process holds the run. The question itself takes the lock for an instant, so it is
-    asked only where a run has been silent for a while and none is about to start."""
+    """Whether a process holds the lock of a run. Asking takes the lock for an instant, so only runs
+    that have been silent for a while are asked."""
     try:
         with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -130,38 +129,26 @@ def _locked(lock: Path) -> bool:
 
 
 def _progress(folder: Path, status: dict[str, Any]) -> str:
-    """`step 40/100 (40%), 0:00:30 left`, at the mean speed of the run, resumptions included."""
+    """`step 40/100 (40%), 0:00:30 left`, at the mean speed of the whole run."""
     step, steps = status.get("step"), status.get("steps")
     if not step or not steps:
         return "starting"
     done = f"step {step}/{steps} ({step / steps:.0%})"
-    spent = _spent(folder / "metrics.csv")
-    if spent is None:
-        return done
-    per_step = spent[1] / spent[0]
-    return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
-
-
-def _spent(metrics: Path) -> tuple[int, float] | None:
-    """The last (step, seconds) of a metrics.csv."""
-    if not metrics.exists():
-        return None
-    text = metrics.read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
+    rows = read_metrics(folder / "metrics.csv")
     if not rows or int(rows[-1]["step"]) == 0:
-        return None
-    return int(rows[-1]["step"]), float(rows[-1]["seconds"])
+        return done
+    per_step = float(rows[-1]["seconds"]) / int(rows[-1]["step"])
+    return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
 
 
 # ---------------------------------------------------------------------- sweeps
 
 
-def of_sweep(words: Sequence[str]) -> list[State]:
-    """Every job that `lra train -m <words>` would have, those without a folder too."""
+def of_sweep(words: Sequence[str]) -> list[RunState]:
+    """The state of every job of `lra train -m <words>`, whether it has started or not."""
     import hydra
 
     from lra.compose import check, initialised
-    from lra.runs import find
 
     states = []
     with initialised():
@@ -169,7 +156,7 @@ def of_sweep(words: Sequence[str]) -> list[State]:
             run = check(hydra.compose("train", job))
             folder = find(run)
             if folder is None:
-                states.append(State(" ".join(job), "to do", "data not prepared"))
+                states.append(RunState(" ".join(job), "to do", "data not prepared"))
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()
                 states.append(of_run(folder.path, name))
@@ -180,7 +167,6 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of each job, expanded as Hydra's own sweeper does; call it inside an
     initialised Hydra."""
     import hydra
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -189,13 +175,20 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
     for override in parsed:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise UserError(
-                f"{override.input_line} is for a search, whose trials are not known before: "
-                "`lra status --runs` shows those there are"
+                f"{override.input_line} is for a search, whose trials are not known beforehand: "
+                "`lra status --runs` shows those that have started"
             )
     fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
     composed = hydra.compose("train", fixed, return_hydra_config=True)
     params = composed.hydra.sweeper.params or {}  # of a named sweep, such as sweep=seeds
     named = [f"{key}={value}" for key, value in params.items()]
-    batches = BasicSweeper.split_arguments(parser.parse_overrides([*named, *words]), None)
-    for batch in batches:
-        yield from batch
+    axes: dict[str, list[str]] = {}
+    for override in [*parser.parse_overrides(named), *parsed]:  # the later of two wins
+        key = override.get_key_element()
+        values = (
+            override.sweep_string_iterator()
+            if override.is_sweep_override()
+            else [override.get_value_element_as_str()]
+        )
+        axes[key] = [f"{key}={value}" for value in values]
+    yield from map(list, itertools.product(*axes.values()))

@@ -1,8 +1,8 @@
 """Many runs from one command: `lra train -m attention=luna,linear seed=1,2,3`.
 
-Whatever the launcher, every run is a process of its own: one that crashes, is killed or runs out of
-memory takes no other with it. A run that is finished is skipped without starting anything. Each job
-leaves an outcome in the sweep's folder, and the command ends with a summary of them.
+With every launcher, each run is a process of its own, so a run that crashes, is killed or runs out
+of memory does not affect the others. A finished run is skipped. Each job writes its outcome into
+the sweep's folder, and the command ends with a summary of them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
 from lra.runs import find, writing
 
-TRAIN = ("-m", "lra", "train")  # what Python is asked for each run
-GRACE = 60.0  # seconds that a run has to write its checkpoint after it is asked to stop
-LOOK = 1.0  # seconds between looks at whether the sweep itself still lives
-ELSEWHERE = " is being run by "  # in the error of a run that another process holds
+TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
+GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
+CHECK_PARENT_EVERY = 1.0  # seconds
+ELSEWHERE = " is being run by "  # in the error of a run whose lock another process holds
 
 
 @dataclasses.dataclass
@@ -51,23 +51,23 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """What a search maximises; a run that failed counts as 0."""
+        """Dev accuracy, which a search maximises; 0 for a failed run."""
         return 0.0 if self.dev is None else self.dev
 
 
 def job(cfg: DictConfig) -> float:
-    """What a launcher calls for each job: its score. It never raises, because a launcher would then
-    give up the other jobs."""
+    """Run one job for a launcher and return its score. It never raises, because a launcher would
+    then give up the other jobs."""
     hydra = HydraConfig.get()
     for source in hydra.runtime.config_sources:
-        if source.provider == groups.PROVIDER:  # a worker may have started without it
+        if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
     words, label = list(hydra.overrides.task), f"#{hydra.job.num}"
     try:
         outcome = attempt(check(cfg), words, label)
     except UserError as error:
         outcome = Outcome(words, "failed", str(error))
-    except Exception as error:  # a bug, or submitit says that SLURM's limit is near
+    except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near
         traceback.print_exc()
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
     note(hydra.sweep.dir, hydra.job.num, outcome)
@@ -75,7 +75,7 @@ def job(cfg: DictConfig) -> float:
 
 
 def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
-    """Write the outcome of a job where the summary of the sweep finds it."""
+    """Write the outcome of a job into the sweep's folder."""
     folder = _outcomes(sweep_dir)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,8 +83,8 @@ def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
 
 
 def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobReturn:
-    """For a launcher: the result of a job whose worker died. It has failed, unless it wrote its
-    outcome before."""
+    """The result of a job whose worker died, for a launcher: failed, unless its outcome was already
+    written."""
     known = read_json(_outcomes(sweep_dir) / f"{number}.json")
     outcome = Outcome(**known) if known else Outcome(list(words), "failed", reason)
     note(sweep_dir, number, outcome)
@@ -92,7 +92,7 @@ def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobR
 
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
-    """Skip, run, or retry one job whose overrides are `words`."""
+    """Skip, run or retry the job with the overrides `words`."""
     if result := finished(run):
         return _succeeded(words, "skipped", result)
     reason = ""
@@ -102,7 +102,7 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
             return _succeeded(words, "done", result)
         if ELSEWHERE in reason:
             return Outcome(words, "elsewhere", reason)
-        if code == 2:  # a mistake of the caller is the same at every attempt
+        if code == 2:  # a mistake of the user fails at every attempt
             break
         print(f"{label} {reason}", file=sys.stderr, flush=True)
     return Outcome(words, "failed", reason)
@@ -114,22 +114,22 @@ def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
 
 
 def finished(run: Run) -> dict[str, Any] | None:
-    """The result of a run that is done, or None; reads two files at most."""
+    """The result of a finished run, or None."""
     folder = find(run)
     return None if folder is None else folder.result()
 
 
 def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
-    """Run one job in its own process: its exit code and, if it failed, the first line why."""
-    # SLURM may send its warning to all processes of a job: the run waits for the sweep's SIGTERM.
+    """Run one job in its own process; returns its exit code and, if it failed, the reason."""
+    # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     process = subprocess.Popen(
-        [sys.executable, *TRAIN, *words, "hydra.mode=RUN"],  # an experiment may say MULTIRUN
+        [sys.executable, *TRAIN, *words, "hydra.mode=RUN"],  # an experiment may set MULTIRUN
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C reaches the sweep, which passes on one signal, not two
-        env={k: v for k, v in parent.environment().items() if k != OVERRIDES},  # they are in words
+        start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes on one signal
+        env={k: v for k, v in parent.environment().items() if k != OVERRIDES},  # already in words
     )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     errors: list[str] = []
@@ -144,11 +144,11 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
         if not _wait(process, math.inf if limit_minutes is None else limit_minutes * 60):
             limit = limit_minutes
             _stop(process)
-    except BaseException:  # the sweep is being stopped, so its run is
+    except BaseException:  # the sweep is being stopped
         _stop(process)
         raise
     finally:
-        with contextlib.suppress(ProcessLookupError):  # what it left behind, as DDP's processes
+        with contextlib.suppress(ProcessLookupError):  # processes it left behind, such as DDP's
             os.killpg(process.pid, signal.SIGKILL)
         for reader in readers:
             reader.join(GRACE)
@@ -156,14 +156,14 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
 
 
 def _wait(process: subprocess.Popen[str], seconds: float) -> bool:
-    """Whether the process ended by itself in time."""
+    """Wait for a process; False if it still runs after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if parent.is_gone():
             _stop(process)
-            os._exit(1)  # a joblib worker would go on with the next job of a sweep that has ended
+            os._exit(1)  # or a joblib worker would start the next job of a dead sweep
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(LOOK, end - time.monotonic()))
+            process.wait(min(CHECK_PARENT_EVERY, end - time.monotonic()))
             return True
     return False
 
@@ -176,7 +176,7 @@ def _echo(stream: IO[str], label: str, kept: list[str]) -> None:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """SIGTERM, on which a run writes a checkpoint; then SIGKILL for the whole session."""
+    """Send SIGTERM, upon which a run writes a checkpoint; then SIGKILL to its whole session."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(GRACE)
@@ -201,21 +201,21 @@ def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
 
 
 def _exception(errors: list[str]) -> str | None:
-    """The line that names the last exception. Its message may have more lines, as CUDA's do."""
+    """The first line of the last exception's message, which may have several, as CUDA's do."""
     traces = [i for i, line in enumerate(errors) if line.startswith("Traceback (")]
     below = errors[traces[-1] + 1 :] if traces else []
     return next((line for line in below if line and not line.startswith(" ")), None)
 
 
 class Summary(Callback):
-    """Prints how the jobs of a sweep ended; the command exits with 1 if any failed.
+    """Hydra callback that prints how the jobs of a sweep ended; exits with 1 if any failed.
 
-    Hydra turns a callback's exceptions into warnings, except SystemExit."""
+    It raises SystemExit because Hydra turns other exceptions of callbacks into warnings."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
 
-        def make() -> None:  # Hydra and its launchers would do it with a traceback
+        def make() -> None:  # Hydra and its launchers would fail with a traceback
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
 
@@ -225,7 +225,7 @@ class Summary(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         outcomes = read_outcomes(_outcomes(config.hydra.sweep.dir))
         if not outcomes:
-            print("error: this sweep has no jobs; does a glob match nothing?", file=sys.stderr)
+            print("error: this sweep has no jobs: does a glob match nothing?", file=sys.stderr)
             raise SystemExit(2)
         print(summarise(outcomes))
         if any(o.state == "failed" for o in outcomes):

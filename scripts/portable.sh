@@ -11,11 +11,11 @@ cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python
 
 # The tests that compare floating-point numbers, and those that meet files, users and processes.
-numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/test_model.py tests/lra/test_optim.py
+numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/test_optim.py
          tests/lra/data/test_*generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
          tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones)
-surroundings=(tests/lra/data tests/lra/report tests/lra/test_run.py tests/lra/test_resume.py
-              tests/lra/test_status.py tests/lra/test_config.py tests/luna/kernels)
+surroundings=(tests/lra/data tests/lra/report tests/lra/test_run.py tests/lra/test_callbacks.py
+              tests/lra/test_status.py tests/lra/test_compose.py tests/luna/kernels)
 few=(tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones
      tests/lra/data/test_listops_generator.py tests/lra/data/test_pathfinder_generator.py
      tests/lra/report/test_stats.py)

@@ -1,14 +1,14 @@
 """Parameters and FLOPs of a network, and the budget they are held to."""
 
 from lra.compute.budget import Budget, budget_of
-from lra.compute.count import Count, Part, count, count_run
+from lra.compute.count import Count, PartCount, count, count_run
 from lra.compute.gate import Admission, admit, settled
 
 __all__ = [
     "Admission",
     "Budget",
     "Count",
-    "Part",
+    "PartCount",
     "admit",
     "budget_of",
     "count",

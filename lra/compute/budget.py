@@ -1,7 +1,7 @@
-"""The budget of a run: what a reference costs on the run's own backbone and protocol.
+"""The budget of a run: what a reference attention costs on the same backbone and protocol.
 
-Three measures: trained parameters, FLOPs of a forward pass on one example, and the examples that
-training sees (steps x batch, the protocol's own).
+Three measures: trained parameters, FLOPs of a forward pass on one example, and the number of
+training examples (steps x batch).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lra.compute.count import Count, count_once
 from lra.config import Protocol, Tolerance, UserError, nearest
 
 MEASURES = ("parameters", "flops", "examples")
-NUMBERS = "numbers"  # the name of a reference that is no attention
-SLACK = 1e-9  # a ratio on the bound is within it
+NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention
+SLACK = 1e-9  # a ratio exactly on the bound counts as inside
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run costs, or may cost; None is not limited."""
+    """What a run costs, or may cost; None means not limited."""
 
     parameters: int | None
     flops: int | None
@@ -38,24 +38,25 @@ class Budget:
     tolerance: Tolerance
 
     def ratios(self, cost: Cost) -> dict[str, float]:
-        """Own cost over the budget's, of each measure that is limited."""
+        """The run's cost divided by the budget's, for each measure that is limited."""
         own, limit = asdict(cost), asdict(self.cost)
         return {m: own[m] / limit[m] for m in MEASURES if limit[m] and own[m] is not None}
 
     def outside(self, ratios: dict[str, float]) -> dict[str, float]:
-        """The ratios that their tolerances do not allow."""
+        """The ratios outside their tolerance."""
         allowed = asdict(self.tolerance)
         return {m: r for m, r in ratios.items() if abs(r - 1) > allowed[m] + SLACK}
 
     def excess(self, ratios: dict[str, float]) -> float:
-        """How far the worst measure lies outside its tolerance, in tolerances; 0 if none does."""
+        """How far the worst measure lies outside its tolerance, in units of that tolerance; 0 if
+        all are inside."""
         allowed = asdict(self.tolerance)
         return max(
             (abs(r - 1) / allowed[m] - 1 for m, r in self.outside(ratios).items()), default=0
         )
 
     def verdict(self, ratios: dict[str, float]) -> str:
-        """`matched`, `over budget ×N` or `under ×N`, N of the measure that is furthest out."""
+        """`matched`, `over budget ×N` or `under ×N`, where N is the worst ratio to the budget."""
         outside = self.outside(ratios).values()
         if not outside:
             return "matched"
@@ -73,7 +74,8 @@ def budget_of(run: Run) -> Budget:
     if isinstance(reference, str):
         if reference not in luna.names():
             raise UserError(
-                f"compute.reference='{reference}' is no attention{nearest(reference, luna.names())}"
+                f"compute.reference='{reference}' is not an attention"
+                f"{nearest(reference, luna.names())}"
             )
         count = count_once(run, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
@@ -91,8 +93,8 @@ def examples(protocol: Protocol) -> int:
 
 
 def protocol_examples(run: Run) -> int | None:
-    """Steps x batch as the protocol's file has them, at the run's `budget`; None for a protocol
-    that has no file."""
+    """Steps x batch in the protocol's file, scaled by the run's `budget`; None for a protocol
+    without a file."""
     if groups.find("protocol", run.protocol.name) is None:
         return None
     typed = OmegaConf.structured(Protocol)

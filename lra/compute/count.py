@@ -1,11 +1,10 @@
-"""Parameters and work of a network, counted on the network itself by one rule.
+"""Count the parameters and the work of a network by running it.
 
-A forward and a backward pass of one example run on the meta device, where tensors have shapes and
-no contents; every operation on the way is noted (`lra.compute.ops` says what each costs) under the
-part of the network it belongs to. FLOPs are those of products, a multiply-add being 2; what is
-element-wise is counted in elements, apart. Modules whose code does other work than what they
-compute are counted by their definition (`lra.compute.definitions`), and what is executed stands
-beside it.
+One example goes forward and backward on the meta device, where tensors have shapes and no contents.
+Every operation on the way (`lra.compute.ops` has its cost) is added to the part of the network that
+runs it. FLOPs count products, a multiply-add being 2; element-wise work is counted separately, in
+elements. A module whose code does other work than its definition is counted by the definition
+(`lra.compute.definitions`); what the code executes is recorded beside it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from torch.utils.module_tracker import ModuleTracker
 from lra import data, model
 from lra.compose import Run
 from lra.compute.definitions import DEFINITIONS
-from lra.compute.ops import Work, moved, rule
+from lra.compute.ops import OpWork, moved, rule
 from lra.config import Mask
-from lra.model.backbone import Block
+from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
-SLOT = ("attention", "local")  # what the choice of an attention decides
-NEGLIGIBLE = 1e-3  # share of the moved elements that operations of unknown cost may have
+SLOT = ("attention", "local")  # the parts that the choice of an attention decides
+NEGLIGIBLE = 1e-3  # share of all elements that operations of unknown cost may read and write
 
 
 class Uncounted(UserWarning):
@@ -39,35 +38,35 @@ class Uncounted(UserWarning):
 
 
 @dataclass
-class Part:
-    """The size and work of one part of the network; work is per example."""
+class PartCount:
+    """Size and work of one part of the network; work is per example."""
 
     parameters: int = 0  # trainable
-    buffers: int = 0  # elements of what is stored and not trained
+    buffers: int = 0  # stored elements that are not trained
     flops: int = 0  # forward
     training_flops: int = 0  # forward and backward
-    elementwise: int = 0  # work of the other kind, forward, in elements
+    elementwise: int = 0  # forward, in elements
     executed_flops: int = 0  # forward, as the code does it
 
-    def __add__(self, other: Part) -> Part:
-        return Part(
+    def __add__(self, other: PartCount) -> PartCount:
+        return PartCount(
             *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
         )
 
 
 @dataclass(frozen=True)
 class Count:
-    parts: dict[str, Part]
-    # Operations of unknown cost, each with its share of the moved elements.
+    parts: dict[str, PartCount]
+    # Operations of unknown cost, each with its share of the elements read and written.
     uncounted: dict[str, float] = field(default_factory=dict)
 
     @property
-    def total(self) -> Part:
-        return sum(self.parts.values(), Part())
+    def total(self) -> PartCount:
+        return sum(self.parts.values(), PartCount())
 
     @property
-    def slot(self) -> Part:
-        return sum((self.parts[name] for name in SLOT), Part())
+    def slot(self) -> PartCount:
+        return sum((self.parts[name] for name in SLOT), PartCount())
 
     @property
     def parameters(self) -> int:
@@ -78,14 +77,14 @@ class Count:
         return self.total.flops
 
     def record(self) -> dict[str, Any]:
-        """For result.json: totals, those of the slots, and the parts that are not empty."""
-        parts = {name: asdict(part) for name, part in self.parts.items() if part != Part()}
+        """For result.json: totals, totals of the attention slots, and every part with work."""
+        parts = {name: asdict(part) for name, part in self.parts.items() if part != PartCount()}
         slot = {f"attention_{key}": value for key, value in asdict(self.slot).items()}
         return asdict(self.total) | slot | {"parts": parts}
 
 
 def count_run(run: Run, attention: dict[str, Any] | None = None, *, backward: bool = True) -> Count:
-    """Count what `run` would train, or the same with another attention."""
+    """Count the network that `run` would train, or the same with another attention."""
     masked = run.protocol.data.mask is not Mask.none
     try:
         network = build(run, attention, "meta")
@@ -104,7 +103,7 @@ _counted: dict[str, Count] = {}
 
 
 def count_once(run: Run, attention: dict[str, Any]) -> Count:
-    """The forward count of a reference or a backbone; kept, as every search and gate needs it."""
+    """The forward count of a reference or a backbone, cached: the gate and every search need it."""
     key = repr((run.task.name, attention, run.model, run.protocol))
     if key not in _counted:
         _counted[key] = count_run(run, attention, backward=False)
@@ -145,14 +144,14 @@ def count(network: Network, *, masked: bool = True, backward: bool = True) -> Co
 
 
 def parts_of(network: Network) -> dict[nn.Module, str]:
-    """The module at the root of each part; what lies in none is `rest`."""
+    """The root module of each part; everything outside them is `rest`."""
     roots: dict[nn.Module, str] = {
         network: "rest",
         network.embedding: "embedding",
         network.head: "head",
         network.encoder.norm: "norms",
     }
-    for block in cast(Iterable[Block], network.encoder.blocks):
+    for block in cast(Iterable[EncoderBlock], network.encoder.blocks):
         layer = block.attention
         roots |= {block.norm1: "norms", block.norm2: "norms", block.mlp: "mlp"}
         roots |= {layer.qkv: "projections", layer.out: "projections"}
@@ -162,8 +161,10 @@ def parts_of(network: Network) -> dict[nn.Module, str]:
     return roots
 
 
-def _count_tensors(root: nn.Module, roots: dict[nn.Module, str], parts: dict[str, Part]) -> None:
-    """Parameters and buffers of each part; what is shared counts once."""
+def _count_tensors(
+    root: nn.Module, roots: dict[nn.Module, str], parts: dict[str, PartCount]
+) -> None:
+    """Add up parameters and buffers of each part; a shared tensor counts once."""
     seen: set[int] = set()
 
     def visit(module: nn.Module, part: str) -> None:
@@ -184,13 +185,13 @@ def _count_tensors(root: nn.Module, roots: dict[nn.Module, str], parts: dict[str
 
 
 class Tally(TorchDispatchMode):
-    """Notes what every operation costs, under the part that is running."""
+    """Adds the cost of every operation to the part that is running."""
 
     def __init__(self, tracker: ModuleTracker, parts: dict[str, str], defined: set[str]):
         super().__init__()
         self.tracker = tracker
-        self.part_of, self.defined = parts, defined  # by the tracker's name of a module
-        self.parts = {name: Part() for name in PARTS}
+        self.part_of, self.defined = parts, defined  # keyed by the tracker's module names
+        self.parts = {name: PartCount() for name in PARTS}
         self.moved = 0
         self.unknown: dict[str, int] = {}
 
@@ -209,8 +210,8 @@ class Tally(TorchDispatchMode):
             self.unknown[name] = self.unknown.get(name, 0) + elements
         return out
 
-    def note(self, work: Work, by_code: bool) -> None:
-        """`by_code`: within a module that is counted by its definition."""
+    def note(self, work: OpWork, by_code: bool) -> None:
+        """Add work; `by_code` is that of a module counted by its definition: only executed."""
         part, forward = self.parts[self.running()], not self.tracker.is_bw
         if forward:
             part.executed_flops += work.flops
@@ -220,15 +221,15 @@ class Tally(TorchDispatchMode):
                 part.flops += work.flops
                 part.elementwise += work.elements
 
-    def define(self, part: str, work: Work) -> None:
-        """Work of a module that is counted by its definition; backward computes every product
-        twice, once for each factor's gradient."""
+    def define(self, part: str, work: OpWork) -> None:
+        """Add the work of a module counted by its definition; the backward pass computes every
+        product twice, once per factor's gradient."""
         self.parts[part].flops += work.flops
         self.parts[part].elementwise += work.elements
         self.parts[part].training_flops += 3 * work.flops
 
     def running(self) -> str:
-        """The part of the innermost running module that is the root of one."""
+        """The part of the innermost running module that is the root of a part."""
         names = [name for name in self.tracker.parents if name in self.part_of]
         return self.part_of[max(names, key=len)] if names else "rest"
 
@@ -238,7 +239,7 @@ class Tally(TorchDispatchMode):
 
 @contextlib.contextmanager
 def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[Tally]:
-    """Count what runs inside; `roots` are modules of `root`, each with the part it is."""
+    """Count what runs inside the block; `roots` maps modules of `root` to names of parts."""
     prefix = type(root).__name__  # how the tracker names the outermost module it meets
     names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
     parts = {names[module]: part for module, part in roots.items()}
@@ -254,13 +255,13 @@ def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[Tally]:
                 hook.remove()
 
 
-def definition(module: nn.Module) -> Callable[..., Work] | None:
+def definition(module: nn.Module) -> Callable[..., OpWork] | None:
     return next((f for cls, f in DEFINITIONS.items() if isinstance(module, cls)), None)
 
 
-def _definer(counter: Tally, formula: Callable[..., Work]) -> Callable[..., None]:
+def _definer(counter: Tally, formula: Callable[..., OpWork]) -> Callable[..., None]:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if counter.tracker.is_bw:  # a checkpoint computes it again
+        if counter.tracker.is_bw:  # activation checkpointing computes it again
             return
         counter.define(counter.running(), formula(module, *inputs))
 

@@ -21,7 +21,7 @@ LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
 @dataclass(frozen=True)
 class Admission:
-    """A run that may start: as it will be trained, what it costs, and how it got here."""
+    """A run that may start: its final options, its cost, and how it compares with the budget."""
 
     run: Run
     count: Count
@@ -34,7 +34,7 @@ class Admission:
         return self.budget.verdict(self.ratios) if self.budget else None
 
     def describe(self) -> str:
-        """The lines of a run's introduction."""
+        """The lines about cost that a run prints before it starts."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.budget is None:
@@ -64,7 +64,8 @@ class Admission:
 
 
 def admit(run: Run) -> Admission:
-    """Hold a run to its budget: solve it if asked, refuse it if it must match and does not."""
+    """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
+    does not."""
     if run.compute.mode is Gate.off:
         return Admission(run, count_run(run), None, {}, {})
     budget = budget_of(run)
@@ -75,15 +76,15 @@ def admit(run: Run) -> Admission:
     if run.compute.solve:
         run, solved = solve(run, budget)
     count = count_run(run)
-    said = flops_said(run)
-    if matched and said is None:
-        raise UserError(_says_nothing(run))
-    compare_formula(run, count, said)
+    declared = declared_flops(run)
+    if matched and declared is None:
+        raise UserError(_no_formula(run))
+    compare_formula(run, count, declared)
     ratios = budget.ratios(cost_of(run, count))
     admission = Admission(run, count, budget, ratios, solved)
-    # What excuses a method's size excuses no shorter training.
-    excused = SIZES if run.compute.exempt else ()
-    if matched and set(budget.outside(ratios)) - set(excused):
+    # An exemption is from the size, never from the length of training.
+    exempt = SIZES if run.compute.exempt else ()
+    if matched and set(budget.outside(ratios)) - set(exempt):
         raise UserError(refusal(admission))
     return admission
 
@@ -93,8 +94,8 @@ def settled(run: Run) -> Run:
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
-def flops_said(run: Run) -> int | None:
-    """What the method says of itself, for all layers; None if it says nothing."""
+def declared_flops(run: Run) -> int | None:
+    """FLOPs of all layers by the method's own formula; None if it has none."""
     slots = build_slots(run, run.attention)
     texts = 2 if data.get(run.task.name).dual else 1
     try:
@@ -103,26 +104,27 @@ def flops_said(run: Run) -> int | None:
         return None
 
 
-def compare_formula(run: Run, count: Count, said: int | None) -> None:
-    """A method's formula is its products and, in some papers, its element-wise work at one to two
-    FLOPs an element. Outside of that either the formula or the count is wrong."""
+def compare_formula(run: Run, count: Count, declared: int | None) -> None:
+    """Warn where formula and count disagree. A formula holds the products and, in some papers, the
+    element-wise work at one to two FLOPs per element."""
     part = count.parts["attention"]
-    if said is None or 0.999 * part.flops <= said <= 1.001 * part.flops + 2 * part.elementwise:
+    highest = 1.001 * part.flops + 2 * part.elementwise
+    if declared is None or 0.999 * part.flops <= declared <= highest:
         return
     warnings.warn(
-        f"attention '{run.attention['name']}' says it takes {said:,} FLOPs, counted are "
-        f"{part.flops:,} and {part.elementwise:,} element-wise operations: its flops() is wrong, "
-        "or one of its operations is not counted (lra/compute/ops.py)",
+        f"attention '{run.attention['name']}' declares {declared:,} FLOPs, but {part.flops:,} and "
+        f"{part.elementwise:,} element-wise operations were counted: its flops() is wrong, or one "
+        "of its operations is not counted (lra/compute/ops.py)",
         stacklevel=3,
     )
 
 
-def _says_nothing(run: Run) -> str:
+def _no_formula(run: Run) -> str:
     name = run.attention["name"]
     return (
-        f"attention '{name}' does not say its FLOPs, so compute=matched cannot check what is "
-        f"counted: give {luna.get(name).__name__} a method flops(self, n, d_v=None) that returns "
-        "the forward FLOPs of all heads on one example of n tokens (a KernelAttention: "
+        f"attention '{name}' does not declare its FLOPs, so compute=matched cannot check the "
+        f"count: give {luna.get(name).__name__} a method flops(self, n, d_v=None) that returns the "
+        "forward FLOPs of all heads on one example of n tokens (a KernelAttention: "
         "feature_flops(self, n)), or run it with compute=report"
     )
 
@@ -132,14 +134,14 @@ def refusal(admission: Admission) -> str:
     run, count, budget = admission.run, admission.count, admission.budget
     assert budget is not None
     own = cost_of(run, count)
-    told = {
+    costs = {
         "parameters": f"{own.parameters:,} parameters against {budget.cost.parameters or 0:,}",
         "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
         "examples": f"{own.examples:,} training examples against {budget.cost.examples or 0:,}",
     }
     outside = budget.outside(admission.ratios)
     compared = ", ".join(
-        f"{told[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
+        f"{costs[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
         for m, r in admission.ratios.items()
         if m != "examples" or m in outside
     )
@@ -158,14 +160,14 @@ def _advice(run: Run, budget: Budget) -> str:
     if run.compute.preset != "matched":
         return (
             f"attention.preset={run.compute.preset} is held to no budget: attention.preset=matched "
-            "gives options that meet the default one"
+            "has options that meet the default budget"
         )
     best = closest(run, budget)
     if best is None:
-        return "it has no knob to turn"
+        return "it has no knob that changes its cost"
     setting = " ".join(f"attention.{k}={v}" for k, v in best.options.items())
     size = ", ".join(f"{LABELS[m]} {times(r)}" for m, r in best.ratios.items())
     if best.excess:
         ranges = ", ".join(f"{k} {range_of(v)}" for k, v in run.compute.knobs.items())
-        return f"no setting of {ranges} meets it, the closest is {setting} ({size})"
+        return f"no setting of {ranges} meets the budget, the closest is {setting} ({size})"
     return f"{setting} fits ({size}): add it, or compute.solve=true, which finds it"

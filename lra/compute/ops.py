@@ -1,15 +1,15 @@
-"""What an operation costs: FLOPs where it multiplies and adds, elements everywhere else.
+"""The cost of each torch operation: FLOPs of products, elements of everything else.
 
-Every operation of torch's that a network runs is one of three kinds:
+Every operation that a network runs is one of three kinds:
 
     product       a sum of products over an index (matrix products, convolutions, attention,
                   Fourier transforms, factorisations): FLOPs by a formula, a multiply-add being 2
-    element-wise  one for each element that it computes, or that a reduction reads: additions,
-                  exponentials, comparisons, sums; several for what is made of several
+    element-wise  one per element that it computes, or that a reduction reads: additions,
+                  exponentials, comparisons, sums; several for an operation made of several
     move          views, copies, gathers, new tensors: nothing is computed
 
-FLOPs and elements are different units and are never added. An operation of unknown kind costs
-`None`, and the count says so (`Count.uncounted`).
+FLOPs and elements are different units and are never added. The cost of an unknown operation is
+`None`, and the count reports it (`Count.uncounted`).
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 
-class Work(NamedTuple):
+class OpWork(NamedTuple):
     flops: int = 0
     elements: int = 0
 
 
-Rule = Callable[[Any, Any, Any], Work]  # (args, kwargs, out)
+Rule = Callable[[Any, Any, Any], OpWork]  # (args, kwargs, out)
 
 
 @functools.cache
 def rule(func: torch._ops.OpOverload) -> Rule | None:
-    """How to count calls of an operation; None if it is unknown."""
+    """The function that counts a call of an operation; None for an unknown one."""
     packet, name = func._overloadpacket, str(func._overloadpacket)
     if packet in flop_registry:
         known = flop_registry[packet]
-        return lambda args, kwargs, out: Work(_real(out) * known(*args, **kwargs, out_val=out))
+        return lambda args, kwargs, out: OpWork(_real(out) * known(*args, **kwargs, out_val=out))
     if name in PRODUCTS:
-        return lambda args, kwargs, out: Work(_real(out) * PRODUCTS[name](out, *args))
+        return lambda args, kwargs, out: OpWork(_real(out) * PRODUCTS[name](out, *args))
     if name in MOVES or func.is_view:
-        return lambda args, kwargs, out: Work()
+        return lambda args, kwargs, out: OpWork()
     if name in FORMULAS:
-        return lambda args, kwargs, out: Work(elements=FORMULAS[name](out, *args))
+        return lambda args, kwargs, out: OpWork(elements=FORMULAS[name](out, *args))
     if name in SEVERAL or torch.Tag.reduction in func.tags:
         times = SEVERAL.get(name, 1)
-        return lambda args, kwargs, out: Work(elements=times * _largest(args))
+        return lambda args, kwargs, out: OpWork(elements=times * _largest(args))
     if torch.Tag.pointwise in func.tags or name in POINTWISE:
-        return lambda args, kwargs, out: Work(elements=_largest(out))
+        return lambda args, kwargs, out: OpWork(elements=_largest(out))
     return None
 
 
@@ -84,7 +84,7 @@ def _sdpa_backward(out: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: 
 
 def _fft(real: bool) -> Callable[..., int]:
     """5 N log2 N for a transform of length N, half of it where one side is real (Cooley and
-    Tukey). `_real` has the factor of complex numbers in it already."""
+    Tukey). It is divided by `_real`, which multiplies every product."""
 
     def formula(out: Tensor, x: Tensor, dim: list[int], *_: Any) -> int:
         long = out if out.numel() > x.numel() else x
@@ -113,7 +113,7 @@ def _qr(out: Any, A: Tensor, *_: Any) -> int:
 
 
 def _solve(out: Any, A: Tensor, B: Tensor, *_: Any) -> int:
-    """LU, 2 n^3 / 3, and two triangles for each column of B."""
+    """LU, 2 n^3 / 3, and two triangular solves per column of B."""
     n = A.shape[-1]
     return A[..., 0, 0].numel() * 2 * n**3 // 3 + 2 * B.numel() * n
 
@@ -150,7 +150,7 @@ def _log2(n: int) -> int:
     return max(1, math.ceil(math.log2(max(n, 2))))
 
 
-# Operations on one element that each of these is made of.
+# The number of element-wise operations that each of these is made of.
 SEVERAL = {
     **dict.fromkeys(_names("_softmax _safe_softmax _log_softmax"), 5),  # max, -, exp, sum, /
     **dict.fromkeys(_names("_softmax_backward_data _log_softmax_backward_data"), 4),
@@ -163,7 +163,7 @@ SEVERAL = {
     **dict.fromkeys(_names("_embedding_bag_dense_backward"), 1),
 }
 
-# (out, *args) -> elements. n log2 n comparisons order n elements, log2 n find a place among them.
+# (out, *args) -> elements. Sorting n elements takes n log2 n comparisons, a search log2 n.
 FORMULAS: dict[str, Callable[..., int]] = {
     **dict.fromkeys(
         _names("sort argsort topk kthvalue msort median"),
@@ -171,14 +171,14 @@ FORMULAS: dict[str, Callable[..., int]] = {
     ),
     "aten.searchsorted": lambda out, keys, x, *_: x.numel() * _log2(keys.shape[-1]),
     "aten.bucketize": lambda out, x, keys, *_: x.numel() * _log2(keys.shape[-1]),
-    # luna/kernels/scalar_mlp: a search for each scalar, a multiply-add for each of its channels.
+    # luna/kernels/scalar_mlp: a search per scalar, a multiply-add per scalar and channel.
     "luna.piecewise_linear": lambda out, u, keys, *_: (
         u.numel() * _log2(keys.shape[-1]) + 2 * out[0].numel()
     ),
     "luna.piecewise_linear_backward": lambda out, grad, u, *_: 4 * grad.numel(),
 }
 
-# Those that torch does not tag as pointwise; random numbers among them.
+# Element-wise operations that torch does not tag as pointwise, random numbers among them.
 POINTWISE = frozenset(
     _names(
         "floor_divide elu_backward softplus_backward hardtanh_backward leaky_relu_backward "

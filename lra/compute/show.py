@@ -1,4 +1,4 @@
-"""`lra compute <overrides>`: one run by part, nothing trained."""
+"""`lra compute <overrides>`: parameters and FLOPs of one run, part by part."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lra.compose import Run
-from lra.compute.count import Part
+from lra.compute.count import PartCount
 from lra.compute.gate import Admission, admit
 from lra.config import Gate
 
-COLUMNS = {  # of Part
+COLUMNS = {  # of PartCount
     "parameters": "parameters",
     "buffers": "buffers",
     "flops": "MFLOPs",
@@ -24,7 +24,7 @@ COLUMNS = {  # of Part
 
 
 def show(run: Run) -> None:
-    """Whatever the budget says: to look is not to train."""
+    """Print the table, also for a run that its budget would refuse."""
     looked = run.compute if run.compute.mode is Gate.off else replace(run.compute, mode=Gate.report)
     admitted = admit(replace(run, compute=looked))
     Console(highlight=False).print(_table(admitted))
@@ -41,9 +41,9 @@ def _table(admitted: Admission) -> Table:
         padding=(0, 1),
         title=f"{run.task.name}/{run.attention['name']} {options}, model {run.model.name}, "
         f"protocol {run.protocol.name}",
-        caption="per example of full length; FLOPs of products, a multiply-add being 2; training "
-        "is forward and backward; element-wise work in elements, forward; executed is what the "
-        "code does where it does other work than it computes",
+        caption="Per example of full length. MFLOPs: products of the forward pass, a multiply-add "
+        "being 2. Training: forward and backward. Elements: element-wise work of the forward pass. "
+        "Executed: MFLOPs of the code, which may evaluate a definition in another way.",
         title_justify="left",
         caption_justify="left",
     )
@@ -51,14 +51,14 @@ def _table(admitted: Admission) -> Table:
     for title in COLUMNS.values():
         table.add_column(title, justify="right")
     for name, part in admitted.count.parts.items():
-        if part != Part():
+        if part != PartCount():
             table.add_row(name, *_cells(part))
     table.add_section()
     table.add_row("total", *_cells(admitted.count.total))
     return table
 
 
-def _cells(part: Part) -> list[str]:
+def _cells(part: PartCount) -> list[str]:
     cells = []
     for key in COLUMNS:
         value = getattr(part, key)
@@ -66,7 +66,7 @@ def _cells(part: Part) -> list[str]:
     return cells
 
 
-def saving(total: Part) -> str:
+def saving(total: PartCount) -> str:
     share = total.executed_flops / total.flops - 1 if total.flops else 0.0
     if abs(share) < 5e-4:
         return "executed as counted"

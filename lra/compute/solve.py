@@ -1,8 +1,8 @@
-"""The setting of a method's own knobs that comes closest to a budget, by exact search.
+"""Find the setting of a method's knobs that comes closest to a budget, by exhaustive search.
 
 A knob is an option that the method's file declares under `knobs` with its range. Every setting in
-range is counted (the slots alone: the backbone around them does not change), and nothing is
-trained.
+range is counted, without training; only the attention slots are counted again, since the backbone
+around them does not change.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import luna
 from lra import data
 from lra.compose import Run
 from lra.compute.budget import Budget, Cost
-from lra.compute.count import Part, count_once, definition, tally
+from lra.compute.count import PartCount, count_once, definition, tally
 from lra.config import Mask, Pooling, UserError, nearest
 from luna import LunaError
 from luna.base import check_options
 
-MOST = 2000  # settings that one search counts
+MOST_SETTINGS = 2000  # that one search counts
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
         if run.compute.exempt is not None:
             return run, {}
         raise UserError(
-            f"attention '{name}' names no knob in its file, so compute.solve has nothing to set: "
-            "add knobs: {option: {min: .., max: ..}}, or declare why none exists (exempt: ..)"
+            f"attention '{name}' declares no knob in its file for compute.solve to set: "
+            "add knobs: {option: {min: .., max: ..}}, or say why there is none (exempt: ..)"
         )
     before = run.attention
     solved = {k: (before.get(k), v) for k, v in best.options.items() if before.get(k) != v}
@@ -69,14 +69,14 @@ def closest(run: Run, budget: Budget) -> Setting | None:
 
 
 def _options(run: Run) -> Iterator[dict[str, Any]]:
-    """Every setting in range."""
+    """Every setting of the knobs within their ranges."""
     name, specs = run.attention["name"], run.compute.knobs
     knobs = {knob: knob_values(name, knob, spec) for knob, spec in specs.items()}
     n_settings = math.prod(map(len, knobs.values()))
-    if n_settings > MOST:
+    if n_settings > MOST_SETTINGS:
         raise UserError(
-            f"the knobs of '{name}' have {n_settings:,} settings, more than the {MOST:,} that one "
-            "search counts: give them a step"
+            f"the knobs of '{name}' have {n_settings:,} settings, more than the {MOST_SETTINGS:,} "
+            "that one search counts: give them a larger step"
         )
     for values in product(*knobs.values()) if knobs else ():
         options = dict(zip(knobs, values, strict=True))
@@ -90,7 +90,7 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
     slots = _slots(run, run.attention | options)
     if slots is None:
         return None
-    # The network without its slots' methods: the control has no parameters and no products.
+    # The network without its slots: attention=uniform has no parameters and no products.
     around = count_once(run, {"name": "uniform", "dwc": run.attention.get("dwc", "none")})
     cost = Cost(around.parameters + slots.parameters, around.flops + slots.flops, None)
     ratios = budget.ratios(cost)
@@ -102,7 +102,7 @@ def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
     return _build(*_key(run, attention))
 
 
-def _slots(run: Run, attention: dict[str, Any]) -> Part | None:
+def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
     """Parameters and forward FLOPs of all slots; None where the options exclude each other."""
     try:
         part = _count_slots(*_key(run, attention), run.protocol.data.mask is not Mask.none)
@@ -134,12 +134,12 @@ def _build(options: str, place: str, n_layers: int) -> list[luna.Attention]:
 
 
 @cache
-def _count_slots(options: str, place: str, n_layers: int, masked: bool) -> Part:
+def _count_slots(options: str, place: str, n_layers: int, masked: bool) -> PartCount:
     """What layers share counts once as parameters, and works in each of them."""
     slots = _build(options, place, n_layers)
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
     flops = n_layers * slot_flops(slots[0], masked)
-    return Part(parameters=sum(trained.values()), flops=flops)
+    return PartCount(parameters=sum(trained.values()), flops=flops)
 
 
 def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
@@ -165,7 +165,7 @@ def check_knobs(run: Run) -> None:
     for knob, spec in run.compute.knobs.items():
         if knob not in luna.options(name):
             raise UserError(
-                f"attention '{name}' declares the knob '{knob}', which is none of its options"
+                f"attention '{name}' declares the knob '{knob}', which is not one of its options"
                 f"{nearest(knob, luna.options(name))}"
             )
         values, value = knob_values(name, knob, spec), run.attention.get(knob)

@@ -1,5 +1,5 @@
-"""`lra compute table`: every attention on every task, at its published setting, at the one that its
-file ships, and at the one that the solver finds, each held to the budget.
+"""`lra compute table`: the cost of every attention on every task, as published, as its file ships
+it, and at the setting that the solver finds, each compared with the budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEAD_DIM = 32  # of model=small
 
 
 @dataclass(frozen=True)
-class Row:
+class CostRow:
     """One attention on one task at one setting."""
 
     task: str
@@ -45,7 +45,7 @@ class Row:
         return self.budget.verdict(self.ratios)
 
     def cells(self) -> dict[str, Any]:
-        """The row as a line of the CSV."""
+        """One line of the CSV."""
         slot = {f"attention_{k}": v for k, v in asdict(self.count.slot).items()}
         cells = {"task": self.task, "attention": self.attention, "setting": self.setting}
         cells |= {"options": _spell(self.options), "verdict": self.verdict}
@@ -54,7 +54,7 @@ class Row:
 
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
-    """Print the page, and write it as Markdown with its numbers as CSV if asked."""
+    """Print the page; if asked, write it as Markdown, with all counts as CSV."""
     found = list(rows(overrides))
     page = markdown(found, overrides)
     print(page)
@@ -69,8 +69,8 @@ def rows(
     overrides: Sequence[str],
     tasks: Sequence[str] | None = None,
     attentions: Sequence[str] | None = None,
-) -> Iterator[Row]:
-    """All of them, unless some are chosen."""
+) -> Iterator[CostRow]:
+    """The rows of these tasks and attentions; of all by default."""
     for task in tasks or data.names():
         budget = None
         for attention in attentions or luna.names():
@@ -81,12 +81,12 @@ def rows(
             yield from _rows(shipped, compose([*words, "attention.preset=published"]), budget)
 
 
-def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[Row]:
+def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[CostRow]:
     best = closest(shipped, budget)
     runs = {"published": published, "shipped": shipped}
     if best is not None:
         runs["solved"] = replace(shipped, attention=shipped.attention | best.options)
-    # Shown are the knobs, and what else the settings differ in.
+    # The knobs, and every other option in which the settings differ.
     shown = [
         key
         for key, value in published.attention.items()
@@ -96,7 +96,7 @@ def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[Row]:
     for setting, run in runs.items():
         key = str(run.attention)
         counts[key] = counts.get(key) or count_run(run)
-        yield Row(
+        yield CostRow(
             task=run.task.name,
             attention=run.attention["name"],
             setting=setting,
@@ -130,7 +130,7 @@ counts.
 """
 
 
-def markdown(found: Sequence[Row], overrides: Sequence[str]) -> str:
+def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
     run = compose([*overrides, "compute=report"])
     tolerance = asdict(run.compute.tolerance)
     words = f" {' '.join(overrides)}" if overrides else ""
@@ -143,7 +143,7 @@ def markdown(found: Sequence[Row], overrides: Sequence[str]) -> str:
     return "\n".join([*page, _heads()])
 
 
-def _section(task: str, found: Sequence[Row]) -> str:
+def _section(task: str, found: Sequence[CostRow]) -> str:
     cost = found[0].budget.cost
     limits = [f"{cost.parameters:,} parameters"] if cost.parameters else []
     limits += [f"{cost.flops / 1e9:.3f} GFLOPs"] if cost.flops else []
@@ -167,7 +167,7 @@ def _section(task: str, found: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _setting(row: Row | None) -> list[str]:
+def _setting(row: CostRow | None) -> list[str]:
     if row is None:
         return ["no knob", "", "", ""]
     verdict = (
@@ -202,7 +202,7 @@ def head_flops(name: str, n: int) -> int:
     return slot_flops(slot)
 
 
-def as_csv(found: Sequence[Row]) -> str:
+def as_csv(found: Sequence[CostRow]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, fieldnames=list(found[0].cells()), lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""The encoder: pre-norm blocks whose attention is a slot that any method of `luna` fits.
+"""The encoder: pre-norm blocks whose attention slot takes any method of `luna`.
 
 B batch   n tokens   E d_model   H heads   d head width   qkv_dim = H d
 """
@@ -15,20 +15,21 @@ from lra.model.init import INITIALISERS
 from luna.local import LocalBranch
 
 
-class Place(NamedTuple):
-    """What the slots of an encoder need to know beyond the model's sizes and style."""
+class SlotPlace(NamedTuple):
+    """What an attention slot needs besides the model's sizes and style."""
 
-    max_len: int  # the CLS token counted
+    max_len: int  # including the CLS token
     profile: str
-    seed: int  # of the first layer; the others count up
-    grid: tuple[int, int] | None  # of the tokens, on image tasks
-    cls: bool  # position 0 is no token of the grid
+    seed: int  # of the first layer; each further layer adds 1
+    grid: tuple[int, int] | None  # rows and columns of the tokens, on image tasks
+    cls: bool  # position 0 holds the CLS token, outside of the grid
 
 
 class AttentionLayer(nn.Module):
-    """The projections q, k, v and out around one method, plus the slot's optional local branch."""
+    """One attention method between its projections (q, k, v and out), and the optional local
+    branch."""
 
-    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
         options = dict(attention)
         name, dwc = options.pop("name"), options.pop("dwc", "none")
@@ -37,7 +38,7 @@ class AttentionLayer(nn.Module):
 
         projected = luna.get(name).projected(place.profile)
         parts = len(projected.replace("o", ""))
-        # One product for q, k and v; in an initialisation each counts on its own.
+        # One product for q, k and v; each is initialised as a layer of its own.
         self.qkv = nn.Linear(model.d_model, parts * model.qkv_dim, bias=style.qkv_bias)
         init(self.qkv, parts=parts)
         self.attention = luna.build(
@@ -76,10 +77,10 @@ class AttentionLayer(nn.Module):
         return self.out(out.transpose(1, 2).flatten(2))  # (B, n, E)
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """x + drop(attention(LN x)), then x + MLP(LN x) with dropout after each of the MLP's layers."""
 
-    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
         self.norm1 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         self.attention = AttentionLayer(attention, model, style, place)
@@ -102,13 +103,13 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The blocks and a final LayerNorm. Each layer's attention has a random stream of its own; what
-    a method shares between layers it takes from the first."""
+    """The blocks and a final LayerNorm. Each layer's attention has its own random stream; a method
+    that shares parameters between layers takes them from the first layer."""
 
-    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: Place):
+    def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
         blocks = [
-            Block(attention, model, style, place._replace(seed=place.seed + layer))
+            EncoderBlock(attention, model, style, place._replace(seed=place.seed + layer))
             for layer in range(model.n_layers)
         ]
         for block in blocks:

@@ -1,4 +1,4 @@
-"""Token ids to vectors: token table, positions, and the CLS vector where pooling asks for one."""
+"""Token ids to vectors: token table, positions, and a CLS vector for CLS pooling."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Fixed(nn.Module):
 
 
 class Absent(nn.Identity):
-    """No positions: a bag of tokens, unless the attention knows about order."""
+    """No positions: a bag of tokens, unless the attention itself depends on the order."""
 
     def __init__(self, max_len: int, d_model: int, std: float):
         super().__init__()
@@ -55,7 +55,7 @@ POSITIONS: dict[Positions, type[nn.Module]] = {
     Positions.none: Absent,
 }
 
-# The CLS token's place in the mask (B, n) -> (B, 1 + n).
+# Put the CLS token into the mask, (B, n) -> (B, 1 + n).
 CLS_MASKS = {
     ClsMask.real: lambda mask: F.pad(mask, (1, 0), value=True),
     ClsMask.first: lambda mask: torch.cat((mask[:, :1], mask), 1),

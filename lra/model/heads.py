@@ -1,4 +1,4 @@
-"""From the encoder's output to logits: pooling by name, the classifiers of one text and of two."""
+"""From the encoder's output to logits: poolings, and classifiers of single texts and of pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lra.model.init import INITIALISERS
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Over the real tokens; an example without any pools to 0."""
+    """Mean over the real tokens; 0 for an example without any."""
     if mask is None:
         return x.mean(1)
     real = mask.unsqueeze(-1)  # (B, n, 1)
@@ -21,7 +21,7 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Over all stored positions, so that padding dilutes: what every public LRA code does."""
+    """Mean over all stored positions, padding included, as in every public LRA code."""
     return x.mean(1)
 
 

@@ -1,4 +1,4 @@
-"""How linear layers start, by lineage. An attention's own parameters are its own business."""
+"""Initialisation of linear layers in the published codes. Attentions initialise themselves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import nn
 
 from lra.config import Init
 
-TRUNCATED_STD = 0.87962566103423978  # of a standard normal cut off at +-2
+TRUNCATED_STD = 0.87962566103423978  # std of a standard normal truncated at +-2
 
 
 def xavier(linear: nn.Linear, parts: int = 1) -> None:
-    """Xavier-uniform for each of the `parts` stacked in one layer, biases N(0, 1e-6)."""
+    """Xavier-uniform for each of the `parts` stacked in one layer; biases N(0, 1e-6)."""
     with torch.no_grad():
         for weight in linear.weight.chunk(parts):
             nn.init.xavier_uniform_(weight)
@@ -31,7 +31,7 @@ def lecun(linear: nn.Linear) -> None:
 
 
 def keep(linear: nn.Linear, parts: int = 1) -> None:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which nn.Linear has drawn already; stacked or not."""
+    """Keep U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which nn.Linear has already drawn."""
 
 
 class Initialiser(NamedTuple):

@@ -1,4 +1,4 @@
-"""Token ids to logits: embedding, encoder, pooling, head; `build` makes one for a task."""
+"""The network, from token ids to logits: embedding, encoder, pooling, head."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from lra.config import Model, Pooling, Protocol, UserError
-from lra.model.backbone import Encoder, Place
+from lra.model.backbone import Encoder, SlotPlace
 from lra.model.embedding import Embedding
 from lra.model.heads import POOLINGS, Classifier, DualClassifier
 from luna.base import autocast_off
 
 
-class Facts(typing.Protocol):
-    """What a network needs to know of its task; lra.data's tasks have these attributes."""
+class TaskShape(typing.Protocol):
+    """What a network needs to know about its task; the tasks of lra.data have these attributes."""
 
     @property
     def classes(self) -> int: ...
@@ -31,36 +31,41 @@ class Network(nn.Module):
     """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real."""
 
     def __init__(
-        self, facts: Facts, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
+        self,
+        task: TaskShape,
+        attention: dict[str, Any],
+        model: Model,
+        protocol: Protocol,
+        seed: int,
     ):
         super().__init__()
         style = protocol.style
-        self.dual = facts.dual
+        self.dual = task.dual
         self.max_len = protocol.data.pad_to
         self.embedding = Embedding(
             protocol.data.vocab, model.d_model, self.max_len, style, model.dropout
         )
-        place = Place(
+        place = SlotPlace(
             max_len=self.embedding.max_len,
             profile=protocol.profile,
             seed=seed,
-            grid=facts.grid,
+            grid=task.grid,
             cls=style.pooling is Pooling.cls,
         )
         self.encoder = Encoder(attention, model, style, place)
         self.pool = POOLINGS[style.pooling]
         self.head: nn.Module
-        if facts.dual:
+        if task.dual:
             self.head = DualClassifier(
                 model.d_model,
                 model.mlp_dim,
-                facts.classes,
+                task.classes,
                 style.init,
                 interaction=style.interaction,
                 hidden_layers=style.dual_hidden_layers,
             )
         else:
-            self.head = Classifier(model.d_model, [model.mlp_dim], facts.classes, style.init)
+            self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style.init)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         if ids.shape[-1] > self.max_len:
@@ -78,20 +83,20 @@ class Network(nn.Module):
 
 
 def build(
-    facts: Facts, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
+    task: TaskShape, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
 ) -> Network:
-    """The network of one run. Weights come from torch's global generator: seed it before the call;
-    `seed` is that of the attention's own random streams."""
+    """Build the network of one run. Weights are drawn from torch's global generator, which the
+    caller seeds; `seed` starts the attention's own random streams."""
     if model.qkv_dim % model.n_heads:
         raise UserError(
             f"model.n_heads={model.n_heads} does not divide model.qkv_dim={model.qkv_dim}"
         )
-    if facts.vocab > protocol.data.vocab:
+    if task.vocab > protocol.data.vocab:
         raise UserError(
-            f"the task has {facts.vocab} token ids, the embedding table protocol.data.vocab="
-            f"{protocol.data.vocab} rows: set protocol.data.vocab={facts.vocab}"
+            f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
+            f"{protocol.data.vocab} rows: set protocol.data.vocab={task.vocab}"
         )
     layers = protocol.style.dual_hidden_layers
     if layers not in (1, 2):
         raise UserError(f"protocol.style.dual_hidden_layers={layers} is neither 1 nor 2")
-    return Network(facts, attention, model, protocol, seed)
+    return Network(task, attention, model, protocol, seed)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,24 @@ def overrides(tmp_path: Path, data_dir: Path) -> list[str]:
     return [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path / 'runs'}"]
 
 
+@cache
+def composed(*words: str) -> Run:
+    """`compose`, which takes longer than training the small run, once per command; not to be
+    changed in place."""
+    return compose(words)
+
+
 @pytest.fixture
-def small(overrides: list[str]) -> Callable[..., Run]:
+def small(tmp_path: Path, data_dir: Path) -> Callable[..., Run]:
     """The small run, with more settings."""
-    return lambda *more: compose([*overrides, *more])
+
+    def build(*more: str) -> Run:
+        words = (f"runs_dir={tmp_path / 'runs'}", *more)  # what is given in `more` wins
+        places = dict(word.split("=") for word in words if word.startswith("runs_dir="))
+        others = (word for word in more if not word.startswith("runs_dir="))
+        return replace(composed(*SMALL, f"data_dir={data_dir}", *others), **places)
+
+    return build
 
 
 @pytest.fixture

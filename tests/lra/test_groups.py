@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from lra import data, groups
-from lra.apps import start
 from lra.cli import main
 from lra.compose import compose, initialised
 from lra.compute import budget_of
@@ -100,35 +98,3 @@ def test_a_folder_that_does_not_exist_is_a_sentence(
     monkeypatch.setenv(groups.VARIABLE, str(tmp_path / "nowhere"))
     assert main(["train", "task=listops"]) == 2
     assert capsys.readouterr().err.endswith(sentence)
-
-
-@pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
-def test_without_words_the_choices_are_printed_and_nothing_starts(
-    app: str, choice: str, capsys: pytest.CaptureFixture[str]
-):
-    before = list(sys.argv)
-    with pytest.raises(SystemExit, match="0"):
-        start(app, [])
-    assert sys.argv == before
-    out = capsys.readouterr().out
-    assert choice in out
-    assert out.count(f"  lra {app} ") >= 3
-
-
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        ("lra train task=list", "task=listops"),
-        ("lra convert recipe=s", "recipe=small"),
-        ("lra comp", "compute"),
-    ],
-)
-def test_the_shell_completes(
-    line: str,
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    monkeypatch.setenv("COMP_LINE", line)
-    assert main(["-sc", "query=bash"]) == 0
-    assert answer in capsys.readouterr().out.split()

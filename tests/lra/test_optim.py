@@ -57,6 +57,7 @@ PATHFINDER = recipe("cosine", lr=1e-3, warmup=312, steps=62_400)
         (RETRIEVAL, 4999, 3.4931576e-4),
         (IMAGE, 175, 5e-4),
         (IMAGE, 17500, 2.5392682e-4),
+        (IMAGE, 34999, 3.1195358e-8),
         (PATHFINDER, 31200, 5.0785363e-4),
     ],
 )
@@ -65,23 +66,12 @@ def test_official_check_values(rule, s, lr):
     assert got == pytest.approx(lr, rel=1.2e-7)  # one unit in the last place of float32
 
 
-def test_official_image_ends_short_of_zero():
-    got = IMAGE.lr * optim.SCHEDULES[IMAGE.schedule](34_999, IMAGE)
-    assert got == pytest.approx(3.12e-8, rel=1e-3)
-
-
 @pytest.mark.parametrize("rule", [LISTOPS, IMAGE])
 def test_step_0_of_a_warm_up_moves_nothing(rule):
     assert [lr for lr, _ in trace(rule, 2)] == pytest.approx(
         [0, rule.lr * optim.SCHEDULES[rule.schedule](1, rule)]
     )
     assert trace(rule, 1)[0][0] == 0
-
-
-def test_the_scheduler_hands_out_the_schedule_step_by_step():
-    rule = recipe("rsqrt", lr=0.05, warmup=7, steps=40)
-    expected = [0.05 * min(1, s / 7) / math.sqrt(max(s, 7)) for s in range(40)]
-    assert [lr for lr, _ in trace(rule)] == pytest.approx(expected, rel=1e-14)
 
 
 def test_constant_warms_up_then_stays():
@@ -120,15 +110,6 @@ def test_onecycle_is_torchs_own_with_its_momentum_cycle(warmup, steps):
     assert torch.tensor(got, dtype=torch.float64) == pytest.approx(
         torch.tensor(expected, dtype=torch.float64), rel=1e-9
     )
-
-
-def test_onecycle_corners():
-    L, w, T = 2e-4, 312, 5000
-    got = trace(recipe("onecycle", lr=L, warmup=w, steps=T))
-    assert got[0] == pytest.approx((L / 25, 0.95))
-    assert got[w - 1] == pytest.approx((L, 0.85))
-    assert got[T - 1] == pytest.approx((L / 250_000, 0.95))
-    assert got[(w - 1 + T - 1) // 2][1] == pytest.approx(0.90, abs=1e-4)
 
 
 @pytest.mark.parametrize("warmup", [0, 1])

@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 
 from lra import progress
-from lra.module import Meter
-from lra.progress import Report, clock, say
+from lra.module import LossMeter
+from lra.progress import ProgressReport, clock, say
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def shown(monkeypatch: pytest.MonkeyPatch):
         now = iter(range(10_000))
         monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
         folder: Any = SimpleNamespace(progress=lambda step, steps: None)
-        module = SimpleNamespace(title="pathfinder256/performer_relu", meter=Meter())
+        module = SimpleNamespace(title="pathfinder256/performer_relu", meter=LossMeter())
         module.meter.update(torch.tensor(1.234), torch.tensor(7), 16)
         trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=steps, global_step=0)
         trainer.callback_metrics = {"dev/loss": 2.0, "dev/accuracy": 0.345}
-        report = Report(folder, style=style, every=10)
+        report = ProgressReport(folder, style=style, every=10)
         report.on_train_start(trainer, module)
         for step in range(1, 301):
             trainer.global_step = step
@@ -69,8 +69,8 @@ def test_a_wide_terminal_shows_everything(shown):
 def test_rate_and_time_left_are_of_one_count(tmp_path: Path, capsys, monkeypatch):
     """An evaluation of a minute between two steps slows both down."""
     folder: Any = SimpleNamespace(progress=lambda step, steps: None)
-    report = Report(folder, style="lines", every=1)
-    module: Any = SimpleNamespace(title="a/b", meter=Meter())
+    report = ProgressReport(folder, style="lines", every=1)
+    module: Any = SimpleNamespace(title="a/b", meter=LossMeter())
     trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=40, global_step=0)
     times = iter([0.0, 1.0, 2.0, 63.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))

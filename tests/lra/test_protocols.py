@@ -298,12 +298,10 @@ DEV = {"luna": Dev.train, "skyformer": Dev.test, "lotformer": Dev.test, "officia
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_where_the_dev_split_of_text_comes_from(name):
-    """The same for a run and for the command that prepares its data, and each can be told
-    otherwise."""
+    """The same for a run and for the command that prepares its data, and both can be set."""
     words = ["task=text", f"protocol={name}", "attention=softmax"]
     (other,) = set(Dev) - {DEV[name]}
     assert compose(words).task.dev is DEV[name]
-    assert compose([*words, f"task.dev={other.name}"]).task.dev is other
     assert compose([*words, f"protocol.evaluation.dev={other.name}"]).task.dev is other
     assert data.configure("text", [], name).dev is DEV[name]
     assert data.configure("text", [f"dev={other.name}"], name).dev is other
@@ -316,12 +314,10 @@ def test_a_dev_split_of_another_name_is_refused():
         data.configure("text", ["dev=val"])
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_brackets_are_lost_only_where_one_asks_for_it(name):
-    words = ["task=listops", f"protocol={name}", "attention=softmax"]
-    assert compose(words).task.brackets.name == "keep"
-    lost = compose([*words, "task.brackets=drop"])
-    assert lost.task.brackets.name == "drop"
+def test_brackets_are_lost_only_where_one_asks_for_it():
+    assert {data.configure("listops", [], name).brackets.name for name in PROTOCOLS} == {"keep"}
+    words = ["task=listops", "protocol=skyformer", "attention=softmax", "task.brackets=drop"]
+    assert compose(words).task.brackets.name == "drop"
 
 
 # ---------------------------------------------------------------- the form of the files

@@ -6,44 +6,52 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from pytorch_lightning.loggers.logger import Logger
 
-from lra import loggers
 from lra import run as runner
-from lra.callbacks import read_metrics
+from lra.cli import main
 from lra.compose import Run
 from lra.config import UserError
 from lra.disk import read_json
 from lra.records import load
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
-from lra.runs import RunFolder, identity
+from lra.runs import find, identity, read_metrics
 
-from .conftest import SMALL, command, environment
+from .conftest import SMALL, command
+
+SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2")
 
 
 def folder_of(run: Run) -> Path:
-    """The folder that was written last."""
-    configs = Path(run.runs_dir).rglob("config.yaml")
-    return max(configs, key=lambda path: path.stat().st_mtime_ns).parent
+    """The folder of the only run of a test."""
+    [config] = Path(run.runs_dir).rglob("config.yaml")
+    return config.parent
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    return read_json(folder_of(run) / "result.json")
 
 
 @pytest.fixture(scope="module")
 def finished(data_dir: Path, tmp_path_factory: pytest.TempPathFactory):
-    """One run through the real command line: its output and its folder."""
+    """One run through the real command line, logged to wandb too: its output and its folder."""
     runs = tmp_path_factory.mktemp("finished")
     words = [*SMALL, f"data_dir={data_dir}", f"runs_dir={runs}", "trainer.print_every=0"]
-    done = command("train.py", *words, "compute=report", "compute.reference=uniform")
+    words += ["compute=report", "compute.reference=uniform", "logger=wandb"]
+    done = command("train.py", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout, next(runs.rglob("result.json")).parent
 
 
-def test_the_output_tells_each_phase_and_ends_with_the_record(finished):
+def test_the_output_names_each_phase_and_ends_with_the_record(finished):
     output, folder = finished
     lines = output.strip().splitlines()
     for phase in ("task ", "attention ", "compute ", "training ", "run "):
@@ -74,7 +82,9 @@ def test_the_folder_spells_the_run(finished):
         "result.json",
         "checkpoints",
         "lock",
+        "wandb",
     }
+    assert list(folder.rglob("offline-run-*/run-*.wandb"))
     assert {p.name for p in (folder / "checkpoints").iterdir()} <= {"last.ckpt", "best.ckpt"}
 
 
@@ -143,67 +153,58 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small: Callab
 
 
 def test_a_protocol_may_report_the_last_checkpoint(small: Callable[..., Run]):
-    runner.train(small("protocol.evaluation.select=last"))
-    record = read_json(next(Path(small().runs_dir).rglob("result.json")))
-    assert record["test"]["select"] == "last"
-    assert record["test"]["step"] == 30
+    run = small("protocol.evaluation.select=last", *SHORT)
+    runner.train(run)
+    record = result_of(run)
+    assert (record["test"]["select"], record["test"]["step"]) == ("last", 4)
+    assert record["test_best"]["step"] in (2, 4)
 
 
 def test_nothing_is_kept_as_best_before_select_after(small: Callable[..., Run]):
-    runner.train(small("protocol.evaluation.select_after=1.0"))
-    record = read_json(next(Path(small().runs_dir).rglob("result.json")))
-    assert record["test_best"] is None
-    assert record["test"]["select"] == "last"
+    run = small("protocol.evaluation.select_after=1.0", *SHORT)
+    runner.train(run)
+    assert result_of(run)["test_best"] is None
+    assert result_of(run)["test"]["select"] == "last"
 
 
 # ---------------------------------------------------------------------- bad days
 
 
-def stopped(small: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, step: int = 15) -> Path:
-    """A run that died after step 12's checkpoint."""
-    from .test_resume import Killed, kill_at
+@pytest.fixture
+def checkpoint(finished, small: Callable[..., Run]) -> Callable[..., Path]:
+    """Puts the last checkpoint of the finished run where another run looks for its own."""
 
-    with monkeypatch.context() as patch:
-        kill_at(patch, "on_train_batch_end", step)
-        with pytest.raises(Killed):
-            runner.train(small())
-    return folder_of(small())
+    def put(*words: str) -> Path:
+        folder = find(small(*words))
+        assert folder is not None  # its data are prepared
+        folder.last.parent.mkdir(parents=True)
+        shutil.copy(finished[1] / "checkpoints/last.ckpt", folder.last)
+        return folder.last
+
+    return put
 
 
-def test_a_truncated_checkpoint_is_named(small, train, monkeypatch: pytest.MonkeyPatch):
-    last = stopped(small, monkeypatch) / "checkpoints/last.ckpt"
+def test_a_truncated_checkpoint_is_named(checkpoint, small: Callable[..., Run]):
+    last = checkpoint()
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
-    done = train()
-    assert done.returncode == 2
-    assert f"{last} is damaged" in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(UserError, match=f"{last} is damaged"):
+        runner.train(small())
 
 
-def test_a_checkpoint_of_another_run_is_refused(
-    small, train, finished, monkeypatch: pytest.MonkeyPatch
-):
-    last = stopped(small, monkeypatch) / "checkpoints/last.ckpt"
-    shutil.copy(finished[1] / "checkpoints/last.ckpt", last)
-    done = train("seed=1")
-    same = read_json(finished[1] / "result.json")["identity"]
-    assert last.parent.parent.parent.name == same, (
-        "same config: the identity agrees and it is accepted"
+def test_a_checkpoint_of_another_run_is_refused(checkpoint, finished, small: Callable[..., Run]):
+    other, identity = (
+        checkpoint("model.mlp_dim=32"),
+        read_json(finished[1] / "result.json")["identity"],
     )
-    assert done.returncode == 0
-    other = stopped(lambda *more: small("model.mlp_dim=32"), monkeypatch) / "checkpoints/last.ckpt"
-    shutil.copy(finished[1] / "checkpoints/last.ckpt", other)
-    done = train("model.mlp_dim=32")
-    assert done.returncode == 2
-    assert f"{other} belongs to run {same}" in done.stderr
+    with pytest.raises(UserError, match=f"{other} belongs to run {identity}"):
+        runner.train(small("model.mlp_dim=32"))
 
 
-def test_a_damaged_record_is_named(small, train):
-    runner.train(small())
-    record = folder_of(small()) / "result.json"
-    record.write_text(record.read_text(encoding="utf-8")[:50], encoding="utf-8")
-    done = train()
-    assert done.returncode == 2
-    assert f"{record} is damaged" in done.stderr
+def test_a_damaged_record_is_named(checkpoint, small: Callable[..., Run]):
+    record = checkpoint().parents[1] / "result.json"
+    record.write_text('{"schema": 1, "stat', encoding="utf-8")
+    with pytest.raises(UserError, match=f"{record} is damaged"):
+        runner.train(small())
 
 
 @pytest.fixture
@@ -227,51 +228,31 @@ def tiny_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_the_run_resumes(train, tiny_disk):
+def test_a_full_disk_is_one_sentence_and_the_run_resumes(small: Callable[..., Run], tiny_disk):
     disk = tiny_disk("size=64k")
-    done = train(f"runs_dir={disk}/runs")
-    assert done.returncode == 2, done.stderr
-    assert "no space left on the disk" in done.stderr
-    assert "Traceback" not in done.stderr
+    run = small(f"runs_dir={disk}/runs", *SHORT)
+    with pytest.raises(UserError, match="no space left on the disk"):
+        runner.train(run)
     assert not list(disk.rglob("result.json"))
     assert not list(disk.rglob("*.tmp*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-    done = train(f"runs_dir={disk}/runs")
-    assert done.returncode == 0, done.stderr
+    runner.train(run)
 
 
-def test_a_read_only_folder_is_one_sentence(train, tiny_disk):
+def test_a_read_only_folder_is_one_sentence(small: Callable[..., Run], tiny_disk):
     disk = tiny_disk("size=1m")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    done = train(f"runs_dir={disk}/runs")
-    assert done.returncode == 2
-    assert "(Read-only file system)" in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(UserError, match=r"cannot write to .* \(Read-only file system\)"):
+        runner.train(small(f"runs_dir={disk}/runs"))
 
 
-def test_a_closed_folder_is_one_sentence(train, tmp_path: Path):
+def test_a_closed_folder_is_one_sentence(small: Callable[..., Run], tmp_path: Path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     if os.access(closed, os.W_OK):  # root writes everywhere: see the read-only test above
         pytest.skip("permissions do not bind this user")
-    done = train(f"runs_dir={closed}/runs")
-    assert done.returncode == 2
-    assert "(Permission denied)" in done.stderr
-
-
-def test_wandb_without_a_key_are_one_sentence(train, tmp_path: Path):
-    clean = {k: v for k, v in environment().items() if not k.startswith("WANDB_API")}
-    clean |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
-    done = train("logger=[csv,wandb]", "logger.wandb.mode=online", env=clean)
-    assert done.returncode == 2, done.stderr
-    assert "wandb has no API key: run `wandb login`" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_wandb_offline_writes_its_record(train, tmp_path: Path):
-    done = train("logger=wandb")
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.rglob("offline-run-*/run-*.wandb"))
+    with pytest.raises(UserError, match=r"cannot write to .* \(Permission denied\)"):
+        runner.train(small(f"runs_dir={closed}/runs"))
 
 
 class Recorder(Logger):
@@ -299,25 +280,12 @@ def test_every_logger_gets_each_value_once(small: Callable[..., Run], monkeypatc
         ("train_loss", "train_accuracy", "lr"),
         ("dev_loss", "dev_accuracy", "dead_rows"),
     )
-    best = read_json(next(Path(run.runs_dir).rglob("result.json")))["test"]["step"]
+    best = result_of(run)["test"]["step"]
     assert [r for r in recorders[0].rows if r[1][0] != "test_loss"] == [
         (10, dev), (15, training), (20, dev), (30, training), (30, dev)
     ]  # fmt: skip
     assert recorders[0].rows[-1] == (best, ("test_loss", "test_accuracy"))
     assert recorders[0].rows == recorders[1].rows
-
-
-def test_tensorboard_and_wandb_can_be_on_together(small: Callable[..., Run], monkeypatch):
-    run = small("logger=[wandb,tensorboard]", "logger.wandb.project=mine")
-    assert run.logger.wandb is not None
-    assert (run.logger.wandb.project, run.logger.tensorboard, run.logger.csv) == ("mine", {}, None)
-    monkeypatch.setattr(loggers, "_wandb", lambda *_: "wandb")
-    monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", lambda *_, **__: "board")
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: name)
-    assert loggers.build(run, RunFolder(run, "data")) == ["wandb", "board"]
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'luna-lra\[tensorboard\]'"):
-        loggers.build(run, RunFolder(run, "data"))
 
 
 def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp_path: Path):
@@ -345,25 +313,14 @@ def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp
     assert labels == {"linear", "linear processes=2"}
 
 
-def test_a_batch_that_does_not_split_over_devices_is_refused(train):
-    done = train("trainer=ddp", "trainer.accelerator=cpu", "protocol.recipe.batch=7")
-    assert done.returncode != 0
-    assert "a batch of 7 cannot be split evenly over 2 processes" in done.stderr
-
-
-def test_the_table_shows_the_runs_beside_the_majority_class(finished):
-    done = command("-m", "lra", "table", "--runs", str(finished[1].parents[5]))
-    assert done.returncode == 0, done.stderr
-    assert "linear" in done.stdout
-    assert "majority class" in done.stdout
-    record = read_json(finished[1] / "result.json")
-    assert f"{record['test']['accuracy']:.1%}" in done.stdout
-
-
-def test_a_table_of_nothing_is_one_sentence(tmp_path: Path):
-    done = command("-m", "lra", "table", "--runs", str(tmp_path))
-    assert done.returncode == 2
-    assert "holds no finished run" in done.stderr
+def test_the_table_shows_the_runs_beside_the_majority_class(
+    finished, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["table", "--runs", str(finished[1].parents[5])]) == 0
+    table = capsys.readouterr().out
+    assert "linear" in table
+    assert "majority class" in table
+    assert f"{read_json(finished[1] / 'result.json')['test']['accuracy']:.1%}" in table
 
 
 def test_float16_on_a_cpu_is_refused_rather_than_replaced(small: Callable[..., Run]):
@@ -372,75 +329,48 @@ def test_float16_on_a_cpu_is_refused_rather_than_replaced(small: Callable[..., R
 
 
 def test_bfloat16_trains_and_is_another_run(small: Callable[..., Run]):
-    runner.train(small("trainer.precision=bf16-mixed"))
-    runner.train(small())
-    records = [read_json(p) for p in Path(small().runs_dir).rglob("result.json")]
-    assert {r["precision"] for r in records} == {"32-true", "bf16-mixed"}
-    assert len({r["identity"] for r in records}) == 2
+    run = small("trainer.precision=bf16-mixed", *SHORT)
+    runner.train(run)
+    record = result_of(run)
+    assert record["precision"] == "bf16-mixed"
+    data = record["data"]["fingerprint"]
+    assert identity(small(*SHORT), data) != record["identity"] == identity(run, data)
 
 
-def test_paths_devices_and_loggers_do_not_change_the_identity(small: Callable[..., Run]):
-    same = (
-        "trainer.log_every=7",
-        "logger=wandb",
-        "runs_dir=elsewhere",
-        "trainer.devices=[3]",
-        "seed=5",
-    )
-    assert identity(small(), "data") == identity(small(*same), "data")
+DIVERGING = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
 
 
-def test_how_many_processes_train_is_part_of_the_identity(small: Callable[..., Run]):
-    four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
-    [found] = {identity(small(word), "data") for word in four}
-    assert found not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
-    with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .* a number"):
-        small("trainer.devices=auto")
+def test_a_run_that_diverges_fails_with_one_sentence(small: Callable[..., Run]):
+    run = small(*DIVERGING)
+    with pytest.raises(UserError, match=r"the run diverged; lower protocol\.recipe\.lr"):
+        runner.train(run)
+    [status] = Path(run.runs_dir).rglob("status.json")
+    assert read_json(status)["status"] == "failed"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "model.mlp_dim=32",
-        "attention.eps=1e-5",
-        "protocol.recipe.lr=0.02",
-        "protocol.data.mask=nonzero",
-        "budget=0.5",
-        "attention.dwc=conv1d",
-    ],
-)
-def test_whatever_decides_a_result_changes_the_identity(small: Callable[..., Run], change: str):
-    assert identity(small(), "data") != identity(small(change), "data")
-
-
-def test_other_data_are_another_run(small: Callable[..., Run]):
-    assert identity(small(), "data") != identity(small(), "other data")
-
-
-def test_a_run_that_diverges_fails_with_one_sentence(train, tmp_path: Path):
-    done = train("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
-    assert done.returncode == 2
-    assert "the run diverged; lower protocol.recipe.lr" in done.stderr
-    assert read_json(next(tmp_path.rglob("status.json")))["status"] == "failed"
-
-
-def test_a_run_that_diverges_between_two_rows_is_no_result(small):
-    words = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none", "trainer.log_every=1000")
+def test_a_run_that_diverges_between_two_rows_is_no_result(small: Callable[..., Run]):
+    run = small(*DIVERGING, "trainer.log_every=1000")
     with pytest.raises(UserError, match="the dev loss is nan at step 10: the run diverged"):
-        runner.train(small(*words))
-    assert not list(Path(small().runs_dir).rglob("result.json"))
+        runner.train(run)
+    assert not list(Path(run.runs_dir).rglob("result.json"))
 
 
-def test_a_run_that_learns_nothing_says_so(small, capsys: pytest.CaptureFixture[str]):
-    """With all logits equal but for the bias, every answer is the same."""
-    runner.train(small("protocol.recipe.lr=1e-12", "protocol.recipe.steps=1", "seed=3"))
-    record = read_json(next(Path(small().runs_dir).rglob("result.json")))
-    collapsed = max(record["test"]["predicted"]) == record["test"]["examples"]
+@pytest.mark.parametrize(("predicted", "collapsed"), [([10, 0], True), ([9, 1], False)])
+def test_a_run_whose_answers_are_all_the_same_says_so(
+    finished, small, monkeypatch, capsys, predicted: list[int], collapsed: bool
+):
+    test = {"accuracy": 0.1, "examples": 10, "predicted": predicted, "select": "last", "step": 1}
+    result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
+    monkeypatch.setattr(runner, "_fit_and_test", lambda *_: result)
+    runner.train(small())
     assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
 
 
-@pytest.mark.slow
-def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small: Callable[..., Run]):
+def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(
+    small: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    """By dynamo and autograd's tracer, without the minute that a C++ compiler takes."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     run = small("trainer.compile=true", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
     runner.train(run)
     stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]

@@ -1,4 +1,4 @@
-"""`lra status` tells what runs are doing, from their folders alone."""
+"""`lra status` reports the state of runs from their folders alone."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", '{"test": {"accu', "[]", "{}"])
-def test_a_damaged_file_is_told_and_hides_no_other_run(tmp_path: Path, text: str):
+def test_a_damaged_file_is_named_and_hides_no_other_run(tmp_path: Path, text: str):
     damaged, other = folder(tmp_path, status="finished"), folder(tmp_path, status="failed")
     (damaged / "result.json").write_text(text, encoding="utf-8")
     (other / "status.json").write_text('{"status": "fai', encoding="utf-8")
-    told = summary(of_folder(tmp_path)).splitlines()
-    assert told[0] == "2 runs: 2 failed"
-    assert "result.json is " in told[1]
-    assert "status.json is damaged" in told[2]
+    lines = summary(of_folder(tmp_path)).splitlines()
+    assert lines[0] == "2 runs: 2 failed"
+    assert "result.json is " in lines[1]
+    assert "status.json is damaged" in lines[2]
 
 
 def test_a_sweep_knows_its_jobs_that_have_not_started(

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import hydra
 import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from lra import parent
-from lra import sweep as sweeps
-from lra.callbacks import read_metrics
-from lra.compose import OVERRIDES
-from lra.config import PACKAGE
+from lra import groups, parent, sweep
+from lra.cli import main
+from lra.compose import OVERRIDES, Run, check, compose, guard
+from lra.config import PACKAGE, UserError
+from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import train
-from lra.sweep import Outcome, summarise
+from lra.runs import find, read_metrics
+from lra.sweep import Outcome, Summary, attempt, read_outcomes, summarise
 
-from .conftest import SMALL, command, start
+from .conftest import command, start
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 ENDLESS = (
@@ -35,56 +42,83 @@ ENDLESS = (
 )
 
 
-def sweep(overrides: list[str], *words: str):
-    return command("train.py", "-m", *overrides, *words)
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra sets up logging and so closes every known handler; absl's would close pytest's files."""
+    monkeypatch.setattr(logging, "_handlerList", [])
 
 
-def test_a_sweep_runs_every_combination_and_the_second_time_none(
-    overrides: list[str], tmp_path: Path
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of a sweep train here, and not each in a process of its own."""
+
+    def run(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
+        try:
+            inside = GlobalHydra.instance().is_initialized()
+            train(check(hydra.compose("train", words)) if inside else compose(words))
+        except UserError as error:
+            return 2, str(error)
+        return 0, ""
+
+    monkeypatch.setattr(sweep, "_process", run)
+
+
+def test_a_sweep_runs_every_combination_that_is_not_finished(
+    in_this_process: None,
+    small: Callable[..., Run],
+    overrides: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ):
-    words = ("attention=linear,uniform", "seed=1,2", *SHORT)
-    done = sweep(overrides, *words)
-    assert done.returncode == 0, done.stderr
-    assert "sweep of 4: 4 done" in done.stdout
-    results = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
-    assert len(results) == 4
-    again = sweep(overrides, *words, "attention=linear,uniform,softmax")
-    assert again.returncode == 0, again.stderr
-    assert "sweep of 6: 2 done, 4 finished before" in again.stdout
-    assert all(p.stat().st_mtime_ns == t for p, t in results.items())
+    for seed in (1, 2):
+        train(small("attention=linear", f"seed={seed}", *SHORT))
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert main(["train", "-m", *overrides, "attention=linear,uniform", "seed=1,2", *SHORT]) == 0
+    assert "sweep of 4: 2 done, 2 finished before" in capsys.readouterr().out
+    assert len(list(tmp_path.rglob("result.json"))) == 4
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+
+
+def test_a_run_of_another_process_is_left_to_it(
+    in_this_process: None, small: Callable[..., Run], overrides: list[str]
+):
+    run = small(*SHORT)
+    find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
+    folder = find(run)
+    assert folder is not None
+    with folder.lock():
+        outcome = attempt(run, [*overrides, *SHORT], "#0")
+    assert outcome.state == "elsewhere"
+    assert f"is being run by process {os.getpid()} on" in outcome.reason
+    assert summarise([outcome]) == "sweep of 1: 1 running elsewhere"
+
+
+@pytest.mark.parametrize(("retries", "state"), [(0, "failed"), (1, "done")])
+def test_a_run_that_is_killed_is_tried_again(
+    in_this_process: None,
+    small: Callable[..., Run],
+    overrides: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    retries: int,
+    state: str,
+):
+    trains, kills = sweep._process, iter([(-9, "killed by SIGKILL")])
+    monkeypatch.setattr(sweep, "_process", lambda *job: next(kills, None) or trains(*job))
+    outcome = attempt(small(*SHORT, f"retries={retries}"), [*overrides, *SHORT], "#0")
+    assert outcome.state == state
+    assert capsys.readouterr().err == "#0 killed by SIGKILL\n"
 
 
 def test_a_run_that_fails_takes_no_other_with_it(overrides: list[str], tmp_path: Path):
-    done = sweep(overrides, "protocol.recipe.lr=1e30,0.01", "protocol.recipe.clip=none")
+    """Side by side, each in a process of its own."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ("hydra/launcher=laptop", "attention.eps=none,1e-6", *SHORT)
+    done = command("train.py", "-m", *overrides, *words)
     assert done.returncode == 1
     assert "sweep of 2: 1 done, 1 failed" in done.stdout
-    assert "failed  " in done.stdout
-    assert "the run diverged" in done.stdout
+    assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
-
-
-def test_a_mistake_in_one_job_is_its_outcome(overrides: list[str], tmp_path: Path):
-    done = sweep(overrides, "attention.eps=1e-6,none", *SHORT)
-    assert done.returncode == 1
-    assert "sweep of 2: 1 done, 1 failed" in done.stdout
-    assert "linear.eps must be float, got 'none'" in done.stdout
-
-
-def test_a_run_that_is_killed_is_tried_again_and_resumes(overrides: list[str], tmp_path: Path):
-    words = ("protocol.recipe.steps=900", "protocol.evaluation.every=300", "trainer.print_every=0")
-    with start("train.py", "-m", *overrides, *words, "seed=1,2", "retries=1") as process:
-        output = []
-        for line in process.stdout:
-            output.append(line)
-            if "  step" in line and list(tmp_path.rglob("last.ckpt")):
-                break
-        os.kill(read_json(next(tmp_path.rglob("status.json")))["pid"], signal.SIGKILL)
-        output.extend(process.stdout)
-        assert process.wait() == 0, "".join(output)
-    text = "".join(output)
-    assert "killed by SIGKILL, as the kernel does when memory runs out" in text
-    assert "resuming at step" in text
-    assert "sweep of 2: 2 done" in text
 
 
 SUBMITIT = ("hydra/launcher=local",)
@@ -94,15 +128,6 @@ RAY = (
     "hydra.launcher.remote.num_gpus=0",
     "hydra.launcher.remote.num_cpus=0",
 )
-
-
-@pytest.fixture(scope="module")
-def limit(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Minutes in which a run trains, three at a time, however busy this machine is."""
-    begin = time.monotonic()
-    folders = (f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('runs')}")
-    assert command("train.py", *SMALL, *SHORT, *folders).returncode == 0
-    return f"{max(0.4, 5 * (time.monotonic() - begin) / 60):.1f}"
 
 
 @pytest.fixture
@@ -117,39 +142,34 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_jobs_that_raise_are_killed_or_hang_under_submitit(
-    limit: str, overrides: list[str], tmp_path: Path
+def test_jobs_that_fail_or_are_killed_stay_alone_under_submitit(
+    overrides: list[str], tmp_path: Path
 ):
     """Its local executor runs jobs as SLURM would."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    check_that_failures_stay_alone(SUBMITIT, limit, overrides, tmp_path)
+    check_that_failures_stay_alone(SUBMITIT, overrides, tmp_path)
 
 
-def test_jobs_that_raise_are_killed_or_hang_under_ray(
-    ray: None, limit: str, overrides: list[str], tmp_path: Path
+def test_jobs_that_fail_or_are_killed_stay_alone_under_ray(
+    ray: None, overrides: list[str], tmp_path: Path
 ):
-    check_that_failures_stay_alone(RAY, limit, overrides, tmp_path)
+    check_that_failures_stay_alone(RAY, overrides, tmp_path)
 
 
 def check_that_failures_stay_alone(
-    launcher: tuple[str, ...], limit: str, overrides: list[str], tmp_path: Path
+    launcher: tuple[str, ...], overrides: list[str], tmp_path: Path
 ) -> None:
-    """Three jobs that never end by themselves: one diverges, one is killed, one reaches its
-    limit."""
-    words = ("protocol.recipe.lr=0.01,0.02,1e30", "protocol.recipe.clip=none")
-    words += (*ENDLESS, f"limit_minutes={limit}")
-    with start("train.py", "-m", *overrides, *launcher, *words) as process:
+    """One job has a mistake; the other would never end by itself, and its run is killed."""
+    words = (*launcher, "attention.eps=none,1e-6", *ENDLESS)
+    with start("train.py", "-m", *overrides, *words) as process:
         os.kill(_pid_of_a_run_that_trains(tmp_path, process), signal.SIGKILL)
         output = process.stdout.read()
     assert process.returncode == 1, output
-    assert "sweep of 3: 3 failed" in output
+    assert "sweep of 2: 2 failed" in output
     failures = "\n".join(line for line in output.splitlines() if line.startswith("  failed  "))
-    assert "the run diverged" in failures
+    assert "linear.eps must be float" in failures
     assert "killed by SIGKILL, as the kernel does when memory runs out" in failures
-    assert f"interrupted at its limit of {float(limit):g} minutes; " in failures
-    states = [read_json(path)["status"] for path in tmp_path.rglob("status.json")]
-    assert sorted(states) == ["failed", "interrupted", "running"]
-    assert len(list(tmp_path.rglob("last.ckpt"))) >= 1
+    assert len(list(tmp_path.rglob("last.ckpt"))) == 1
 
 
 def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
@@ -159,25 +179,6 @@ def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int
                 return read_json(status)["pid"]
         time.sleep(0.1)
     raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
-
-
-def test_a_run_of_another_process_is_left_to_it(overrides: list[str]):
-    with start("train.py", *overrides, *ENDLESS) as process:
-        for line in process.stdout:
-            if "  step" in line:
-                break
-        done = sweep(overrides, *ENDLESS)
-        process.kill()
-    assert done.returncode == 0, done.stderr
-    assert "sweep of 1: 1 running elsewhere" in done.stdout
-
-
-def test_runs_side_by_side_on_one_machine(overrides: list[str], tmp_path: Path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    done = sweep(overrides, "hydra/launcher=laptop", "seed=1,2", *SHORT)
-    assert done.returncode == 0, done.stderr
-    assert "sweep of 2: 2 done" in done.stdout
-    assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
 def test_a_sweep_that_is_killed_takes_its_workers_with_it(
@@ -200,12 +201,12 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyPatch):
-    run = small()
+    run = small(*SHORT)
     monkeypatch.setenv(parent.VARIABLE, str(os.getppid()))  # alive: it trains to its end
     train(run)
     monkeypatch.setenv(parent.VARIABLE, str(os.getpid()))  # no parent of this process
     with pytest.raises(SystemExit, match="143"):
-        train(small("seed=2"))
+        train(small("seed=2", *SHORT))
     [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
     assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
     assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
@@ -232,35 +233,41 @@ def test_every_process_of_a_finished_distributed_run_ends(
     assert not checkpoint.exists()
 
 
-def test_a_search_goes_by_the_dev_set(overrides: list[str], tmp_path: Path):
+def test_a_search_goes_by_the_dev_set(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=range(1,99)")
-    done = sweep(overrides, *search, *SHORT)
-    assert done.returncode == 0, done.stderr
-    assert "sweep of 2: 2 done" in done.stdout
-    results = [read_json(path) for path in tmp_path.rglob("result.json")]
-    dev = [r["dev"]["accuracy"] for r in results]
-    assert len(set(dev)) == 2
-    assert max(dev) not in [r["test"]["accuracy"] for r in results]
+    dev = {}
+
+    def attempt(run: Run, words: list[str], label: str) -> Outcome:
+        dev[run.seed] = run.seed / 100
+        return Outcome(words, "done", accuracy=1 - run.seed / 100, dev=dev[run.seed])
+
+    monkeypatch.setattr(sweep, "attempt", attempt)
+    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=3", "seed=range(1,99)")
+    assert main(["train", "-m", *overrides, *search]) == 0
+    assert len(dev) == 3
     found = OmegaConf.load(next(tmp_path.rglob("optimization_results.yaml")))
-    assert found.best_value == max(dev)
-    assert found.best_params.seed == results[dev.index(max(dev))]["seed"]
+    assert found.best_value == max(dev.values())
+    assert found.best_params.seed == max(dev)
 
 
-def test_a_search_that_finds_nothing_ends_like_any_sweep(overrides: list[str]):
+def test_a_search_that_finds_nothing_ends_like_any_sweep(
+    overrides: list[str], capsys: pytest.CaptureFixture[str]
+):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=choice(no,none)")
-    done = sweep(overrides, *search)
-    assert done.returncode == 1
-    assert "sweep of 2: 2 failed" in done.stdout
+    with pytest.raises(SystemExit, match="1"):
+        main(["train", "-m", *overrides, *search])
+    assert "sweep of 2: 2 failed" in capsys.readouterr().out
 
 
-def test_an_experiment_is_a_sweep_without_being_told(overrides: list[str]):
-    """And its jobs, which name it too, are none."""
-    fixed = ("attention.dwc=none", "protocol.recipe.lr=0.01", "seed=1,2")
+def test_an_experiment_may_be_a_sweep_and_its_jobs_are_not(overrides: list[str]):
+    """Though their words name the experiment too."""
+    fixed = ("attention.dwc=none", "protocol.recipe.lr=0.01", "seed=1")
     done = command("train.py", *overrides, "experiment=recipe_control", *fixed, *SHORT)
     assert done.returncode == 0, done.stderr
-    assert "sweep of 2: 2 done" in done.stdout
+    assert "sweep of 1: 1 done" in done.stdout
 
 
 def test_the_summary_names_each_failure():
@@ -282,9 +289,108 @@ def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch: pyte
         seen.update(options["env"])
         raise OSError
 
-    monkeypatch.setattr(sweeps.subprocess, "Popen", start)
+    monkeypatch.setattr(sweep.subprocess, "Popen", start)
     monkeypatch.setenv(OVERRIDES, "seed=1,2")
     with pytest.raises(OSError):
-        sweeps._process([], "#0", None)
+        sweep._process([], "#0", None)
     assert "LRA_PARENT" in seen
     assert OVERRIDES not in seen
+
+
+# ---------------------------------------------------------------------- one job
+
+
+def config(tmp_path: Path) -> Any:
+    return OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+
+
+@pytest.fixture
+def one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    source = {"provider": groups.PROVIDER, "path": "/configs"}
+    runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
+    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
+    cfg = OmegaConf.merge(config(tmp_path), {"hydra": facts})
+    monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
+    monkeypatch.setattr(sweep, "check", lambda cfg: None)
+    return cfg
+
+
+def test_a_job_stopped_from_outside_has_an_outcome(
+    one_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
+    monkeypatch.setenv(groups.VARIABLE, "")
+
+    def stop(*_: Any) -> None:
+        assert os.environ[groups.VARIABLE] == "/configs"
+        raise RuntimeError("timed out\nand more")
+
+    monkeypatch.setattr(sweep, "attempt", stop)
+    assert sweep.job(one_job) == 0.0
+    assert [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")] == [
+        ("failed", "RuntimeError: timed out")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        ("Traceback (most recent call last):\n  x = 1\nA: 1\n\nDuring handling of the above\n\n"
+         "Traceback (most recent call last):\n  y()\n  ^^^\nB: CUDA\nsome advice\n", "B: CUDA"),
+        ("loading\nno backend\n\n", "no backend"),
+        ("Traceback (most recent call last):\n  x = 1\n", "  x = 1"),  # cut short
+        ("error: one\nerror: two\nwarning\n", "two"),
+        ("", "exit code 1"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_the_first_line_of_the_error(stderr: str, reason: str):
+    assert sweep._reason(1, stderr.splitlines(), None) == reason
+
+
+def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A process of DDP or of a loader, which has the run's output open."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, subprocess\n"
+        "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sweep, "TRAIN", (str(script),))
+    code, reason = sweep._process([], "#0", None)
+    assert code == -signal.SIGKILL
+    assert reason.startswith("killed by SIGKILL")
+    left = Path(f"/proc/{int(capsys.readouterr().out.split()[1])}/stat")
+    while (
+        left.exists() and left.read_text(encoding="utf-8").split()[2] != "Z"
+    ):  # until somebody reaps it
+        time.sleep(0.01)
+
+
+def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    monkeypatch.setattr(sweep, "TRAIN", (str(script),))
+    code, reason = sweep._process([], "#0", 0.005)
+    assert code == -signal.SIGTERM
+    assert reason == "interrupted at its limit of 0.005 minutes; the same command resumes it"
+
+
+def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit, match="2"):
+        Summary().on_multirun_end(config(tmp_path))
+    assert "this sweep has no jobs" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="2"):
+        Summary().on_multirun_start(config(tmp_path / "file" / "sweep"))
+    assert re.match("error: cannot write to .*: mend its permissions", capsys.readouterr().err)
+
+    def full() -> None:  # Hydra, which writes a multirun.yaml
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert guard(full) == 2
+    assert "error: no space left on the disk: free some" in capsys.readouterr().err

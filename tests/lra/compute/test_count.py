@@ -5,50 +5,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import luna
 from lra import data, model
-from lra.compose import Run, compose
+from lra.compose import Run
 from lra.compute import gate
-from lra.compute.count import Count, Uncounted, build, count, count_run, tally
-from lra.compute.ops import Work
+from lra.compute.count import Uncounted, build, count, count_run
 from lra.compute.solve import slot_flops
 from lra.compute.table import head_flops
 from lra.groups import usual_options
-from lra.runs import plain
 from luna.attention.longformer import Longformer
 from luna.base import Attention, Paper, register
 
-LAYERS, HEADS, D = 2, 2, 32  # of model=small
-
-
-@cache
-def composed(*words: str) -> Run:
-    return compose(["compute=report", *words])
-
-
-def small(attention: str, *words: str, n: int = 256, **options: Any) -> Run:
-    """A run at a length where everything is quick, its attention at the published options."""
-    length = (f"protocol.data.pad_to={n}", f"protocol.data.max_length={n}")
-    return with_attention(composed(*words, *length), attention, **options)
-
-
-def with_attention(run: Run, name: str, **options: Any) -> Run:
-    published = {key: plain(p.default) for key, p in luna.options(name).items()}
-    return replace(run, attention={"name": name, "dwc": "none"} | published | options)
-
-
-@cache
-def counted(attention: str) -> Count:
-    return count_run(small(attention))
+from ..conftest import composed
+from .kit import HEADS, LAYERS, D, counted, short_run, with_attention
 
 
 def by_torch(run: Run, *, backward: bool) -> int:
@@ -69,7 +44,7 @@ def by_torch(run: Run, *, backward: bool) -> int:
 @pytest.mark.parametrize("attention", luna.names())
 def test_what_is_executed_is_what_torch_counts(attention: str):
     """And, but for the methods that are counted by their definition, what is counted is that."""
-    run = small(attention, "model.n_layers=1", n=128)
+    run = short_run(attention, "model.n_layers=1", n=128)
     total = count_run(run).total
     assert total.executed_flops == by_torch(run, backward=False)
     if attention not in ("luna", "longformer", "lotformer", "informer"):
@@ -77,12 +52,14 @@ def test_what_is_executed_is_what_torch_counts(attention: str):
         assert total.training_flops == by_torch(run, backward=True)
 
 
-def test_softmax_on_the_backbone_by_hand():
-    n = 2048
-    total = count_run(with_attention(composed("task=listops"), "softmax")).total
+@pytest.mark.parametrize(("task", "n", "classes"), [("listops", 2048, 10), ("pathx", 16384, 2)])
+def test_softmax_on_the_backbone_by_hand(task: str, n: int, classes: int):
+    """On Path-X a matrix of weights would take a gigabyte per head, but on meta it takes none."""
+    run = with_attention(composed("compute=report", f"task={task}"), "softmax")
+    total = count_run(run).total
     forward = (
         LAYERS * (HEADS * 4 * n * n * D + n * (4 * 2 * 64 * 64 + 2 * 2 * 64 * 128))
-        + 2 * 64 * 128 + 2 * 128 * 10
+        + 2 * 64 * 128 + 2 * 128 * classes
     )  # fmt: skip
     assert total.flops == forward
     assert total.training_flops == 3 * forward
@@ -123,8 +100,8 @@ def test_a_method_says_its_products_and_its_papers_elementwise_terms(attention: 
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            run = small(attention, "model.n_layers=1", n=n)
-            gate.compare_formula(run, count_run(run), gate.flops_said(run))
+            run = short_run(attention, "model.n_layers=1", n=n)
+            gate.compare_formula(run, count_run(run), gate.declared_flops(run))
 
 
 # FLOPs of one head at d = 32 and the published settings, in millions (baselines-1, 1.8).
@@ -192,7 +169,13 @@ def test_official_runs_have_the_released_number_of_parameters(settings, attentio
 def test_the_official_transformer_on_the_larger_pathfinders():
     wanted = {"pathfinder64": 153_186, "pathx": 537_954, "pathfinder256": 2_119_266}
     for task, parameters in wanted.items():
-        run = composed(f"task={task}", "model=official", "protocol=official", "attention=softmax")
+        run = composed(
+            "compute=report",
+            f"task={task}",
+            "model=official",
+            "protocol=official",
+            "attention=softmax",
+        )
         assert count_run(run, backward=False).parameters == parameters
 
 
@@ -237,8 +220,8 @@ def test_what_is_not_trained_has_no_gradient_to_compute():
 
 
 def test_shared_parameters_count_once():
-    alone = count_run(small("linformer", k=8), backward=False)
-    shared = count_run(small("linformer", k=8, share_layers=True), backward=False)
+    alone = count_run(short_run("linformer", k=8), backward=False)
+    shared = count_run(short_run("linformer", k=8, share_layers=True), backward=False)
     assert alone.slot.parameters == LAYERS * HEADS * 8 * 256
     assert shared.slot.parameters == HEADS * 8 * 256
     assert shared.flops == alone.flops
@@ -248,14 +231,14 @@ def test_shared_parameters_count_once():
 def test_parameters_of_lunas_slot_are_those_of_the_formula(shared: bool):
     """M (d + 1) + L (3 w + 1), or with one shared MLP M (d + 1) + 2 w + L (w + 1), per layer."""
     M, L, w = 8, 8, 64
-    run = small("luna", shared_channels=shared)
+    run = short_run("luna", shared_channels=shared)
     mlp = 2 * w + L * (w + 1) if shared else L * (3 * w + 1)
     assert count_run(run, backward=False).slot.parameters == LAYERS * (M * (D + 1) + mlp)
 
 
 def test_the_local_branch_is_counted_apart():
-    plain = count_run(small("linear"))
-    local = count_run(small("linear", dwc="conv1d"))
+    plain = count_run(short_run("linear"))
+    local = count_run(short_run("linear", dwc="conv1d"))
     branch = local.parts["local"]
     assert branch.parameters == LAYERS * (D * 5 + D)
     assert branch.flops == LAYERS * HEADS * 2 * 5 * 256 * D
@@ -264,8 +247,8 @@ def test_the_local_branch_is_counted_apart():
 
 
 def test_a_pair_of_texts_is_two_texts():
-    one = count_run(small("luna"))
-    two = count_run(small("luna", "task=retrieval"))
+    one = count_run(short_run("luna"))
+    two = count_run(short_run("luna", "task=retrieval"))
     for name in ("attention", "projections", "mlp"):
         assert two.parts[name].flops == 2 * one.parts[name].flops
         assert two.parts[name].parameters == one.parts[name].parameters
@@ -273,62 +256,10 @@ def test_a_pair_of_texts_is_two_texts():
     assert two.parts["head"].flops == 2 * 256 * 128 + 2 * 128 * 2
 
 
-def test_path_x_is_counted_without_its_matrix():
-    """16,384 tokens: a weight matrix would be a gigabyte a head, and on meta it is none."""
-    n = 16384
-    part = count_run(with_attention(composed("task=pathx"), "softmax")).parts["attention"]
-    assert part.flops == LAYERS * HEADS * 4 * n * n * D
-
-
 def test_fused_attention_on_a_cpu_is_counted_as_on_meta():
-    run = small("softmax")
+    run = short_run("softmax")
     on_cpu = count(build(run, None, "cpu"), backward=False)
     assert on_cpu.flops == counted("softmax").flops
-
-
-# ---------------------------------------------------------------------- definitions
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("share", ["layer", "head"])
-def test_lunas_mlps_count_the_same_however_they_are_evaluated(shared: bool, share: str):
-    runs = (
-        small("luna", shared_channels=shared, share=share, evaluate=how)
-        for how in ("piecewise", "dense")
-    )
-    fast, dense = (count_run(run, backward=False).parts["attention"] for run in runs)
-    assert (fast.flops, fast.elementwise) == (dense.flops, dense.elementwise)
-    assert fast.executed_flops < dense.executed_flops < dense.flops
-
-
-def test_luna_by_hand():
-    """2 M d of projections, 4 w a scalar and channel of MLPs, for q and for k; 4 D e + 2 D of
-    attention; the fast evaluation executes no MLP."""
-    n, M, L, w = 256, 8, 8, 64
-    part = counted("luna").parts["attention"]
-    around = 2 * 2 * M * D + 4 * M * L * D + 2 * M * L
-    assert part.flops == LAYERS * HEADS * n * (around + 2 * M * L * 4 * w)
-    assert part.executed_flops == LAYERS * HEADS * n * around
-
-
-def test_longformer_counts_its_band_and_executes_more():
-    run = with_attention(composed("task=listops"), "longformer")
-    part = count_run(run, backward=False).parts["attention"]
-    assert part.flops == LAYERS * HEADS * 4 * 2048 * 512 * D
-    assert part.executed_flops == part.flops * 5 // 4  # five chunks of 128 for a window of 512
-
-
-def test_sinkhorn_is_work():
-    n, R, T = 256, 32, 50
-    part = counted("lotformer").parts["attention"]
-    assert part.flops == LAYERS * HEADS * (8 * n * R * D + 10 * T * n * R)
-    assert part.executed_flops == LAYERS * HEADS * 8 * n * R * D
-    assert part.elementwise == LAYERS * HEADS * 8 * n * R
-
-
-def test_informers_definition_is_what_it_executes():
-    part = counted("informer").parts["attention"]
-    assert part.flops == part.executed_flops
 
 
 def test_elementwise_work_is_apart():
@@ -341,17 +272,7 @@ def test_elementwise_work_is_apart():
     assert counted("softmax").parts["norms"].elementwise == (2 * LAYERS + 1) * 7 * n * 64
 
 
-# ---------------------------------------------------------------------- nothing is dropped
-
-
-@pytest.mark.parametrize("attention", luna.names())
-@pytest.mark.parametrize("profile", ["strict", "published", "official"])
-def test_no_method_runs_an_operation_of_unknown_cost(attention: str, profile: str):
-    run = small(attention, f"protocol.profile={profile}", "model.n_layers=1", n=128)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # and it runs on meta, whatever it reads off its tensors
-        found = count_run(run)
-    assert found.uncounted == {}
+# ---------------------------------------------------------------------- plug-ins
 
 
 @torch.library.custom_op("tests::opaque", mutates_args=())
@@ -383,25 +304,19 @@ def plug() -> Iterator[Callable[[type[Attention]], Run]]:
 
     def put(cls: type[Attention]) -> Run:
         register("plug")(cls)
-        return with_attention(small("uniform", "protocol.data.mask=none"), "plug")
+        return with_attention(short_run("uniform", "protocol.data.mask=none"), "plug")
 
     yield put
     luna.base._classes.pop("plug", None)
 
 
-def test_an_operation_of_unknown_cost_is_told(plug: Callable[[type[Attention]], Run]):
+def test_an_operation_of_unknown_cost_is_a_warning(plug: Callable[[type[Attention]], Run]):
     class Opaque(Plug):
         def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
             return opaque(v)
 
     with pytest.warns(Uncounted, match=r"tests.opaque \(\d+\.\d%\)"):
         count_run(plug(Opaque), backward=False)
-
-
-def test_a_scan_is_elementwise(plug: Callable[[type[Attention]], Run]):
-    part = count_run(plug(Plug)).parts["attention"]
-    assert part.flops == 0
-    assert part.elementwise == LAYERS * HEADS * 256 * D
 
 
 def test_what_cannot_run_without_values_is_counted_with_them(
@@ -417,32 +332,3 @@ def test_what_cannot_run_without_values_is_counted_with_them(
     with pytest.warns(UserWarning, match="'plug' does not run on the meta device"):
         found = count_run(plug(Shaped), backward=False)
     assert found.parts["attention"].flops == LAYERS * HEADS * 2 * 256 * D * D
-
-
-def flops_of(call: Callable[[], object]) -> Work:
-    """What a few operations cost, outside of any network."""
-    root = nn.Identity()
-    with tally(root, {root: "rest"}) as seen:
-        call()
-    assert not seen.unknown
-    return Work(seen.parts["rest"].flops, seen.parts["rest"].elementwise)
-
-
-def test_operations_that_torchs_counter_misses():
-    x = torch.zeros(3, 64, 64, device="meta")
-    vector = torch.zeros(64, device="meta")
-    assert flops_of(lambda: torch.mv(x[0], vector)).flops == 2 * 64 * 64
-    assert flops_of(lambda: torch.dot(vector, vector)).flops == 2 * 64
-    assert flops_of(lambda: torch.fft.fft(x.to(torch.complex64))).flops == 3 * 64 * 5 * 64 * 6
-    assert flops_of(lambda: torch.fft.rfft(x)).flops == 3 * 64 * 5 * 64 * 6 // 2
-    assert flops_of(lambda: torch.fft.irfft(torch.fft.rfft(x))).flops == 2 * (3 * 64 * 5 * 64 * 3)
-    complex_ = x.to(torch.complex64)
-    assert flops_of(lambda: complex_ @ complex_).flops == 4 * 3 * 2 * 64**3
-    assert flops_of(lambda: torch.linalg.pinv(x)).flops == 3 * (21 + 2) * 64**3
-    assert flops_of(lambda: torch.linalg.qr(x)).flops == 3 * 4 * 64**3 // 3
-    assert flops_of(lambda: x.sort()).elements == 3 * 64 * 64 * 6
-    assert flops_of(lambda: torch.searchsorted(vector, x)).elements == 3 * 64 * 64 * 6
-    assert flops_of(lambda: x.softmax(-1)) == Work(0, 5 * 3 * 64 * 64)
-    assert flops_of(lambda: x.sum(-1)) == Work(0, 3 * 64 * 64)
-    assert flops_of(lambda: (x + 1).exp()) == Work(0, 2 * 3 * 64 * 64)
-    assert flops_of(lambda: torch.cat([x, x.mT]).contiguous()[1:].clone()) == Work(0, 0)

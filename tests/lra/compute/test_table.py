@@ -1,4 +1,4 @@
-"""`lra compute` and `lra compute table`: what they print and write."""
+"""`lra compute table`: what it prints and writes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 
 import luna
 from lra.cli import main
-from lra.compose import compose
 from lra.compute import budget_of, count_run
 from lra.compute import table as page
 from lra.compute.budget import times
 from lra.report.looks import KNOWN
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from ..conftest import REPOSITORY, composed
+
 CHOSEN = ("performer", "softmax", "t2r")
 STALE = ("bigbird", "hedgehog", "luna", "nystrom", "softmax")  # would show it first
 
 
 @pytest.fixture(scope="module")
-def found() -> list[page.Row]:
+def found() -> list[page.CostRow]:
     return list(page.rows([], tasks=["image"], attentions=CHOSEN))
 
 
-def test_rows_before_and_after_solving(found: list[page.Row]):
+def test_rows_before_and_after_solving(found: list[page.CostRow]):
     rows = {(row.attention, row.setting): row for row in found}
     assert len(rows) == len(found)
     assert set(rows) == {(a, s) for a in CHOSEN for s in page.SETTINGS} - {("softmax", "solved")}
@@ -38,7 +38,7 @@ def test_rows_before_and_after_solving(found: list[page.Row]):
     assert rows["t2r", "solved"].exempt
 
 
-def test_the_page_holds_every_setting_and_verdict(found: list[page.Row]):
+def test_the_page_holds_every_setting_and_verdict(found: list[page.CostRow]):
     text = page.markdown(found, [])
     line = next(line for line in text.splitlines() if line.startswith("| `performer` | m=128"))
     assert line.split(" | ")[3:5] == ["×0.88", "under ×0.88"]
@@ -49,7 +49,7 @@ def test_the_page_holds_every_setting_and_verdict(found: list[page.Row]):
     assert all(f"| `{name}` |" in text for name in luna.names())  # one head of each
 
 
-def test_the_numbers_of_the_page_are_those_of_its_csv(found: list[page.Row]):
+def test_the_numbers_of_the_page_are_those_of_its_csv(found: list[page.CostRow]):
     lines = list(csv.DictReader(page.as_csv(found).splitlines()))
     assert len(lines) == len(found)
     for line, row in zip(lines, found, strict=True):
@@ -68,9 +68,9 @@ def test_the_written_page_is_what_would_be_written():
             if (line["task"], line["setting"]) == ("image", "shipped")
         }
     assert set(KNOWN) <= set(written) <= set(luna.names())  # a new method joins when it is written
-    budget = budget_of(compose(["task=image"]))
+    budget = budget_of(composed("task=image"))
     for attention in STALE:
-        run = compose(["task=image", f"attention={attention}"])
+        run = composed("task=image", f"attention={attention}")
         count, line = count_run(run), written[attention]
         assert int(line["parameters"]) == count.parameters, attention
         assert int(line["flops"]) == count.flops, attention
@@ -82,7 +82,7 @@ def test_the_written_page_is_what_would_be_written():
 
 def test_the_page_is_printed_and_written_if_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    found: list[page.Row],
+    found: list[page.CostRow],
 ):  # fmt: skip
     monkeypatch.setattr(page, "rows", lambda overrides: iter(found))
     monkeypatch.setattr(page, "FOLDER", tmp_path / "compute")
@@ -93,17 +93,3 @@ def test_the_page_is_printed_and_written_if_asked(
     text = (tmp_path / "compute/table.md").read_text(encoding="utf-8")
     assert text in printed
     assert (tmp_path / "compute/table.csv").read_text(encoding="utf-8") == page.as_csv(found)
-
-
-def test_one_run_by_part(capsys: pytest.CaptureFixture[str]):
-    assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
-    told = capsys.readouterr().out
-    for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):
-        assert f"\n {part} " in told
-    assert "over budget ×1.56" in told  # to look is not to train: nothing is refused
-    assert "the code executes 56.0% fewer FLOPs than are counted" in told
-
-
-def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str]):
-    assert main(["compute", "attention=lunna"]) == 2
-    assert "unknown attention 'lunna'" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""What the launchers of joblib and submitit do when a worker dies, and what SLURM is asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import OmegaConf
+
+from hydra_plugins import lra_waiting
+from lra.config import CONFIGS, UserError
+from lra.sweep import Outcome, note, read_outcomes
+
+JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
+
+
+def config(tmp_path: Path) -> Any:
+    return OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+
+
+def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
+    return [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")]
+
+
+def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    process_executor = pytest.importorskip("joblib.externals.loky.process_executor")
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+
+    def die(*_: Any) -> None:
+        raise process_executor.TerminatedWorkerError("a worker was killed")
+
+    monkeypatch.setattr(lra_waiting.JoblibLauncher, "launch", die)
+    launcher = lra_waiting.LaptopLauncher()
+    launcher.config = config(tmp_path)
+    note(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
+    assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
+    reason = "a worker of joblib died, which ends all others; the same command resumes"
+    assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
+
+
+def test_a_job_that_submitit_loses_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    errors = pytest.importorskip("submitit.core.utils")
+
+    class Task:
+        job_id, state, paths = "7_1", "NODE_FAIL", SimpleNamespace(stderr="7_1.err")
+
+        def __init__(self, _: Any, words: list[str], *__: Any):
+            self.words = words
+
+        def result(self) -> JobReturn:
+            if self.words == ["seed=2"]:
+                raise errors.UncompletedJobError("no output")
+            return JobReturn(self.words, status=JobStatus.COMPLETED, _return_value=1.0)
+
+    launcher = lra_waiting.LocalLauncher()
+    launcher.config = config(tmp_path)
+    executor = SimpleNamespace(
+        folder=tmp_path, map_array=lambda *columns: [*map(Task, [0] * 3, columns[1])]
+    )
+    monkeypatch.setattr(launcher, "_executor", lambda: executor)
+    assert [job.return_value for job in launcher.launch(JOBS, 0)] == [1.0, 0.0, 1.0]
+    assert outcomes(tmp_path) == [("failed", "job 7_1 left no result (NODE_FAIL): 7_1.err")]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> lra_waiting.SlurmLauncher:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        cfg = compose("train", words, return_hydra_config=True)
+    params = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
+    params |= {"submitit_folder": str(tmp_path / "%j"), "name": "train"}
+    assert params.pop("_target_") == "hydra_plugins.lra_waiting.SlurmLauncher"
+    return lra_waiting.SlurmLauncher(**params)
+
+
+def test_what_slurm_is_asked_for(
+    slurm: lra_waiting.SlurmLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\n", encoding="utf-8")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    asked = slurm._executor()._executor._make_submission_file_text("train", "x").splitlines()
+    for line in ("gpus-per-node=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=32GB", "time=720",
+                 "signal=USR2@120", "partition=gpu", "job-name=train"):  # fmt: skip
+        assert f"#SBATCH --{line}" in asked
+
+
+def test_where_there_is_no_slurm_a_sentence_says_so(
+    slurm: lra_waiting.SlurmLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
+        slurm.launch(JOBS, 0)

@@ -1,0 +1,58 @@
+"""Composed runs and counts that the tests of lra/compute share."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from omegaconf import OmegaConf
+
+import luna
+from lra.compose import Run, fit
+from lra.compute import budget_of
+from lra.compute.budget import Budget
+from lra.compute.count import Count, count_run
+from lra.config import CONFIGS, Tolerance
+from lra.runs import plain
+
+from ..conftest import composed
+
+LAYERS, HEADS, D = 2, 2, 32  # of model=small
+TOLERANCE = Tolerance(parameters=0.05, flops=0.1, examples=0.01)
+
+
+def short_run(attention: str, *words: str, n: int = 256, **options: Any) -> Run:
+    """A run at a length where everything is quick, its attention at the published options."""
+    length = (f"protocol.data.pad_to={n}", f"protocol.data.max_length={n}")
+    return with_attention(composed("compute=report", *words, *length), attention, **options)
+
+
+def with_attention(run: Run, name: str, **options: Any) -> Run:
+    published = {key: plain(p.default) for key, p in luna.options(name).items()}
+    return replace(run, attention={"name": name, "dwc": "none"} | published | options)
+
+
+@cache
+def counted(attention: str) -> Count:
+    return count_run(short_run(attention))
+
+
+@cache
+def shipped(task: str, attention: str, preset: str = "matched") -> Run:
+    """What composing with `attention=..` gives, without composing everything around it again."""
+    defaults = OmegaConf.load(CONFIGS / "train.yaml").attention
+    file = OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml")
+    cfg = OmegaConf.create({"task": {"name": task}})
+    cfg.attention = OmegaConf.merge(defaults, file)
+    cfg.attention.preset = preset
+    run = copy.deepcopy(composed(f"task={task}"))
+    run.attention = OmegaConf.to_container(cfg, resolve=True)["attention"]
+    fit(run)
+    return run
+
+
+@cache
+def budget(task: str) -> Budget:
+    return budget_of(composed(f"task={task}"))

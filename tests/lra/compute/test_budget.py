@@ -1,0 +1,78 @@
+"""Ratios, verdicts and what the budget of a run is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lra.compute import admit, budget_of
+from lra.compute.budget import Budget, Cost
+
+from ..conftest import composed
+from .kit import TOLERANCE
+
+
+def budget_with(**cost: int | None) -> Budget:
+    limits = {"parameters": 100, "flops": 1000, "examples": None} | cost
+    return Budget("luna", Cost(**limits), TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "flops", "verdict"),
+    [
+        (100, 1000, "matched"),
+        (105, 900, "matched"),  # on the bounds
+        (95, 1100, "matched"),
+        (106, 1000, "over budget ×1.06"),
+        (100, 1200, "over budget ×1.20"),
+        (590, 1200, "over budget ×5.90"),
+        (100, 890, "under ×0.89"),
+        (60, 450, "under ×0.45"),
+        (300, 450, "over budget ×3.00"),  # one over, one under
+        (100, 5, "under ×0.005"),
+        (400_000, 1000, "over budget ×4,000"),
+    ],
+)
+def test_verdicts(parameters: int, flops: int, verdict: str):
+    limits = budget_with()
+    ratios = limits.ratios(Cost(parameters, flops, 7))
+    assert limits.verdict(ratios) == verdict
+    assert (limits.excess(ratios) == 0) == (verdict == "matched")
+
+
+def test_what_is_not_limited_is_not_compared():
+    limits = budget_with(parameters=None)
+    assert limits.ratios(Cost(5, 1000, 3)) == {"flops": 1.0}
+    assert limits.verdict({"flops": 1.0}) == "matched"
+
+
+def test_excess_is_in_tolerances():
+    limits = budget_with()
+    assert limits.excess({"parameters": 1.10, "flops": 1.0}) == pytest.approx(1)
+    assert limits.excess({"parameters": 1.0, "flops": 1.5}) == pytest.approx(4)
+
+
+def test_any_attention_and_plain_numbers_can_be_the_measure():
+    run = composed("task=listops", "attention=linear", "compute.reference=linear")
+    assert admit(run).ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
+    run = composed("task=listops", "compute.reference={parameters: 426836, flops: 1e9}",
+                   "compute=report")  # fmt: skip
+    admission = admit(run)
+    assert admission.ratios["parameters"] == pytest.approx(0.5)
+    assert admission.record()["reference"]["attention"] == "numbers"
+    run = composed("compute.reference={examples: 3200000}", "compute=report", "task=listops")
+    assert admit(run).verdict == "under ×0.50"
+
+
+def test_every_protocol_is_its_own_measure_of_training():
+    for protocol in ("skyformer", "lotformer", "official"):
+        run = composed(f"protocol={protocol}", "task=image", "attention=softmax")
+        recipe = run.protocol.recipe
+        assert budget_of(run).cost.examples == recipe.steps * recipe.batch
+
+
+def test_a_protocol_from_elsewhere_has_no_measure_of_training():
+    run = composed("task=listops")
+    elsewhere = replace(run, protocol=replace(run.protocol, name="elsewhere"))
+    assert budget_of(elsewhere).cost.examples is None

@@ -1,0 +1,262 @@
+"""The gate: a comparison that is not matched does not slip in."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import luna
+from lra import data
+from lra import run as runner
+from lra.compose import Run, compose
+from lra.compute import Admission, admit, count_run
+from lra.compute.budget import times
+from lra.compute.solve import closest, compare
+from lra.config import Gate, UserError
+from lra.report.leaderboard import compute_class
+from luna.base import Attention, Paper, register
+
+from ..conftest import composed
+from .kit import TOLERANCE, budget, shipped
+
+# ---------------------------------------------------------------------- what ships
+
+
+@pytest.mark.parametrize("task", data.names())
+def test_the_shipped_defaults_fit_or_are_declared_exempt(task: str):
+    """Every plain `task=.. attention=..` command starts."""
+    for attention in luna.names():
+        run = shipped(task, attention)
+        size = compare(run, budget(task), {})
+        assert size is not None
+        fits = budget(task).verdict(size.ratios) == "matched"
+        assert fits == (run.compute.exempt is None), (attention, size.ratios)
+
+
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [("listops", "linformer"), ("image", "linformer"), ("pathx", "linformer"),
+     ("listops", "t2r"), ("image", "t2r"), ("pathfinder", "t2r")],
+)  # fmt: skip
+def test_an_exemption_is_true(task: str, attention: str):
+    """No setting of the knobs fits; where the default is not the published one, it is the
+    closest."""
+    run = shipped(task, attention)
+    best = closest(run, budget(task))
+    assert best is not None
+    assert best.excess > 0
+    assert run.compute.exempt
+    if attention == "t2r":
+        assert best.options["r"] == run.attention["r"]
+
+
+def test_an_exempt_method_without_a_knob_has_no_number_to_choose():
+    """But the tables' options, which leave its cost or its excess as it is."""
+    for attention in luna.names():
+        run = shipped("listops", attention)
+        if not run.compute.exempt or run.compute.knobs:
+            continue
+        numbers = {k for k, v in run.attention.items() if type(v) is int}
+        assert numbers <= {"rank"}, attention
+
+
+# ---------------------------------------------------------------------- the gate
+
+
+def test_a_run_outside_its_budget_does_not_start_and_says_what_would_fit():
+    run = composed("task=listops", "attention=performer", "attention.m=128")
+    with pytest.raises(UserError) as refused:
+        admit(run)
+    message = str(refused.value)
+    own, reference = count_run(run), count_run(run, {"name": "luna"})
+    for count in (own, reference):
+        assert f"{count.parameters:,}" in message
+        assert f"{count.flops / 1e9:.3f}" in message
+    assert times(own.flops / reference.flops) in message
+    assert "attention.m=160 fits" in message
+    assert len(message.splitlines()) == 1
+    fitting = replace(run, attention=run.attention | {"m": 160})
+    assert admit(fitting).verdict == "matched"
+
+
+def test_a_published_preset_under_a_gate_is_refused_with_advice():
+    for words in (["attention.preset=published"], ["protocol=skyformer", "compute=matched"]):
+        with pytest.raises(
+            UserError,
+            match=r"attention.preset=(published|skyformer) is held to no budget: "
+            r"attention.preset=matched .*; compute=report runs it as it is",
+        ):
+            admit(composed("task=image", "attention=performer", *words))
+
+
+def test_a_report_starts_and_records_the_class():
+    admission = admit(composed("attention=performer", "attention.m=512", "compute=report"))
+    assert admission.verdict == f"over budget {times(admission.ratios['flops'])}"
+    record = admission.record()
+    assert record["mode"] == "report"
+    assert record["verdict"] == admission.verdict
+    assert record["reference"] == {"attention": "luna"} | admission.ratios
+    assert record["budget"]["parameters"] == count_run(composed(), {"name": "luna"}).parameters
+    assert record["budget"]["tolerance"] == asdict(TOLERANCE)
+    assert record["exempt"] is None
+    parts = record["parts"].values()
+    assert record["flops"] == sum(part["flops"] for part in parts)
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_off_counts_and_compares_with_nothing():
+    admission = admit(composed("attention=softmax", "compute=off"))
+    assert admission.verdict is None
+    assert {"parameters", "flops", "training_flops", "elementwise"} <= set(admission.record())
+    assert not {"budget", "reference", "verdict"} & set(admission.record())
+
+
+def test_the_default_is_matched_and_luna_is_its_own_measure():
+    admission = admit(composed("attention=luna"))
+    assert admission.run.compute.mode is Gate.matched
+    assert admission.ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
+
+
+def test_an_exempt_method_starts_and_says_so():
+    admission = admit(composed("task=listops", "attention=softmax"))
+    assert admission.verdict.startswith("over budget ×3.9")
+    assert "grows with the square" in admission.record()["exempt"]
+    assert "exempt: no option" in admission.describe()
+
+
+@pytest.mark.parametrize("attention", ["luna", "softmax"])
+@pytest.mark.parametrize("word", ["protocol.recipe.steps=100", "protocol.recipe.batch=8"])
+def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, word: str):
+    with pytest.raises(UserError, match=r"training examples against 1,600,000.*budget="):
+        admit(composed("task=listops", f"attention={attention}", word))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("protocol.recipe.steps=100000", "protocol.recipe.batch=16"), ("budget=0.02",),
+     ("budget=0.0013",), ("protocol.evaluation.every=700",)],
+)  # fmt: skip
+def test_training_as_long_as_the_protocol_is_within_budget(words: tuple[str, ...]):
+    assert admit(composed("task=listops", "attention=luna", *words)).verdict == "matched"
+
+
+def test_a_wider_tolerance_admits_more():
+    words = ("task=listops", "attention=performer", "attention.m=128")
+    assert admit(composed(*words, "compute.tolerance.flops=0.2")).verdict == "matched"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["compute.reference=lunna"], "compute.reference='lunna' is not an attention; did you m"),
+        (["attention=performer", "attention.m=4096"],
+         "attention.m=4096 is outside the range of performer's knob, 8 to 512 in steps of 8"),
+        (["attention=performer", "attention.m=4", "compute=report", "compute.solve=true"],
+         "attention.m=4 is outside the range"),
+        (["attention=performer", "compute.reference={parameters: 100, flops: 1000000}"],
+         "no setting of m 8 to 512 in steps of 8 meets the budget, the closest is attention.m=8"),
+        (["attention=performer", "compute.reference={flops: 1000}", "compute.solve=true"],
+         "no setting of m"),
+        (["attention=luna", "attention.M=many"], "luna.M must be int, got 'many'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(words: list[str], sentence: str):
+    with pytest.raises((UserError, luna.LunaError)) as refused:
+        admit(compose(words))
+    assert sentence in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_value_outside_the_knobs_range_runs_under_report():
+    run = composed("attention=performer", "attention.m=1024", "compute=report")
+    assert admit(run).verdict.startswith("over budget")
+
+
+def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(
+    small: Callable[..., Run], tmp_path: Path
+):
+    """The small run trains far shorter than its protocol."""
+    with pytest.raises(UserError, match="outside the compute budget of luna"):
+        runner.train(small("compute=matched", f"data_dir={tmp_path / 'data'}"))
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- plug-ins
+
+
+class Silent(Attention):
+    """Does not say its FLOPs."""
+
+    paper = Paper(title="A plug-in", year=2026, url="https://example.org")
+    complexity = "O(n² e)"
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        return q @ (k.mT @ v)
+
+
+class Speaking(Silent):
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        return self.n_heads * 4 * n * self.head_dim * (d_v or self.head_dim)
+
+
+class Exaggerating(Speaking):
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        return 100 * super().flops(n, d_v)
+
+
+@pytest.fixture
+def plug() -> Iterator[Callable[..., Run]]:
+    def put(cls: type[Attention], *words: str) -> Run:
+        register("plug")(cls)
+        run = composed("attention=uniform", "task=pathfinder", *words)
+        compute = replace(run.compute, exempt=None)
+        return replace(run, attention={"name": "plug", "dwc": "none"}, compute=compute)
+
+    yield put
+    luna.base._classes.pop("plug", None)
+
+
+def test_a_plug_in_that_says_nothing_is_reported_and_not_matched(plug: Callable[..., Run]):
+    assert admit(plug(Silent, "compute=report")).verdict == "under ×0.49"
+    with pytest.raises(
+        UserError, match=r"'plug' does not declare its FLOPs.*give Silent a method flo"
+    ):
+        admit(plug(Silent))
+
+
+def test_a_plug_in_that_says_its_flops_is_held_to_the_budget(plug: Callable[..., Run]):
+    with pytest.raises(
+        UserError, match=r"outside the compute budget of luna.*has no knob that changes its cost"
+    ):
+        admit(plug(Speaking))
+    assert admit(plug(Speaking, "compute.reference=linear")).verdict == "matched"
+    with pytest.raises(UserError, match="declares no knob in its file"):
+        admit(plug(Speaking, "compute.solve=true"))
+
+
+def test_a_formula_that_does_not_fit_the_count_is_a_warning(plug: Callable[..., Run]):
+    with pytest.warns(UserWarning, match="'plug' declares .* FLOPs, but .* were counted"):
+        admit(plug(Exaggerating, "compute=report"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        admit(plug(Speaking, "compute=report"))
+
+
+def recorded(admission: Admission, **facts: Any) -> dict[str, Any]:
+    return {"task": "listops", "compute": admission.record()} | facts
+
+
+def test_the_class_in_a_table():
+    assert compute_class(recorded(admit(composed("attention=luna")))["compute"]) == "matched"
+    softmax = recorded(admit(composed("task=listops", "attention=softmax")))
+    assert compute_class(softmax["compute"]).startswith("exempt, over budget ×3.9")
+    assert compute_class(recorded(admit(composed("compute=off")))["compute"]) == "-"

@@ -1,0 +1,127 @@
+"""The solver finds the closest setting of a method's knobs, and knobs are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import luna
+from lra import run as runner
+from lra.compose import Run
+from lra.compute import admit, count_run, settled
+from lra.compute.budget import Budget, Cost
+from lra.compute.solve import closest, compare, knob_values, solve
+from lra.config import UserError
+from lra.disk import read_json
+
+from ..conftest import composed
+from .kit import TOLERANCE, budget, shipped
+
+
+def test_the_solver_finds_the_closest_of_all_settings():
+    """Against the whole network counted at every setting."""
+    run = composed("task=pathfinder", "attention=nystrom", "compute.solve=true")
+    run = replace(run, compute=replace(run.compute, knobs={"landmarks": [48, 64, 68, 72, 90, 96]}))
+    limits = budget("pathfinder")
+
+    def away(landmarks: int) -> float:
+        count = count_run(run, run.attention | {"landmarks": landmarks}, backward=False)
+        return abs(count.flops / limits.cost.flops - 1)
+
+    best = min(run.compute.knobs["landmarks"], key=away)
+    found, changed = solve(run, limits)
+    assert found.attention == run.attention | {"landmarks": best}
+    assert changed == {"landmarks": (72, 68)}
+    assert run.attention["landmarks"] == 72  # the run it was given is as it was
+
+
+def test_it_prefers_what_fits_to_what_is_close_in_flops():
+    """Hedgehog's widest map within the parameters, though a wider one is closer in FLOPs."""
+    run = composed("task=image", "attention=hedgehog", "attention.preset=shared_map")
+    best, limits = closest(run, budget("image")), budget("image")
+    assert best.excess == 0
+    wider = compare(run, limits, {"d_out": 108})
+    assert wider.ratios["parameters"] > 1.05
+    assert abs(wider.ratios["flops"] - 1) < abs(best.ratios["flops"] - 1)
+
+
+@pytest.mark.parametrize("attention", ["nystrom", "linformer", "longformer", "hedgehog"])
+def test_a_setting_is_counted_as_the_whole_network_is(attention: str):
+    """Shared and per layer, products and definitions, with the pair of texts and the branch."""
+    words = ("task=retrieval", f"attention={attention}", "attention.dwc=conv1d", "compute=report")
+    words += ("attention.share_layers=true",) if attention == "linformer" else ()
+    run = composed(*words)
+    limits = Budget("numbers", Cost(1, 1, None), TOLERANCE)  # ratios are the counts themselves
+    counted = count_run(run, backward=False)
+    ratios = compare(run, limits, {}).ratios
+    assert ratios == {"parameters": counted.parameters, "flops": counted.flops}
+
+
+def test_a_tied_knob_sets_both_of_its_options():
+    run = composed("attention=longformer", "compute.reference=bigbird", "compute.solve=true")
+    found = admit(run).run.attention
+    assert found["left"] == found["right"] != 164
+
+
+def test_settings_that_exclude_each_other_are_left_out():
+    """An identity needs d_out = head_dim."""
+    run = composed("attention=hedgehog", "attention.init=identity")
+    assert closest(run, budget("listops")).options == {"d_out": 32}
+
+
+def test_what_was_solved_is_trained_and_recorded(small: Callable[..., Run], capsys):
+    words = ("attention=performer", "attention.m=8", "compute=report", "compute.solve=true")
+    run = small(*words, "compute.reference=luna", "protocol.recipe.steps=10")
+    runner.train(run)
+    output = capsys.readouterr().out
+    record = read_json(next(Path(run.runs_dir).rglob("result.json")))
+    solved = record["attention"]["m"]
+    assert solved != 8
+    assert f"solved: attention.m={solved}, it was 8" in output
+    assert record["compute"]["solved"] == {"m": [8, solved]}
+    assert record["compute"]["mode"] == "report"
+    config = yaml.safe_load(
+        next(Path(run.runs_dir).rglob("config.yaml")).read_text(encoding="utf-8")
+    )
+    assert config["settings"]["attention"]["m"] == solved
+    assert settled(run).attention["m"] == solved
+    runner.train(run)  # the same command finds the run it has already done
+    assert "already finished" in capsys.readouterr().out
+
+
+def test_every_knob_is_an_option_and_every_default_lies_in_its_range():
+    for attention in luna.names():
+        run = shipped("listops", attention)
+        for knob, spec in run.compute.knobs.items():
+            values = knob_values(attention, knob, spec)
+            assert knob in luna.options(attention)
+            for preset in ("matched", "published"):
+                value = shipped("listops", attention, preset).attention[knob]
+                assert value is None or values[0] <= value <= values[-1], (attention, preset)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"min": 8}, {"min": 9, "max": 8}, {"min": 1, "max": 8, "step": 0}, {"min": 1.5, "max": 8},
+     {"min": 1, "max": 8, "stop": 2}, [], "8-64", None],
+)  # fmt: skip
+def test_an_invalid_range_is_refused(spec: Any):
+    with pytest.raises(UserError, match=r"knobs.m of attention 'performer' must be a list of val"):
+        knob_values("performer", "m", spec)
+
+
+def test_knobs_that_are_not_options_or_have_too_many_settings_are_refused():
+    run = composed("attention=performer")
+    wrong = replace(run, compute=replace(run.compute, knobs={"width": [1, 2]}))
+    with pytest.raises(
+        UserError, match="declares the knob 'width', which is not one of its options"
+    ):
+        admit(wrong)
+    many = {"m": {"min": 1, "max": 4000}}
+    with pytest.raises(UserError, match="have 4,000 settings, more than the 2,000"):
+        closest(replace(run, compute=replace(run.compute, knobs=many)), budget("listops"))

@@ -1,0 +1,62 @@
+"""Positions and the CLS token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lra.config import ClsMask, Pooling, Positions
+from lra.model.embedding import Embedding
+
+from .kit import CLEAN, OFFICIAL, example, network, shake, sinusoids
+
+
+@pytest.mark.parametrize("positions", [Positions.learned, Positions.fixed])
+@pytest.mark.parametrize(
+    ("rule", "expected"), [(ClsMask.real, [True, True]), (ClsMask.first, [False, True])]
+)
+def test_cls_takes_position_0_and_a_place_in_the_mask(positions, rule, expected):
+    style = replace(OFFICIAL, positions=positions, cls_mask=rule)
+    embedding = Embedding(11, 12, 5, style, 0.0)
+    with torch.no_grad():
+        embedding.cls.fill_(3.0)
+    ids = torch.tensor([[0, 4, 5, 0, 6], [4, 4, 5, 0, 6]])
+    x, mask = embedding(ids, ids > 0)
+    assert x.shape == (2, 6, 12)
+    assert embedding.position.table.shape == (6, 12)
+    torch.testing.assert_close(x[:, 0], (3 + embedding.position.table[0]).expand(2, -1))
+    torch.testing.assert_close(x[:, 1:], embedding.token(ids) + embedding.position.table[1:])
+    assert mask[:, 0].tolist() == expected
+    assert torch.equal(mask[:, 1:], ids > 0)
+    assert embedding(ids, None)[1] is None
+
+
+@pytest.mark.parametrize("pooling", [p for p in Pooling if p is not Pooling.cls])
+def test_no_cls_unless_it_is_pooled(pooling):
+    embedding = Embedding(11, 12, 5, replace(CLEAN, pooling=pooling), 0.0)
+    assert "cls" not in dict(embedding.named_parameters())
+    assert embedding(torch.ones(2, 5, dtype=torch.long), None)[0].shape == (2, 5, 12)
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_fixed_positions_interleave(width):
+    style = replace(CLEAN, positions=Positions.fixed)
+    embedding = Embedding(11, width, 4100, style, 0.0)
+    table = embedding.position.table
+    assert table.dtype == torch.float32
+    rows = torch.tensor([0, 1, 77, 4099])
+    torch.testing.assert_close(
+        table[rows].double(), sinusoids(4100, width)[rows], rtol=0, atol=1e-7
+    )
+    assert table[0].tolist() == [0, 1] * (width // 2) + [0] * (width % 2)
+    assert list(dict(embedding.named_parameters())) == ["token.weight"]
+    assert "position.table" not in embedding.state_dict()
+
+
+def test_without_positions_order_is_invisible():
+    net = shake(network(replace(CLEAN, positions=Positions.none)))
+    ids, mask = example([24, 24])
+    order = torch.randperm(24)
+    torch.testing.assert_close(net(ids, mask), net(ids[:, order], mask), rtol=0, atol=1e-10)

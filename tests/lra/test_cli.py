@@ -1,0 +1,41 @@
+"""`lra train` without words, and completion in the shell."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from lra.cli import main, start
+
+
+@pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
+def test_without_words_the_choices_are_printed_and_nothing_starts(
+    app: str, choice: str, capsys: pytest.CaptureFixture[str]
+):
+    before = list(sys.argv)
+    with pytest.raises(SystemExit, match="0"):
+        start(app, [])
+    assert sys.argv == before
+    out = capsys.readouterr().out
+    assert choice in out
+    assert out.count(f"  lra {app} ") >= 3
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("lra train task=list", "task=listops"),
+        ("lra convert recipe=s", "recipe=small"),
+        ("lra comp", "compute"),
+    ],
+)
+def test_the_shell_completes(
+    line: str,
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setenv("COMP_LINE", line)
+    assert main(["-sc", "query=bash"]) == 0
+    assert answer in capsys.readouterr().out.split()
