@@ -44,7 +44,7 @@ ENDLESS = (
 
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hydra sets up logging and so closes every known handler; absl's would close pytest's files."""
+    """Hydra sets up logging and closes every known handler; absl's would close pytest's files."""
     monkeypatch.setattr(logging, "_handlerList", [])
 
 
