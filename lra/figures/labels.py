@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -36,7 +36,15 @@ NEAR = tuple(
                          (-5, 8, "right"), (-5, -8, "right"), (0, 12, "center"),
                          (0, -12, "center"))
 )  # fmt: skip
-RADII = (22, 34, 46, 60, 76, 94)
+
+
+def _far(radius: float, angle: float) -> NamePlace:
+    dx, dy = radius * math.cos(angle), radius * math.sin(angle)
+    side = "left" if dx > 0.3 * radius else "right" if dx < -0.3 * radius else "center"
+    return NamePlace(dx, dy, side, True)
+
+
+FAR = [_far(r, math.pi * k / 12) for r in (22, 34, 46, 60, 76, 94) for k in range(24)]
 ROUNDS = 4  # in every round each name is placed again, with the others where they are
 
 
@@ -105,7 +113,7 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             def cost(place: NamePlace, i: int = i, others: list[Box] = others) -> float:
                 return _cost(place, points[i].name, centres[i], others, marks, frame)
 
-            chosen[i] = min(_places(), key=cost)
+            chosen[i] = min((*NEAR, *FAR), key=cost)
             boxes[i] = _box(chosen[i], point.name, centres[i])
     for point, place in zip(points, chosen, strict=True):
         line = {"arrowstyle": "-", "color": point.colour, "linewidth": 0.6, "shrinkA": 0,
@@ -118,19 +126,6 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             bbox={"facecolor": "w", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip
         named.set_in_layout(False)  # names must not change the layout they were placed in
-
-
-@cache
-def _places() -> tuple[NamePlace, ...]:
-    return (*NEAR, *_far())
-
-
-def _far() -> Iterator[NamePlace]:
-    for radius in RADII:
-        for k in range(24):
-            dx, dy = radius * math.cos(math.pi * k / 12), radius * math.sin(math.pi * k / 12)
-            side = "left" if dx > 0.3 * radius else "right" if dx < -0.3 * radius else "center"
-            yield NamePlace(dx, dy, side, True)
 
 
 def _cost(

@@ -51,7 +51,7 @@ def watching(layers: Iterable[Attention], see: See) -> Iterator[None]:
     """Call `see(layer, q, k, mask, x)` before every forward pass of these layers; no gradients."""
 
     def hook(layer: Any, inputs: tuple[Any, ...]) -> None:
-        q, k, _, mask, x = inputs
+        q, k, _, mask, x = (*inputs, None, None)[:5]  # the last two may be left out
         see(layer, q, k, mask, x)
 
     with ExitStack() as stack, torch.no_grad():

@@ -133,7 +133,7 @@ def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
         records.load([runs])
 
 
-def test_what_is_no_record_is_refused_by_name(make: Make, runs: Path):
+def test_another_json_file_is_refused_by_name(make: Make, runs: Path):
     path = make("luna", 0.4)
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match=str(path)):
@@ -155,7 +155,7 @@ def test_an_exported_number_cannot_be_edited_in_passing(make: Make, runs: Path, 
         records.load([tmp_path / "out"])
 
 
-def test_one_damaged_record_and_none_is_imported(make: Make, runs: Path, tmp_path: Path):
+def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     edit(make("softmax", 0.3), schema=0)
     with pytest.raises(UserError, match="was not made by this version"):

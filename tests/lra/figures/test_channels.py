@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import luna
 from lra.config import UserError
 from lra.figures import channels, students
 from lra.figures.channels import COLOURS, DEAD, LayerChannels
@@ -74,6 +75,17 @@ def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
     real = int(batch.mask.sum())
     assert real < batch.mask.numel()
     assert layer.u.size == real * heads * 2 * 2  # M = 2, of queries and of keys
+
+
+def test_maps_of_queries_and_of_keys_have_their_own_channels():
+    attention = luna.build("luna", n_heads=2, head_dim=4, max_len=8, M=2, tie_qk=False)
+    q, k, v = torch.randn(3, 1, 2, 5, 4)
+    mask = torch.tensor([[True, True, False, True, True]])
+    found = channels.observe(attention, lambda: attention(q, k, v, mask), "a run", 10)
+    assert [layer.name for layer in found] == ["layer 0, queries", "layer 0, keys"]
+    for layer, x, own in zip(found, (q, k), (attention.map, attention.map_k), strict=True):
+        u = own.projections(x).detach()[:, :, mask[0]]
+        np.testing.assert_allclose(np.sort(layer.u), np.sort(u.flatten()), rtol=1e-5)
 
 
 def test_a_run_without_learned_channels_says_so(trained: Callable[..., Trained]):

@@ -30,7 +30,7 @@ def write_run(folder: Path, seed: int, kl: float, **facts: Any) -> None:
     (folder / "result.json").write_text(json.dumps(record), encoding="utf-8")
 
 
-def test_seeds_are_one_line_and_settings_are_told_apart(tmp_path: Path):
+def test_seeds_share_a_line_and_settings_have_lines_of_their_own(tmp_path: Path):
     runs, recipe = tmp_path / "tiny" / "luna", RECORD["recipe"]
     write_run(runs / "a" / "seed-0", 0, 1.0)
     write_run(runs / "a" / "seed-1", 1, 3.0)

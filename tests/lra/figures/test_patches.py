@@ -49,7 +49,7 @@ def test_overlays_are_the_cls_row_over_the_patches(image_models: dict[str, Path]
     np.testing.assert_allclose(extra.overlays[1].layer.flatten(), cls / cls.sum(), rtol=1e-4)
 
 
-def test_what_is_no_image_or_no_image_model_is_refused(
+def test_damaged_images_and_text_models_are_refused(
     image_models: dict[str, Path], text_models: dict[str, Path], picture: Path, tmp_path: Path
 ):
     (tmp_path / "torn.png").write_bytes(picture.read_bytes()[:200])

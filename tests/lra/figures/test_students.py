@@ -66,7 +66,7 @@ def test_models_that_cannot_stand_side_by_side_are_refused(
             tokens.cls_to_words([luna], TEXT, **wrong)
 
 
-def test_models_of_one_method_are_told_apart(text_models: dict[str, Path], tmp_path: Path):
+def test_models_of_one_method_have_different_names(text_models: dict[str, Path], tmp_path: Path):
     convert(bert(), "luna", M=5).save_pretrained(tmp_path)
     other = students.open_students([text_models["luna"], tmp_path])
     assert [s.label.split()[0] for s in other] == ["luna", "luna"]

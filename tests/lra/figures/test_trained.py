@@ -19,7 +19,7 @@ def test_the_title_names_what_is_unusual_and_the_data(trained: Callable[..., Tra
     assert run.conditions.endswith("2 steps of 8\ndata: a bundled miniature, for trying things out")
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
+def test_another_folder_is_refused(tmp_path: Path):
     with pytest.raises(
         UserError, match=r"not the folder of a training run, because it has no config\.yaml"
     ):

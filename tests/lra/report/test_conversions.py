@@ -83,13 +83,6 @@ def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Pat
     assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
 
 
-def test_options_that_differ_name_the_rows(convert: Make, runs: Path):
-    convert("luna", 0.8, options={"M": 8})
-    convert("luna", 0.9, options={"M": 16}, key="l")
-    (found,) = conversions.build_all(runs)
-    assert [row.label for row in found.rows[1:]] == ["luna M=16", "luna M=8"]
-
-
 def test_the_usual_settings_have_the_shortest_name_and_the_published_value(
     convert: Make, runs: Path, tmp_path: Path
 ):
