@@ -62,6 +62,8 @@ class Run:
 def check(cfg: DictConfig) -> Run:
     """The checked, resolved run of a composed config, scaled by its budget; UserError names the
     first mistake."""
+    from lra.data.options import check as check_options
+
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
         _implied_preset_exists(cast(DictConfig, typed))
@@ -75,7 +77,7 @@ def check(cfg: DictConfig) -> Run:
         run = cast(Run, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
-    data.get(run.task.name).check(run.task)
+    check_options(data.get(run.task.name), run.task)
     fit(run)
     _ranges(run)
     _reference(run.compute.reference)

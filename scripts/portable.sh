@@ -12,12 +12,12 @@ python=$PWD/.venv/bin/python
 
 # The tests that compare floating-point numbers, and those that meet files, users and processes.
 numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/test_optim.py
-         tests/lra/data/test_*generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
+         tests/lra/data/*/test_generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
          tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones)
 surroundings=(tests/lra/data tests/lra/report tests/lra/test_run.py tests/lra/test_callbacks.py
               tests/lra/test_status.py tests/lra/test_compose.py tests/luna/kernels)
 few=(tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones
-     tests/lra/data/test_listops_generator.py tests/lra/data/test_pathfinder_generator.py
+     tests/lra/data/listops/test_generator.py tests/lra/data/pathfinder/test_generator.py
      tests/lra/report/test_stats.py)
 
 features() {  # of NumPy on this machine whose names match; only these can be switched off

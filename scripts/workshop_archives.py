@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lra.data.cifar import BINARY, NOTE
-from lra.data.imdb import ARCHIVE, FOLDER
+from lra.data.sources.cifar import BINARY, NOTE
+from lra.data.sources.imdb import ARCHIVE, FOLDER
 
 SIDE = 32
 

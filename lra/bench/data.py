@@ -24,11 +24,11 @@ from lra.bench.rows import BenchResult, median
 from lra.bench.sheet import Benchmark, SheetTable, number, rounds_of
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.config import DataRules, Mask, Pad
-from lra.data import listops_generator, pathfinder_generator
-from lra.data.arrays import Prepared
+from lra.data.listops import generator as listops_generator
 from lra.data.loader import Loader
 from lra.data.options import default_length
-from lra.data.prepare import prepare
+from lra.data.pathfinder import generator as pathfinder_generator
+from lra.data.prepare import load, prepare
 
 # The default: two sizes of one task, to see whether memory depends on the size, and images.
 PREPARED = (["listops"], ["listops", "n_train=10000"], ["pathfinder", "n=2000"])
@@ -105,12 +105,12 @@ class DrawingCase(BenchCase):
 def _expressions() -> Iterator[Any]:
     options = data.configure("listops")
     names = ("min_length", "max_length", "max_depth", "max_args", "p_leaf")
-    shape = listops_generator.Shape(**{name: getattr(options, name) for name in names})
+    shape = listops_generator.TreeShape(**{name: getattr(options, name) for name in names})
     return listops_generator.generate(shape, seed=0)
 
 
 def _images(side: int) -> Iterator[Any]:
-    pathfinder = pathfinder_generator.Pathfinder(pathfinder_generator.settings(side))
+    pathfinder = pathfinder_generator.ImageGenerator(pathfinder_generator.settings(side))
     return (pathfinder.image(0, number) for number in itertools.count())
 
 
@@ -133,11 +133,11 @@ def read(folder: Path, *, seconds: float) -> dict[str, float]:
     opening = []
     for _ in range(OPENED):
         start = time.perf_counter()
-        prepared = Prepared.open(folder)
+        prepared = load(folder)
         opening.append(time.perf_counter() - start)
     split = prepared.split("train")
-    mask = Mask.none if split.task.grid else Mask.length  # as protocol=luna
-    rules = DataRules(split.width, split.width, Pad.full, mask, split.task.vocab)
+    mask = Mask.none if split.layout.grid else Mask.length  # as protocol=luna
+    rules = DataRules(split.width, split.width, Pad.full, mask, split.layout.vocab)
     batches = iter(Loader(split, BATCH, rules=rules, steps=sys.maxsize))
     for _ in range(WARM_UP):
         next(batches)
@@ -145,14 +145,14 @@ def read(folder: Path, *, seconds: float) -> dict[str, float]:
     start = time.perf_counter()
     while (took := time.perf_counter() - start) < seconds:
         ids += next(batches).ids.numel()
-    width = 1 if split.task.vocab <= 256 else 2  # bytes of a stored id
+    width = 1 if split.layout.vocab <= 256 else 2  # bytes of a stored id
     return {
         "open_ms": statistics.median(opening) * 1e3,
         "stored_mb_per_s": ids * width / took / 1e6,
         "tensor_mb_per_s": ids * 8 / took / 1e6,
         "resident_mib": _resident(),
         "growth_mib": _resident() - before,
-        "passes": ids / (len(split) * split.width * (1 + split.task.dual)),
+        "passes": ids / (len(split) * split.width * (1 + split.layout.dual)),
     }
 
 

@@ -7,12 +7,12 @@
     prepared = find_or_prepare(options, max_length=2000, data_dir="data")
     prepared.split("train").ids(index)  # or batches of tensors: lra.data.loader.Loader
 
-Importing this costs nothing; a task's module is imported when the task is asked for.
+Importing this costs nothing: the tasks are imported when one is asked for.
 """
 
 from __future__ import annotations
 
-import importlib
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,34 +21,34 @@ from lra.config import UserError, nearest
 if TYPE_CHECKING:
     from lra.data.task import Task, TaskOptions
 
-TASKS = {
-    "listops": "lra.data.listops:ListOps",
-    "text": "lra.data.text:Text",
-    "retrieval": "lra.data.retrieval:Retrieval",
-    "image": "lra.data.image:Image",
-    "pathfinder": "lra.data.pathfinder:Pathfinder",
-    "pathfinder64": "lra.data.pathfinder:Pathfinder64",
-    "pathx": "lra.data.pathfinder:PathX",
-    "pathfinder256": "lra.data.pathfinder:Pathfinder256",
-}
+
+@functools.cache
+def tasks() -> dict[str, type[Task]]:
+    """Every task by its name, in the order of the benchmark's tables."""
+    from lra.data.image import Image
+    from lra.data.listops.task import ListOps
+    from lra.data.pathfinder.task import Pathfinder, Pathfinder64, Pathfinder256, PathX
+    from lra.data.retrieval import Retrieval
+    from lra.data.text import Text
+
+    pathfinders = (Pathfinder, Pathfinder64, PathX, Pathfinder256)
+    return {task.name: task for task in (ListOps, Text, Retrieval, Image, *pathfinders)}
 
 
 def names() -> list[str]:
-    """Every task, in the order of the benchmark's tables."""
-    return list(TASKS)
+    return list(tasks())
 
 
 def get(name: str) -> Task:
     """The task of that name."""
-    if name not in TASKS:
-        raise UserError(f"unknown task '{name}'{nearest(name, TASKS)}")
-    module, _, cls = TASKS[name].partition(":")
-    return getattr(importlib.import_module(module), cls)()
+    if name not in tasks():
+        raise UserError(f"unknown task '{name}'{nearest(name, tasks())}")
+    return tasks()[name]()
 
 
 def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
-    """configs/task/<name>.yaml with `key=value` overrides, typed and checked; what it leaves to the
-    protocol is that one's."""
+    """The options of configs/task/<name>.yaml with `key=value` overrides, typed and checked; what
+    that file leaves to the protocol comes from the protocol's own."""
     from lra.data.options import read
 
     return read(get(name), overrides, protocol)

@@ -20,31 +20,46 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra import data
 from lra.config import UserError
 from lra.data.store import ArrayFile, Rows
-from lra.data.task import SPLITS, Example, Task
 
+SPLITS = ("train", "val", "test")
 FORMAT = 1  # of the folder; a change makes older folders unreadable
 MANIFEST = "manifest.json"
 QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}
 BLOCK = 2**24  # bytes read at once where a whole split is read
 
 
+class Layout:
+    """What the examples of a task look like. Ids are 0..vocab-1 and 0 is padding (a grey level too,
+    where the task is an image)."""
+
+    name: ClassVar[str]
+    classes: ClassVar[int]
+    vocab: ClassVar[int]
+    dual: ClassVar[bool] = False  # an example is a pair of sequences
+    grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
+
+
+class Example(NamedTuple):
+    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # as long as it comes; a pair for a dual task
+    label: int
+
+
 class Split:
     """One split of a prepared task."""
 
-    def __init__(self, name: str, task: Task, width: int, arrays: dict[str, Path]):
-        self.name, self.task, self.width = name, task, width
-        store = "texts" if task.dual else name
+    def __init__(self, name: str, layout: Layout, width: int, arrays: dict[str, Path]):
+        self.name, self.layout, self.width = name, layout, width
+        store = "texts" if layout.dual else name
         self._ids = Rows(arrays[f"{store}.ids"])
         self._lengths = np.load(arrays[f"{store}.lengths"], mmap_mode="r")
         self.labels = np.load(arrays[f"{name}.labels"], mmap_mode="r")
-        self._pairs = np.load(arrays[f"{name}.pairs"], mmap_mode="r") if task.dual else None
+        self._pairs = np.load(arrays[f"{name}.pairs"], mmap_mode="r") if layout.dual else None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,7 +78,7 @@ class Split:
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All (ids, lengths) in order, some megabytes at a time."""
-        rows = max(1, BLOCK // (self.width * self._ids.dtype.itemsize * (1 + self.task.dual)))
+        rows = max(1, BLOCK // (self.width * self._ids.dtype.itemsize * (1 + self.layout.dual)))
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
             yield self.ids(index), self.lengths(index)
@@ -72,22 +87,11 @@ class Split:
 class Prepared:
     """A prepared task, opened. Its arrays are read when they are asked for."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]):
-        self.folder, self.manifest = folder, manifest
+    def __init__(self, folder: Path, manifest: dict[str, Any], layout: Layout):
+        self.folder, self.manifest, self.layout = folder, manifest, layout
         self.facts: dict[str, Any] = manifest["facts"]
         self.fingerprint: str = manifest["fingerprint"]
-        self.task = data.get(self.facts["task"])
-        arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
-        try:
-            self._splits = {s: Split(s, self.task, self.facts["width"], arrays) for s in SPLITS}
-        except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
-            raise UserError(f"{folder} is damaged ({error}); {_again(manifest)}") from error
-
-    @classmethod
-    def open(cls, folder: Path) -> Prepared:
-        """The prepared task in `folder`; UserError when it is damaged or of another format."""
-        manifest = read_manifest(folder)
-        for name, facts in manifest["facts"]["arrays"].items():
+        for name, facts in self.facts["arrays"].items():
             path = folder / f"{name}.npy"
             found = path.stat().st_size if path.exists() else None
             if found != facts["bytes"]:
@@ -95,7 +99,11 @@ class Prepared:
                 raise UserError(
                     f"{path} is {state}, {facts['bytes']:,} bytes expected; {_again(manifest)}"
                 )
-        return cls(folder, manifest)
+        arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
+        try:
+            self._splits = {s: Split(s, layout, self.facts["width"], arrays) for s in SPLITS}
+        except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
+            raise UserError(f"{folder} is damaged ({error}); {_again(manifest)}") from error
 
     def split(self, name: str) -> Split:
         return self._splits[name]
@@ -125,21 +133,21 @@ class Prepared:
 class Writer:
     """Turns examples into arrays, one split after the other."""
 
-    def __init__(self, folder: Path, task: Task, width: int):
-        self.folder, self.task, self.width = folder, task, width
+    def __init__(self, folder: Path, layout: Layout, width: int):
+        self.folder, self.layout, self.width = folder, layout, width
         self.truncated = dict.fromkeys(SPLITS, 0)
-        self._dtype = np.dtype(np.uint8 if task.vocab <= 256 else np.uint16)
+        self._dtype = np.dtype(np.uint8 if layout.vocab <= 256 else np.uint16)
         self._files: dict[str, ArrayFile] = {}
         self._texts: dict[bytes, int] = {}  # of a dual task: digest -> row
 
     def add(self, split: str, example: Example) -> None:
         ids, label = example
-        if not 0 <= label < self.task.classes:
+        if not 0 <= label < self.layout.classes:
             raise UserError(
                 f"an example of {split} has label {label}; "
-                f"the labels of {self.task.name} are 0 to {self.task.classes - 1}"
+                f"the labels of {self.layout.name} are 0 to {self.layout.classes - 1}"
             )
-        if self.task.dual:
+        if self.layout.dual:
             rows = [self._text(split, np.asarray(side)) for side in ids]
             self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
         else:
@@ -151,7 +159,7 @@ class Writer:
         facts = {name: file.close() for name, file in sorted(self._files.items())}
         empty = [s for s in SPLITS if f"{s}.labels" not in facts]
         if empty:
-            raise UserError(f"{self.task.name} has no examples for {' and '.join(empty)}")
+            raise UserError(f"{self.layout.name} has no examples for {' and '.join(empty)}")
         return facts
 
     def abandon(self) -> None:
@@ -169,17 +177,17 @@ class Writer:
         return self._texts[digest]
 
     def _sequence(self, split: str, store: str, ids: np.ndarray) -> None:
-        if self.task.grid is not None and len(ids) != self.width:
+        if self.layout.grid is not None and len(ids) != self.width:
             raise UserError(
-                f"an image of {split} has {len(ids)} pixels; {self.task.name} has {self.width}"
+                f"an image of {split} has {len(ids)} pixels; {self.layout.name} has {self.width}"
             )
         if len(ids) > self.width:
             self.truncated[split] += 1
             ids = ids[: self.width]
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.task.vocab:
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.layout.vocab:
             raise UserError(
                 f"an example of {split} has ids {ids.min()} to {ids.max()}; "
-                f"those of {self.task.name} are 0 to {self.task.vocab - 1}"
+                f"those of {self.layout.name} are 0 to {self.layout.vocab - 1}"
             )
         self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
         self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
@@ -208,7 +216,7 @@ def statistics(splits: dict[str, Split]) -> dict[str, Any]:
 def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
     """The facts of one split, and a digest of each different example."""
     digests: set[bytes] = set()
-    lengths, lowest, highest, constant = [], split.task.vocab, -1, 0
+    lengths, lowest, highest, constant = [], split.layout.vocab, -1, 0
     for ids, length in split.blocks():
         lengths.append(length.ravel())
         highest = max(highest, int(ids.max()))
@@ -219,11 +227,11 @@ def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
     quantiles = np.quantile(np.concatenate(lengths), list(QUANTILES.values()), method="lower")
     facts = {
         "examples": len(split),
-        "labels": np.bincount(split.labels, minlength=split.task.classes).tolist(),
+        "labels": np.bincount(split.labels, minlength=split.layout.classes).tolist(),
         "lengths": dict(zip(QUANTILES, quantiles.astype(int).tolist(), strict=True)),
         "ids": [lowest, highest],
     }
-    return facts | ({"constant": constant} if split.task.grid else {}), digests
+    return facts | ({"constant": constant} if split.layout.grid else {}), digests
 
 
 # ---------------------------------------------------------------------- the manifest

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lra import data
-from lra.data.arrays import QUANTILES
+from lra.data.arrays import QUANTILES, SPLITS
 from lra.data.prepare import asked, command, find
-from lra.data.task import SPLITS, Task, TaskOptions
+from lra.data.task import Task, TaskOptions
 from lra.data.verify import expected
 
 WIDTH = 100  # columns of a line

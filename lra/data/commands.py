@@ -11,8 +11,9 @@ from typing import Any
 
 from lra import data
 from lra.config import UserError
+from lra.data.arrays import SPLITS
 from lra.data.options import default_length
-from lra.data.task import SPLITS, TaskOptions
+from lra.data.task import TaskOptions
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
@@ -143,10 +144,10 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _state(folder: Path) -> str:
-    from lra.data.arrays import Prepared
+    from lra.data.prepare import load
 
     try:
-        return f"prepared: {folder}  ({Prepared.open(folder).describe()})"
+        return f"prepared: {folder}  ({load(folder).describe()})"
     except UserError as error:
         return f"unusable: {error}"
 
@@ -241,12 +242,12 @@ def _export(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"{folder} is there already: name a new folder, or use --force to write into it"
         )
-    for path in prepared.task.export(prepared, folder):
+    for path in data.get(arguments.task).export(prepared, folder):
         print(path)
 
 
 def _download(arguments: argparse.Namespace) -> None:
-    from lra.data.release import URL, download
+    from lra.data.sources.release import URL, download
 
     archive = download(arguments.data_dir, arguments.url or URL)
     print(f"{archive}: use it with source=release path={archive}")

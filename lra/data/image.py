@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.data import archives, cifar, tfds
-from lra.data.archives import Checksum
-from lra.data.order import order, percent
-from lra.data.task import About, Example, Job, Part, Task, TaskOptions, read_by
+from lra.data.arrays import Example
+from lra.data.sources import archives, cifar, tfds
+from lra.data.sources.archives import Checksum
+from lra.data.sources.tfds_order import order, percent
+from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
 
-TINY = Path(__file__).parent / "tiny" / "image"
 DATASET = tfds.Dataset("cifar10", "3.0.2", archive=cifar.BINARY.archive)
 GREY = "grey-v1"  # change it when the same colours give other levels
 SIDE = 32
@@ -58,7 +58,7 @@ class Image(Task):
         ),
     )
 
-    def parts(self, options: ImageOptions, job: Job) -> list[Part]:
+    def splits(self, options: ImageOptions, job: Job) -> list[RawSplit]:
         if options.source == "tfds":
             tfds.prepare(DATASET, job.data_dir)
             job.inputs += tfds.files(DATASET, ("train", "test"), job.data_dir)
@@ -72,7 +72,7 @@ class Image(Task):
             "test": test,
         }
         return [
-            Part(s, pictures.examples(), len(pictures.labels)) for s, pictures in chosen.items()
+            RawSplit(s, pictures.examples(), len(pictures.labels)) for s, pictures in chosen.items()
         ]
 
     def decode(self, ids: np.ndarray) -> str:
@@ -108,7 +108,7 @@ class Image(Task):
 
     def _place(self, options: ImageOptions) -> cifar.Place:
         if options.source == "tiny":
-            return cifar.find(TINY)
+            return cifar.find(TINY / "image")
         names = " or ".join(version.archive for version in cifar.VERSIONS)
         what = f"the folder that holds {names}"
         return cifar.find(archives.given(options.path, "files", what))

@@ -69,8 +69,8 @@ class Loader:
         self._bounds = _cut(len(split), batch_size, drop_last, world)
         if len(split) < (batch_size if drop_last else world):
             raise UserError(
-                f"the {len(split)} examples of {split.task.name}'s {split.name} split do not fill "
-                f"one batch of {batch_size}: lower protocol.recipe.batch or use more examples"
+                f"the {len(split)} examples of {split.layout.name}'s {split.name} split do not "
+                f"fill one batch of {batch_size}: lower protocol.recipe.batch or use more examples"
             )
 
     def __len__(self) -> int:

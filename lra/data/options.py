@@ -40,8 +40,27 @@ def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> T
             raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
     options = OmegaConf.to_object(cfg)
     assert isinstance(options, TaskOptions)
-    task.check(options)
+    check(task, options)
     return options
+
+
+def check(task: Task, options: TaskOptions) -> None:
+    """Refuse an unknown source, an option that the chosen source does not read, a value out of
+    range."""
+    if options.source not in task.sources:
+        raise UserError(
+            f"task '{task.name}' has no source '{options.source}'"
+            f"{nearest(options.source, task.sources)}"
+        )
+    usual = defaults(task)
+    for field in dataclasses.fields(options):
+        sources = field.metadata.get("sources", task.sources)
+        if options.source not in sources and getattr(options, field.name) != usual[field.name]:
+            raise UserError(
+                f"{field.name} is read by source={' and source='.join(sources)} only, "
+                f"not by source={options.source}"
+            )
+    task.check_options(options)
 
 
 def defaults(task: Task) -> dict[str, Any]:

@@ -16,18 +16,20 @@ from lra import data
 from lra.config import UserError
 from lra.data.arrays import (
     MANIFEST,
+    SPLITS,
     Prepared,
     Split,
     Writer,
     digest_of,
     manifest_text,
+    read_manifest,
     statistics,
 )
-from lra.data.options import default_length, overrides
+from lra.data.options import check, default_length, overrides
 from lra.data.parallel import cores
 from lra.data.progress import Progress
 from lra.data.store import disk_errors, lock, new_folder, read_errors, sha256
-from lra.data.task import SPLITS, Job, Part, Task, TaskOptions
+from lra.data.task import Job, RawSplit, Task, TaskOptions
 
 
 def identity(task: Task, options: TaskOptions, max_length: int) -> str:
@@ -37,14 +39,20 @@ def identity(task: Task, options: TaskOptions, max_length: int) -> str:
     return f"{options.source}-{digest_of(facts)[:10]}"
 
 
+def load(folder: Path) -> Prepared:
+    """The prepared data in this folder; UserError when they are damaged or of another format."""
+    manifest = read_manifest(folder)
+    return Prepared(folder, manifest, data.get(manifest["facts"]["task"]))
+
+
 def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prepared | None:
     """The prepared data, or None where they are not prepared."""
     task = data.get(options.name)
-    task.check(options)
+    check(task, options)
     folder = _folder(task, options, max_length, data_dir)
     with read_errors(folder):
         there = (folder / MANIFEST).exists()
-    return Prepared.open(folder) if there else None
+    return load(folder) if there else None
 
 
 def find_or_prepare(
@@ -79,7 +87,7 @@ def prepare(
     if not force and (found := find(options, **where)):
         _same_inputs(found, task, options)
         return found
-    task.check(options)
+    check(task, options)
     folder = _folder(task, options, **where)
     waiting = f"another process is preparing {task.name} in {folder}; waiting for it"
     with lock(folder, waiting):
@@ -87,7 +95,7 @@ def prepare(
             return found
         with new_folder(folder) as partial:
             _make(task, options, Job(workers or cores(), Path(data_dir)), partial, **where)
-        return Prepared.open(folder)
+        return load(folder)
 
 
 def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
@@ -130,7 +138,7 @@ def _make(
     start = time.monotonic()
     facts = asked(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]
-    arrays, truncated = _write(task, task.parts(options, job), facts["width"], partial)
+    arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
     paths = {name: partial / f"{name}.npy" for name in arrays}
     counted = statistics({s: Split(s, task, facts["width"], paths) for s in SPLITS})
@@ -151,28 +159,28 @@ def _make(
 
 
 def _write(
-    task: Task, parts: list[Part], width: int, partial: Path
+    task: Task, splits: list[RawSplit], width: int, partial: Path
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Write the arrays; what they are, and how many examples of each split had to be cut."""
-    _room(task, parts, width, partial)
-    sizes = [part.size for part in parts]
+    _room(task, splits, width, partial)
+    sizes = [split.size for split in splits]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     writer = Writer(partial, task, width)
     try:
         with Progress(f"preparing {task.name}", total) as progress:
-            for part in parts:
-                for example in progress.track(part.examples):
-                    writer.add(part.split, example)
+            for split in splits:
+                for example in progress.track(split.examples):
+                    writer.add(split.name, example)
         return writer.close(), writer.truncated
     finally:
         writer.abandon()
 
 
-def _room(task: Task, parts: list[Part], width: int, folder: Path) -> None:
+def _room(task: Task, splits: list[RawSplit], width: int, folder: Path) -> None:
     """Refuse at once what cannot fit; what only fails on the way is refused there."""
     if task.dual:  # how often texts repeat is not known
         return
-    needed = sum(part.size or 0 for part in parts) * (width * (1 + (task.vocab > 256)) + 5)
+    needed = sum(split.size or 0 for split in splits) * (width * (1 + (task.vocab > 256)) + 5)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from lra.config import UserError
-from lra.data import archives, byte_ids, release
+from lra.data import byte_ids
+from lra.data.arrays import SPLITS, Example
+from lra.data.sources import archives, release
 from lra.data.store import read_errors
-from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions, read_by
+from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
 
-TINY = Path(__file__).parent / "tiny" / "retrieval"
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
 FOLDER = "tsv_data"  # where the release keeps them
 BYTES = 10_000  # of a text that the official reader looks at
@@ -58,12 +59,12 @@ class Retrieval(Task):
         ),
     )
 
-    def parts(self, options: RetrievalOptions, job: Job) -> list[Part]:
+    def splits(self, options: RetrievalOptions, job: Job) -> list[RawSplit]:
         path = self._path(options)
         files = find(release.root(path, FOLDER, job.data_dir))
         if path.is_file():
             job.inputs += files.values()
-        return [Part(split, read(file), None) for split, file in files.items()]
+        return [RawSplit(split, read(file), None) for split, file in files.items()]
 
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
@@ -89,7 +90,7 @@ class Retrieval(Task):
 
     def _path(self, options: RetrievalOptions) -> Path:
         if options.source == "tiny":
-            return TINY
+            return TINY / "retrieval"
         return archives.given(options.path, "release", release.WHAT)
 
 

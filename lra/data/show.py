@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lra import data
 from lra.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.sheet import sheet
@@ -28,7 +29,7 @@ def examples(
     beyond = [i for i in index if not 0 <= i < len(part)]
     if beyond:
         raise UserError(
-            f"{prepared.task.name} has no {split} example {beyond[0]}: "
+            f"{prepared.layout.name} has no {split} example {beyond[0]}: "
             f"they are numbered 0 to {len(part) - 1}"
         )
     at = np.asarray(index, np.int64)
@@ -39,7 +40,7 @@ def examples(
             for side in zip(np.atleast_2d(ids), np.atleast_1d(lengths), strict=True)
         ]
         facts = {"split": split, "index": int(i), "label": int(part.labels[i])}
-        found.append(facts | ({"pair": sides} if prepared.task.dual else sides[0]))
+        found.append(facts | ({"pair": sides} if prepared.layout.dual else sides[0]))
     return found
 
 
@@ -48,10 +49,10 @@ def text(prepared: Prepared, example: dict[str, Any]) -> str:
     sides = example.get("pair", [example])
     lengths = " and ".join(str(side["length"]) for side in sides)
     lines = [
-        f"{prepared.task.name} {example['split']} {example['index']}   label {example['label']}"
+        f"{prepared.layout.name} {example['split']} {example['index']}   label {example['label']}"
         f"   length {lengths} of {prepared.facts['width']}"
     ]
-    width = None if prepared.task.grid else WIDTH - 8  # a picture keeps its lines
+    width = None if prepared.layout.grid else WIDTH - 8  # a picture keeps its lines
     for side in sides:
         mask = ", ".join(f"{bit} x {len(list(run))}" for bit, run in groupby(side["mask"]))
         ids = " ".join(map(str, side["ids"][: side["length"]]))
@@ -62,9 +63,9 @@ def text(prepared: Prepared, example: dict[str, Any]) -> str:
 
 def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
     """Chosen images side by side, each under its number and label, as a PNG file."""
-    grid = prepared.task.grid
+    grid = prepared.layout.grid
     if grid is None:
-        raise UserError(f"{prepared.task.name} has no images: --png is for tasks that have")
+        raise UserError(f"{prepared.layout.name} has no images: --png is for tasks that have")
     found = examples(prepared, split, index)
     page = sheet(
         [np.array(example["ids"], np.uint8).reshape(grid) for example in found],
@@ -81,7 +82,7 @@ def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -
     mask = ids != 0 if nonzero else np.arange(len(ids)) < length
     return {
         "length": int(length),
-        "text": prepared.task.decode(ids[:length]),
+        "text": data.get(prepared.layout.name).decode(ids[:length]),
         "ids": ids.tolist(),
         "mask": mask.astype(int).tolist(),
     }

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError, nearest
+from lra.config import UserError
+from lra.data.arrays import Example, Layout, Prepared, Split
 
-if TYPE_CHECKING:
-    from lra.data.arrays import Prepared, Split
-
-SPLITS = ("train", "val", "test")
+TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
 
 @dataclasses.dataclass
@@ -34,16 +32,11 @@ def read_by(*sources: str, place: bool = False) -> Any:
     return dataclasses.field(metadata={"sources": sources, "place": place})
 
 
-class Example(NamedTuple):
-    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # as long as it comes; a pair for a dual task
-    label: int
-
-
-class Part(NamedTuple):
+class RawSplit(NamedTuple):
     """One split on its way into arrays."""
 
-    split: str
-    examples: Iterable[Example]  # read once, in order, after the parts before it
+    name: str
+    examples: Iterable[Example]  # read once, in order, after the splits before it
     size: int | None  # where it is known beforehand
 
 
@@ -70,25 +63,20 @@ class About(NamedTuple):
     problems: tuple[str, ...]  # of the data or of codes that read them, and what is done here
 
 
-class Task:
-    """Ids are 0..vocab-1 and 0 is padding (a grey level too, where the task is an image)."""
+class Task(Layout):
+    """One task of the benchmark: its facts as class attributes, and how its examples are made."""
 
-    name: ClassVar[str]
     title: ClassVar[str]  # half a line, for `lra data list`
-    classes: ClassVar[int]
-    vocab: ClassVar[int]
     max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
-    dual: ClassVar[bool] = False  # an example is a pair of sequences
-    grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
     sources: ClassVar[tuple[str, ...]]
     Options: ClassVar[type[TaskOptions]]
     about: ClassVar[About]
 
     # ------------------------------------------------------------------ what a task implements
 
-    def parts(self, options: Any, job: Job) -> list[Part]:
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
         """train, val and test, in this order."""
-        raise NotImplementedError(f"{type(self).__name__} must implement parts()")
+        raise NotImplementedError(f"{type(self).__name__} must implement splits()")
 
     def decode(self, ids: np.ndarray) -> str:
         """The raw text (or a picture in characters) of one sequence without its padding."""
@@ -132,26 +120,6 @@ class Task:
         raise UserError(f"task '{self.name}' has no official format to be written in")
 
     # ------------------------------------------------------------------ what every task inherits
-
-    def check(self, options: TaskOptions) -> None:
-        """Refuse an unknown source, an option that the chosen source does not read, a value out
-        of range."""
-        from lra.data.options import defaults
-
-        if options.source not in self.sources:
-            raise UserError(
-                f"task '{self.name}' has no source '{options.source}'"
-                f"{nearest(options.source, self.sources)}"
-            )
-        usual = defaults(self)
-        for field in dataclasses.fields(options):
-            sources = field.metadata.get("sources", self.sources)
-            if options.source not in sources and getattr(options, field.name) != usual[field.name]:
-                raise UserError(
-                    f"{field.name} is read by source={' and source='.join(sources)} only, "
-                    f"not by source={options.source}"
-                )
-        self.check_options(options)
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:
         """The options that decide the data, as plain values: those this source reads, places

@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from lra.config import Dev
-from lra.data import archives, byte_ids, imdb, tfds
-from lra.data.archives import Checksum
-from lra.data.order import order, percent
-from lra.data.task import About, Example, Job, Part, Task, TaskOptions, read_by
+from lra.data import byte_ids
+from lra.data.arrays import Example
+from lra.data.sources import archives, imdb, tfds
+from lra.data.sources.archives import Checksum
+from lra.data.sources.tfds_order import order, percent
+from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
 
-TINY = Path(__file__).parent / "tiny" / "text"
 DATASET = tfds.Dataset("imdb_reviews", "1.0.0", archive=imdb.ARCHIVE, config="plain_text")
 
 Labelled = list[tuple[bytes, int]]
@@ -58,14 +59,14 @@ class Text(Task):
         ),
     )
 
-    def parts(self, options: TextOptions, job: Job) -> list[Part]:
+    def splits(self, options: TextOptions, job: Job) -> list[RawSplit]:
         train, test = self._splits(options, job)
         if options.dev is Dev.test:
             chosen = {"train": train, "val": test, "test": test}
         else:
             kept, held_out = percent(len(train), 0, 90), percent(len(train), 90, 100)
             chosen = {"train": train[kept], "val": train[held_out], "test": test}
-        return [Part(s, _examples(reviews), len(reviews)) for s, reviews in chosen.items()]
+        return [RawSplit(s, _examples(reviews), len(reviews)) for s, reviews in chosen.items()]
 
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
@@ -108,7 +109,7 @@ class Text(Task):
 
     def _place(self, options: TextOptions) -> Path:
         if options.source == "tiny":
-            return imdb.find(TINY)
+            return imdb.find(TINY / "text")
         what = f"{imdb.ARCHIVE} or the folder that holds it or {imdb.FOLDER}"
         return imdb.find(archives.given(options.path, "files", what))
 

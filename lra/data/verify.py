@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lra import data
 from lra.config import UserError
-from lra.data.arrays import Prepared, read_manifest, statistics
+from lra.data.arrays import SPLITS, Prepared, read_manifest, statistics
+from lra.data.prepare import load
 from lra.data.store import sha256
-from lra.data.task import SPLITS
 
 EXPECTED = Path(__file__).parent / "expected"
 
@@ -34,14 +35,14 @@ def verify(folder: Path) -> Iterator[Line]:
     yield from arrays
     inputs = list(_inputs(manifest["made"]["inputs"]))
     if all(line.status == "ok" for line in arrays):
-        prepared = Prepared.open(folder)
+        prepared, task = load(folder), data.get(manifest["facts"]["task"])
         yield from _recount(prepared)
         for split in SPLITS:
-            for holds, text in prepared.task.audit(prepared.split(split)):
+            for holds, text in task.audit(prepared.split(split)):
                 yield Line("ok" if holds else "differs", text)
         yield from _expected(prepared)
         if all(line.status == "ok" for line in inputs):
-            for holds, text in prepared.task.reread(prepared):
+            for holds, text in task.reread(prepared):
                 yield Line("ok" if holds else "differs", text)
     yield from inputs
 
@@ -83,8 +84,8 @@ def _recount(prepared: Prepared) -> Iterator[Line]:
         for key, value in found["splits"][split].items():
             yield _compare(f"{split}: {key}", prepared.facts["splits"][split][key], value)
         lowest, highest = found["splits"][split]["ids"]
-        if not 0 <= lowest <= highest < prepared.task.vocab:
-            yield Line("differs", f"{split}: ids {lowest} to {highest} of {prepared.task.vocab}")
+        if not 0 <= lowest <= highest < prepared.layout.vocab:
+            yield Line("differs", f"{split}: ids {lowest} to {highest} of {prepared.layout.vocab}")
     yield _compare("duplicates", prepared.facts["duplicates"], found["duplicates"])
 
 

@@ -10,9 +10,9 @@ import lra.data
 from lra.bench import data as bench
 from lra.bench.rows import BenchResult
 from lra.cli import main
-from lra.data import pathfinder_generator
-from lra.data.listops import TINY
+from lra.data.pathfinder import generator as pathfinder_generator
 from lra.data.prepare import prepare
+from lra.data.task import TINY
 
 from .results import result_of
 
@@ -23,7 +23,8 @@ def test_the_command_measures_and_writes(
 ):
     monkeypatch.setattr(pathfinder_generator, "SIZES", {32: pathfinder_generator.SIZES[32]})
     monkeypatch.setattr(bench.os, "sched_setaffinity", lambda *_: None)
-    words = ["--prepare", "listops", "source=release", f"path={TINY}", "--seconds", "0.1"]
+    path = f"path={TINY / 'listops'}"
+    words = ["--prepare", "listops", "source=release", path, "--seconds", "0.1"]
     assert main(["bench", "data", *words, "--rounds", "1", "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""

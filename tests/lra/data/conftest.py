@@ -12,9 +12,9 @@ import pytest
 import lra.data
 from lra import groups
 from lra.cli import main
-from lra.data.arrays import Prepared
+from lra.data.arrays import SPLITS, Example, Prepared
 from lra.data.prepare import prepare
-from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions
+from lra.data.task import About, Job, RawSplit, Task, TaskOptions
 
 YAML = "name: {name}\nsource: generated\n"
 
@@ -33,9 +33,9 @@ class Numbers(Task):
     about = About("made up", "none", "150 / 20 / 11", ("numbers are not words",))
     sizes = (150, 20, 11)
 
-    def parts(self, options: Any, job: Job) -> list[Part]:
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
         return [
-            Part(s, (Example(np.full(i + 1, i), i % 3) for i in range(n)), n)
+            RawSplit(s, (Example(np.full(i + 1, i), i % 3) for i in range(n)), n)
             for s, n in zip(SPLITS, self.sizes, strict=True)
         ]
 
@@ -52,12 +52,12 @@ class Pairs(Numbers):
     name = "pairs"
     dual = True
 
-    def parts(self, options: Any, job: Job) -> list[Part]:
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
         def text(i: int) -> np.ndarray:
             return np.full(70 * (i % 7), i % 7 + 1)
 
         return [
-            Part(s, (Example((text(i), text(2 * i)), i % 3) for i in range(n)), n)
+            RawSplit(s, (Example((text(i), text(2 * i)), i % 3) for i in range(n)), n)
             for s, n in zip(SPLITS, self.sizes, strict=True)
         ]
 
@@ -72,9 +72,11 @@ class Pictures(Numbers):
     def width(self, options: Any, max_length: int) -> int:
         return 6
 
-    def parts(self, options: Any, job: Job) -> list[Part]:
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
         return [
-            Part(s, (Example(np.arange(6) * (i % 5) + (i if i % 5 else 0), 0) for i in range(n)), n)
+            RawSplit(
+                s, (Example(np.arange(6) * (i % 5) + (i if i % 5 else 0), 0) for i in range(n)), n
+            )
             for s, n in zip(SPLITS, self.sizes, strict=True)
         ]
 
@@ -90,7 +92,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (configs / "protocol").mkdir()
     (configs / "protocol" / "luna.yaml").write_text("name: luna\n", encoding="utf-8")
     for name, cls in FAKES.items():
-        monkeypatch.setitem(lra.data.TASKS, name, f"{__name__}:{cls.__name__}")
+        monkeypatch.setitem(lra.data.tasks(), name, cls)
         (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name), encoding="utf-8")
     monkeypatch.setenv(groups.VARIABLE, str(configs))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra.data import cifar, tfds
+from lra.data.sources import cifar, tfds
 from lra.data.store import sha256
 
 Members = Iterable[tuple[str, bytes]]

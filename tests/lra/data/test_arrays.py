@@ -22,10 +22,9 @@ import pytest
 import lra.data
 from lra.config import UserError
 from lra.data import prepare as preparing
-from lra.data.arrays import MANIFEST, Prepared, manifest_text, read_manifest
-from lra.data.prepare import find, find_or_prepare, prepare
+from lra.data.arrays import MANIFEST, SPLITS, Prepared, manifest_text, read_manifest
+from lra.data.prepare import find, find_or_prepare, load, prepare
 from lra.data.store import ArrayFile, Rows, lock
-from lra.data.task import SPLITS
 from lra.data.verify import verify
 from tests.lra.conftest import command, start
 
@@ -231,7 +230,7 @@ def test_a_shortened_file_is_refused_when_it_is_opened(tiny: Prepared, cut: int)
     size = file.stat().st_size
     os.truncate(file, size - cut)
     with pytest.raises(UserError) as error:
-        Prepared.open(tiny.folder)
+        load(tiny.folder)
     assert f"{file} is damaged: {size - cut:,} bytes found, {size:,} bytes expected" in str(
         error.value
     )
@@ -239,7 +238,7 @@ def test_a_shortened_file_is_refused_when_it_is_opened(tiny: Prepared, cut: int)
     assert "--force" in str(error.value)
     file.unlink()
     with pytest.raises(UserError, match=r"val\.ids\.npy is missing, 2,016 bytes expected"):
-        Prepared.open(tiny.folder)
+        load(tiny.folder)
     assert lines(tiny.folder) == [f"{file}: 2,016 bytes expected, no file found"]
 
 
@@ -256,7 +255,7 @@ def test_a_header_of_the_right_size_that_is_none(tiny: Prepared) -> None:
         content = file.read_bytes()
         file.write_bytes(b"\0" * len(content))
         with pytest.raises(UserError, match="is damaged"):
-            Prepared.open(tiny.folder)
+            load(tiny.folder)
         file.write_bytes(content)
 
 
@@ -328,7 +327,7 @@ def test_another_format_is_named_and_prepared_anew_on_force(
     assert "--force" in err
     assert f"unusable: {tiny.folder} was prepared in format {version}" in lra_data("list")[1]
     assert lra_data("prepare", "listops", "source=tiny", "--force")[0] == 0
-    assert Prepared.open(tiny.folder).fingerprint == tiny.fingerprint
+    assert load(tiny.folder).fingerprint == tiny.fingerprint
 
 
 # ---------------------------------------------------------------------- all or nothing
@@ -350,7 +349,7 @@ def test_force_that_fails_keeps_what_was_there(
     monkeypatch.setattr(preparing, "statistics", lambda splits: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare(options, max_length=59, data_dir=tmp_path / "data", force=True)
-    assert Prepared.open(tiny.folder).fingerprint == tiny.fingerprint
+    assert load(tiny.folder).fingerprint == tiny.fingerprint
     assert leftovers(tmp_path / "data") == []
 
 
@@ -537,7 +536,7 @@ def test_what_needs_a_download_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = lra.data.configure("listops", ["source=tiny", "brackets=drop"])
-    monkeypatch.setattr("lra.data.listops.ListOps.needs_download", lambda *_: True)
+    monkeypatch.setattr("lra.data.listops.task.ListOps.needs_download", lambda *_: True)
     with pytest.raises(UserError) as error:
         find_or_prepare(options, max_length=30, data_dir=tmp_path)
     assert str(error.value).endswith(
@@ -573,10 +572,11 @@ def test_ids_and_labels_out_of_range(
     ids: list[int], label: int, complaint: str, fakes: None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from lra.data.task import Example, Part
+    from lra.data.arrays import Example
+    from lra.data.task import RawSplit
 
-    bad = [Part("train", [Example(np.array(ids), label)], 1)]
-    monkeypatch.setattr("tests.lra.data.conftest.Numbers.parts", lambda *a: bad)
+    bad = [RawSplit("train", [Example(np.array(ids), label)], 1)]
+    monkeypatch.setattr("tests.lra.data.conftest.Numbers.splits", lambda *a: bad)
     with pytest.raises(UserError) as error:
         prepare(lra.data.configure("numbers"), max_length=9, data_dir=tmp_path / "data")
     assert complaint in str(error.value)
@@ -586,13 +586,14 @@ def test_ids_and_labels_out_of_range(
 def test_an_image_of_another_size_and_an_empty_split(
     fakes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lra.data.task import Example, Part
+    from lra.data.arrays import Example
+    from lra.data.task import RawSplit
 
     options = lra.data.configure("pictures")
-    bad = [Part("train", [Example(np.zeros(7, int), 0)], 1)]
-    monkeypatch.setattr("tests.lra.data.conftest.Pictures.parts", lambda *a: bad)
+    bad = [RawSplit("train", [Example(np.zeros(7, int), 0)], 1)]
+    monkeypatch.setattr("tests.lra.data.conftest.Pictures.splits", lambda *a: bad)
     with pytest.raises(UserError, match="an image of train has 7 pixels; pictures has 6"):
         prepare(options, max_length=9, data_dir=tmp_path / "data")
-    bad = [Part("train", [Example(np.zeros(6, int), 0)], 1), Part("val", [], 0)]
+    bad = [RawSplit("train", [Example(np.zeros(6, int), 0)], 1), RawSplit("val", [], 0)]
     with pytest.raises(UserError, match="pictures has no examples for val and test"):
         prepare(options, max_length=9, data_dir=tmp_path / "data")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lra.data
-from lra.data.task import Job, Part
+from lra.data.task import Job, RawSplit
 from tests.lra.data.conftest import Numbers
 
 Call = Callable[..., tuple[int, str, str]]
@@ -96,12 +96,12 @@ def test_the_protocol_decides_which_data_are_meant(lra_data: Call) -> None:
 def test_what_was_skipped_is_told(
     fake: Callable, lra_data: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = Numbers.parts
+    splits = Numbers.splits
 
-    def skipping(self: Numbers, options: Any, job: Job) -> list[Part]:
+    def skipping(self: Numbers, options: Any, job: Job) -> list[RawSplit]:
         job.notes["train: odd ones skipped"] = 1234
-        return parts(self, options, job)
+        return splits(self, options, job)
 
-    monkeypatch.setattr(Numbers, "parts", skipping)
+    monkeypatch.setattr(Numbers, "splits", skipping)
     fake("numbers")
     assert "\ntrain: odd ones skipped: 1,234\n" in lra_data("card", "numbers")[1]

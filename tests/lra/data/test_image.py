@@ -15,11 +15,11 @@ import pytest
 
 import lra.data
 from lra.config import UserError
-from lra.data import cifar, image
-from lra.data.arrays import Prepared
-from lra.data.order import order
+from lra.data import image
+from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import find_or_prepare, prepare
-from lra.data.task import SPLITS
+from lra.data.sources import cifar
+from lra.data.sources.tfds_order import order
 from lra.data.verify import verify
 
 from . import kit

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lra.data
 from lra.config import DataRules, Mask, Pad, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader, _cut
@@ -308,5 +309,5 @@ def test_the_miniature_under_the_default_rules(tiny: Prepared) -> None:
     assert batch.ids.shape == (8, 2000)
     assert batch.mask is not None
     first = batch.ids[0][batch.mask[0]].numpy()
-    assert tiny.task.decode(first).startswith("[MAX [SM 7 [SM [MED 9 3 5 ]")
+    assert lra.data.get("listops").decode(first).startswith("[MAX [SM 7 [SM [MED 9 3 5 ]")
     assert batch.labels[0] == 9

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
-from lra.data import listops_generator, pathfinder_generator
 from lra.data.image import grey
+from lra.data.listops import generator as listops_generator
+from lra.data.pathfinder import generator as pathfinder_generator
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
@@ -61,8 +62,8 @@ def digest(parts: Iterator[object]) -> str:
 
 
 @functools.cache
-def drawer(side: int) -> pathfinder_generator.Pathfinder:
-    return pathfinder_generator.Pathfinder(pathfinder_generator.settings(side, "easy"))
+def drawer(side: int) -> pathfinder_generator.ImageGenerator:
+    return pathfinder_generator.ImageGenerator(pathfinder_generator.settings(side, "easy"))
 
 
 def pens() -> Iterator[object]:
@@ -87,7 +88,7 @@ def pathfinder() -> Iterator[object]:
 
 
 def listops() -> Iterator[object]:
-    shape = listops_generator.Shape(
+    shape = listops_generator.TreeShape(
         min_length=20, max_length=256, max_depth=6, max_args=5, p_leaf=0.7
     )
     for ids, value in islice(listops_generator.generate(shape, seed=1), 200):

@@ -12,9 +12,8 @@ import pytest
 
 import lra.data
 from lra.data import retrieval
-from lra.data.arrays import Prepared
+from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import prepare
-from lra.data.task import SPLITS
 from lra.data.verify import verify
 
 from . import kit

@@ -13,10 +13,10 @@ import pytest
 
 import lra.data
 from lra.config import UserError
-from lra.data import byte_ids, imdb
-from lra.data.arrays import Prepared
+from lra.data import byte_ids
+from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import prepare
-from lra.data.task import SPLITS
+from lra.data.sources import imdb
 from lra.data.verify import verify
 
 from . import kit

@@ -16,12 +16,11 @@ from PIL import Image
 
 import lra.data
 from lra.config import UserError
-from lra.data import pathfinder_tree as tree
-from lra.data.arrays import Prepared
-from lra.data.pathfinder import TINY
-from lra.data.pathfinder_generator import generate, settings
+from lra.data.arrays import SPLITS, Prepared
+from lra.data.pathfinder import files as tree
+from lra.data.pathfinder.generator import generate, settings
 from lra.data.prepare import find, prepare
-from lra.data.task import SPLITS
+from lra.data.task import TINY
 from lra.data.verify import verify
 
 TASKS = {"pathfinder": 32, "pathfinder64": 64, "pathx": 128, "pathfinder256": 256}
@@ -366,7 +365,7 @@ def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
             assert (image.format, image.mode, image.getbands()) == ("PNG", "L", ("L",))
             np.testing.assert_array_equal(np.asarray(image), pixels)
     assert tree.rows(tmp_path) == [
-        tree.Row("imgs/0", f"sample_{i}.png", int(label), i + 1)
+        tree.MetadataRow("imgs/0", f"sample_{i}.png", int(label), i + 1)
         for i, (_, label, _) in enumerate(drawn)
     ]
     assert [row.key for row in tree.rows(tmp_path)] == [tree.key(i) for i in range(12)]

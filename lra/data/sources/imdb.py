@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.config import UserError
-from lra.data import archives
-from lra.data.archives import Checksum
 from lra.data.progress import Progress
+from lra.data.sources import archives
+from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors
 
 ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"

@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image
 
 from lra.config import UserError
-from lra.data import release
-from lra.data.pathfinder_generator import Settings
+from lra.data.pathfinder.generator import PathfinderSettings
+from lra.data.sources import release
 from lra.data.store import disk_errors, read_errors
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 S4_SEED = 42
 
 
-class Row(NamedTuple):
+class MetadataRow(NamedTuple):
     """What the official reader takes from a metadata line."""
 
     folder: str  # imgs/<batch>
@@ -82,7 +82,7 @@ def metadata(root: Path) -> list[Path]:
     return sorted(files, key=lambda file: int(file.stem))
 
 
-def rows(root: Path) -> list[Row]:
+def rows(root: Path) -> list[MetadataRow]:
     """Every line of the metadata, in the order of files and lines."""
     return [row for file in metadata(root) for row in _rows(file)]
 
@@ -127,7 +127,7 @@ def check_png(data: bytes) -> None:
         raise ValueError("it goes on after its end")
 
 
-def _rows(file: Path) -> Iterator[Row]:
+def _rows(file: Path) -> Iterator[MetadataRow]:
     with read_errors(file):
         data = file.read_bytes()
     if data.startswith(b"\x93NUMPY"):
@@ -145,7 +145,7 @@ def _rows(file: Path) -> Iterator[Row]:
         path = PurePosixPath(fields[0], fields[1])
         if path.is_absolute() or ".." in path.parts:
             raise UserError(f"{where}: {path} leaves the folder of the images")
-        yield Row(fields[0], fields[1], int(fields[3]), number)
+        yield MetadataRow(fields[0], fields[1], int(fields[3]), number)
 
 
 def s4_order(n: int) -> np.ndarray:
@@ -172,7 +172,7 @@ def key(number: int) -> str:
 
 
 def write(
-    root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: Settings
+    root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: PathfinderSettings
 ) -> list[Path]:
     """Images 0, 1, ... of a series as (pixels, label, margin) into a difficulty's folder; the
     metadata files. A batch gets its own when all of its images are written."""
@@ -196,7 +196,7 @@ def write(
     return files
 
 
-def _facts(settings: Settings, margin: int) -> tuple[float, ...]:
+def _facts(settings: PathfinderSettings, margin: int) -> tuple[float, ...]:
     """Fields 5 to 11 of a metadata line; the last counts the contrasts that a dash may have."""
     return (
         settings.continuity,

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from lra.config import UserError
-from lra.data import listops_generator as generator
-from lra.data import listops_tokens as tokens
-from lra.data.listops_generator import Shape, accept, block, generate, grow
-from tests.lra.data.test_listops_tokens import evaluate
+from lra.data.listops import generator, tokens
+from lra.data.listops.generator import TreeShape, accept, block, generate, grow
+from tests.lra.data.listops.test_tokens import evaluate
 
-OFFICIAL = Shape(min_length=500, max_length=2000, max_depth=10, max_args=10, p_leaf=0.75)
-SHORT = Shape(min_length=3, max_length=40, max_depth=4, max_args=5, p_leaf=0.5)
+OFFICIAL = TreeShape(min_length=500, max_length=2000, max_depth=10, max_args=10, p_leaf=0.75)
+SHORT = TreeShape(min_length=3, max_length=40, max_depth=4, max_args=5, p_leaf=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +167,7 @@ def test_short_expressions_evaluate(seed: int) -> None:
 
 
 def test_no_expression_comes_twice() -> None:
-    few = Shape(min_length=0, max_length=6, max_depth=3, max_args=3, p_leaf=0.5)
+    few = TreeShape(min_length=0, max_length=6, max_depth=3, max_args=3, p_leaf=0.5)
     found = [tuple(ids) for ids, _ in itertools.islice(generate(few, seed=0), 3000)]
     assert len(set(found)) == 3000
 
@@ -176,12 +175,12 @@ def test_no_expression_comes_twice() -> None:
 def test_impossible_wishes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "FRUITLESS_BLOCKS", 2)
     monkeypatch.setattr(generator, "NODES_PER_BLOCK", 1000)
-    digits = Shape(min_length=0, max_length=2, max_depth=3, max_args=3, p_leaf=0.5)
+    digits = TreeShape(min_length=0, max_length=2, max_depth=3, max_args=3, p_leaf=0.5)
     found = generate(digits, seed=0)
     assert sorted(int(ids[0]) for ids, _ in itertools.islice(found, 10)) == list(tokens.DIGITS)
     with pytest.raises(UserError, match="beyond 10 others"):
         next(found)
-    never = Shape(min_length=500, max_length=502, max_depth=1, max_args=3, p_leaf=0.5)
+    never = TreeShape(min_length=500, max_length=502, max_depth=1, max_args=3, p_leaf=0.5)
     with pytest.raises(UserError, match="beyond 0 others"):
         next(generate(never, seed=0))
 
@@ -228,5 +227,5 @@ def test_the_stream_of_seed_0_has_not_changed() -> None:
 )
 def test_ranges(options: dict, complaint: str) -> None:
     with pytest.raises(UserError) as error:
-        Shape(**(vars(OFFICIAL) | options))
+        TreeShape(**(vars(OFFICIAL) | options))
     assert complaint in str(error.value)

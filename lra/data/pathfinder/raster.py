@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lra.data.exact import sine
+from lra.data.pathfinder.exact import sine
 
 Point = tuple[int, int]
 LANCZOS = 3  # support of the kernel, in pixels of the smaller image

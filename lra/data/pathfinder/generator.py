@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lra.config import UserError
-from lra.data.draw import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
-from lra.data.exact import cosine, sine
 from lra.data.parallel import ordered_map
-from lra.data.raster import Point, covers, scale8, stamp
+from lra.data.pathfinder.exact import cosine, sine
+from lra.data.pathfinder.pen import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
+from lra.data.pathfinder.raster import Point, covers, scale8, stamp
 
 VERSION = "pathfinder-generator-1"  # change it when the same seed gives other images
 BLOCK = 100  # images a worker draws at a time
@@ -33,7 +33,7 @@ MIN_FREE = 0.01  # of the image, for another distractor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PathfinderSettings:
     """One kind of image. Distances are in pixels, contours in dashes."""
 
     side: int
@@ -61,22 +61,22 @@ class Settings:
 
 
 SIZES = {
-    32: Settings(
+    32: PathfinderSettings(
         side=32, padding=1, length=2, thickness=0.5, margins=(1,), marker_radius=1.5,
         seed_distance=7, continuity=1.0, contrast=1.5, distractor_contrast=2.0,
         distractor_dashes=20,
     ),
-    64: Settings(
+    64: PathfinderSettings(
         side=64, padding=1, length=5, thickness=1, margins=(1,), marker_radius=2.5,
         seed_distance=12, continuity=1.8, contrast=0.8, distractor_contrast=0.8,
         distractor_dashes=22,
     ),
-    128: Settings(
+    128: PathfinderSettings(
         side=128, padding=1, length=5, thickness=1.5, margins=(2, 3), marker_radius=3.0,
         seed_distance=20, continuity=1.8, contrast=0.9, distractor_contrast=0.9,
         distractor_dashes=35,
     ),
-    256: Settings(
+    256: PathfinderSettings(
         side=256, padding=22, length=5, thickness=2, margins=(3,), marker_radius=5.0,
         seed_distance=27, continuity=1.8, contrast=1.0, distractor_contrast=1.0,
         distractor_dashes=30,
@@ -85,7 +85,9 @@ SIZES = {
 CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
 
 
-def settings(side: int, difficulty: str = "hard", *, distractors: int | None = None) -> Settings:
+def settings(
+    side: int, difficulty: str = "hard", *, distractors: int | None = None
+) -> PathfinderSettings:
     """The settings of `pathfinder<side>_<difficulty>`.
 
     How many distractors LRA's images were asked to hold is documented for hard alone: 5, 5, 8 and 7
@@ -151,10 +153,10 @@ def below(rng: np.random.Generator, n: int) -> int:
     return int(rng.random() * n)
 
 
-class Stage:
+class SnakeGrower:
     """Grows snakes with dashes of one margin on an image of one size."""
 
-    def __init__(self, settings: Settings, margin: int) -> None:
+    def __init__(self, settings: PathfinderSettings, margin: int) -> None:
         self.settings = settings
         self.pen = Pen(
             side=settings.side,
@@ -285,17 +287,17 @@ def stream(seed: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
 
 
-def opening(rng: np.random.Generator, settings: Settings) -> tuple[int, int]:
+def opening(rng: np.random.Generator, settings: PathfinderSettings) -> tuple[int, int]:
     """(label, margin), which an image draws first."""
     return below(rng, 2), settings.margins[below(rng, len(settings.margins))]
 
 
-class Pathfinder:
+class ImageGenerator:
     """Draws images of one kind."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PathfinderSettings) -> None:
         self.settings = settings
-        self.stages = {margin: Stage(settings, margin) for margin in settings.margins}
+        self.stages = {margin: SnakeGrower(settings, margin) for margin in settings.margins}
 
     def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
         """The image of this number in the series of this seed."""
@@ -332,7 +334,7 @@ class Pathfinder:
         return (layer / 255 * contrast).astype(np.float32)  # upstream's precision: it decides ties
 
 
-class Block(NamedTuple):
+class ImageBlock(NamedTuple):
     """Some images of a series, in the order they were asked for."""
 
     images: np.ndarray  # (k, side, side) uint8
@@ -342,12 +344,12 @@ class Block(NamedTuple):
 
 def generate(
     numbers: Sequence[int] | np.ndarray,
-    settings: Settings,
+    settings: PathfinderSettings,
     *,
     seed: int,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Block]:
+) -> Iterator[ImageBlock]:
     """The images of these numbers, in this order. `progress` receives their number so far."""
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
     done = 0
@@ -358,14 +360,18 @@ def generate(
             progress(done)
 
 
-_pathfinder = functools.lru_cache(maxsize=1)(Pathfinder)  # a worker keeps its tables between blocks
+_image_generator = functools.lru_cache(maxsize=1)(
+    ImageGenerator
+)  # a worker keeps its tables between blocks
 
 
-def _block(settings: Settings, seed: int, numbers: Sequence[int] | np.ndarray) -> Block:
-    pathfinder = _pathfinder(settings)
+def _block(
+    settings: PathfinderSettings, seed: int, numbers: Sequence[int] | np.ndarray
+) -> ImageBlock:
+    generator = _image_generator(settings)
     images = np.empty((len(numbers), settings.side, settings.side), np.uint8)
     labels, margins = np.empty((2, len(numbers)), np.uint8)
     for i, number in enumerate(numbers):
-        images[i], scene = pathfinder.image(seed, int(number))
+        images[i], scene = generator.image(seed, int(number))
         labels[i], margins[i] = scene.label, scene.margin
-    return Block(images, labels, margins)
+    return ImageBlock(images, labels, margins)

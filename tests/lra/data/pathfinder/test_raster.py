@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from lra.data.raster import line, scale8, shrink
+from lra.data.pathfinder.raster import line, scale8, shrink
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from lra.data.order import order, percent
+from lra.data.sources.tfds_order import order, percent
 
 
 def test_cifar_training_order() -> None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lra.config import UserError
-from lra.data import archives
-from lra.data.archives import Checksum
+from lra.data.sources import archives
+from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors
 
 PIXELS = 1024

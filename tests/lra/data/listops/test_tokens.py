@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lra.data import listops_tokens as tokens
+from lra.data.listops import tokens
 
 EXAMPLE = "( ( ( [MAX 1 ) 2 ) ] )"  # the maximum of 1 and 2, as the official files write it
 

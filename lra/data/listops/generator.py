@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lra.config import UserError
-from lra.data.listops_tokens import CLOSE, DIGITS, MAX, MED, MIN, SM
+from lra.data.listops.tokens import CLOSE, DIGITS, MAX, MED, MIN, SM
 from lra.data.parallel import ordered_map
 
 VERSION = "listops-generator-1"  # change it when the same seed gives other expressions
@@ -35,7 +35,7 @@ FRUITLESS_BLOCKS = 64  # in a row, before the options are declared impossible
 
 
 @dataclass(frozen=True)
-class Shape:
+class TreeShape:
     """The distribution of trees."""
 
     min_length: int
@@ -89,7 +89,7 @@ class Level(NamedTuple):
         return np.cumsum(counts) - counts
 
 
-class Block(NamedTuple):
+class ExpressionBlock(NamedTuple):
     """The accepted expressions of one block."""
 
     tokens: np.ndarray  # uint8, all expressions one after another
@@ -102,7 +102,7 @@ class Block(NamedTuple):
             yield self.tokens[start:end], int(label)
 
 
-def grow(rng: np.random.Generator, trees: int, shape: Shape) -> list[Level]:
+def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
     """Raw trees, before any is refused."""
     levels, width = [], trees
     for depth in range(1, shape.max_depth + 1):
@@ -120,7 +120,7 @@ def grow(rng: np.random.Generator, trees: int, shape: Shape) -> list[Level]:
     return levels
 
 
-def accept(levels: list[Level], shape: Shape) -> list[Level]:
+def accept(levels: list[Level], shape: TreeShape) -> list[Level]:
     """Keep the trees of an accepted length, with everything below their roots."""
     root = levels[0].length
     keep = (root > shape.min_length) & (root < shape.max_length)
@@ -135,7 +135,7 @@ def accept(levels: list[Level], shape: Shape) -> list[Level]:
     return kept
 
 
-def write(rng: np.random.Generator, levels: list[Level]) -> Block:
+def write(rng: np.random.Generator, levels: list[Level]) -> ExpressionBlock:
     """Draw digits and operators, put every token in its place, and evaluate from the leaves up."""
     lengths = levels[0].length
     tokens = np.empty(int(lengths.sum()), np.uint8)
@@ -154,7 +154,7 @@ def write(rng: np.random.Generator, levels: list[Level]) -> Block:
             at = start[level.ops]
             tokens[at] = op
             tokens[at + level.length[level.ops] - 1] = CLOSE
-    return Block(tokens, lengths, values)
+    return ExpressionBlock(tokens, lengths, values)
 
 
 def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
@@ -174,12 +174,12 @@ def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
     return np.choose(op - OPERATORS[0], [largest, middle, smallest, total % 10])
 
 
-def block(number: int, shape: Shape, seed: int) -> Block:
+def block(number: int, shape: TreeShape, seed: int) -> ExpressionBlock:
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
     return write(rng, accept(grow(rng, shape.block_trees(), shape), shape))
 
 
-def generate(shape: Shape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.ndarray, int]]:
+def generate(shape: TreeShape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.ndarray, int]]:
     """Distinct accepted expressions without end, as (token ids, value)."""
     seen: set[bytes] = set()
     fruitless = 0

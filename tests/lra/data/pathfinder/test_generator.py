@@ -11,17 +11,25 @@ import numpy as np
 import pytest
 
 from lra.config import UserError
-from lra.data import pathfinder_generator as generator
-from lra.data.draw import CERTAIN, Pen, Room, add_marker, move, reverse
-from lra.data.exact import arctan2
-from lra.data.pathfinder_generator import Pathfinder, Settings, Stage, generate, settings
-from lra.data.raster import covers, dilate, disc, line, scale8, shrink, stamp
+from lra.data.pathfinder import generator
+from lra.data.pathfinder.exact import arctan2
+from lra.data.pathfinder.generator import (
+    ImageGenerator,
+    PathfinderSettings,
+    SnakeGrower,
+    generate,
+    settings,
+)
+from lra.data.pathfinder.pen import CERTAIN, Pen, Room, add_marker, move, reverse
+from lra.data.pathfinder.raster import covers, dilate, disc, line, scale8, shrink, stamp
 
 STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]
-pathfinder = functools.cache(lambda side, difficulty="hard": Pathfinder(settings(side, difficulty)))
+pathfinder = functools.cache(
+    lambda side, difficulty="hard": ImageGenerator(settings(side, difficulty))
+)
 
 
-def stage(side: int, margin: int) -> Stage:
+def stage(side: int, margin: int) -> SnakeGrower:
     return pathfinder(side).stages[margin]
 
 
@@ -34,7 +42,7 @@ def hard() -> list[tuple[np.ndarray, generator.Scene]]:
 
 
 def ink_and_occupancy(
-    chosen: Settings, margin: int, start, angle, contrast: float = 1.0
+    chosen: PathfinderSettings, margin: int, start, angle, contrast: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """One dash on an empty image: lra.md 5.2 word by word."""
     half = chosen.length + math.ceil(chosen.thickness) + margin
@@ -53,13 +61,13 @@ def ink_and_occupancy(
     return out[0], out[1]
 
 
-def frame(chosen: Settings, width: int) -> np.ndarray:
+def frame(chosen: PathfinderSettings, width: int) -> np.ndarray:
     out = np.ones((chosen.side, chosen.side))
     out[width : chosen.side - width, width : chosen.side - width] = 0
     return out
 
 
-def endpoints(chosen: Settings, margin: int, pivot, angle, grown) -> dict:
+def endpoints(chosen: PathfinderSettings, margin: int, pivot, angle, grown) -> dict:
     """(row, column) -> (weight, direction), around a pivot, on a dilated map."""
     radius, found = chosen.length + margin, {}
     for step in range(math.ceil(2 * math.pi * radius)):
@@ -382,7 +390,7 @@ def test_unknown_settings_are_refused(arguments, options, message) -> None:
 
 
 def test_pictures_without_distractors() -> None:
-    plain = Pathfinder(settings(32, "easy", distractors=0))
+    plain = ImageGenerator(settings(32, "easy", distractors=0))
     assert [len(plain.image(0, i)[1].distractors) for i in range(5)] == [0] * 5
 
 

@@ -12,10 +12,10 @@ from typing import TextIO
 import numpy as np
 
 from lra.config import UserError
-from lra.data import release
-from lra.data.listops_tokens import CLOSE, binary, encode, fault
+from lra.data.arrays import SPLITS, Example
+from lra.data.listops.tokens import CLOSE, binary, encode, fault
+from lra.data.sources import release
 from lra.data.store import disk_errors, read_errors
-from lra.data.task import SPLITS, Example
 
 PREFIX = "basic"  # what the official generator calls its files
 ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)

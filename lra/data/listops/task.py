@@ -18,16 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from lra.config import UserError
-from lra.data import archives, release
-from lra.data import listops_generator as generator
-from lra.data import listops_tokens as tokens
-from lra.data import listops_tsv as tsv
-from lra.data.arrays import Prepared, Split
+from lra.data.arrays import SPLITS, Example, Prepared, Split
+from lra.data.listops import files as tsv
+from lra.data.listops import generator, tokens
 from lra.data.progress import Progress
-from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions, read_by
+from lra.data.sources import archives, release
+from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
 
-TINY = Path(__file__).parent / "tiny" / "listops"
-TINY_SHAPE = generator.Shape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
+TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
 AUDITED = 1000  # expressions per split that `verify` evaluates
 FEW = 20_000  # examples; fewer are made before worker processes would have started
@@ -78,7 +76,7 @@ class ListOps(Task):
         ),
     )
 
-    def parts(self, options: ListOpsOptions, job: Job) -> list[Part]:
+    def splits(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         keep = options.brackets is Brackets.keep
         if options.source == "generated":
             return self._generated(options, job)
@@ -87,7 +85,7 @@ class ListOps(Task):
         if path.is_file():
             job.inputs += files.values()
         counts = TINY_SIZES if options.source == "tiny" else {}
-        return [Part(s, tsv.read(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
+        return [RawSplit(s, tsv.read(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
 
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
@@ -158,24 +156,24 @@ class ListOps(Task):
                 tsv.write(file, progress.track(_expressions(prepared.split(name))))
         return list(files.values())
 
-    def _generated(self, options: ListOpsOptions, job: Job) -> list[Part]:
+    def _generated(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
         workers = job.workers if sum(counts.values()) > FEW else 1
         stream = generator.generate(_shape(options), seed=options.seed, workers=workers)
         if options.brackets is Brackets.drop:
             stream = ((ids[ids != tokens.CLOSE], value) for ids, value in stream)
         examples = itertools.starmap(Example, stream)
-        return [Part(s, itertools.islice(examples, n), n) for s, n in counts.items()]
+        return [RawSplit(s, itertools.islice(examples, n), n) for s, n in counts.items()]
 
     def _path(self, options: ListOpsOptions) -> Path:
         if options.source == "tiny":
-            return TINY
+            return TINY / "listops"
         what = f"the folder that holds {tsv.PREFIX}_train.tsv, or {release.WHAT}"
         return archives.given(options.path, "release", what, endings=("", *tsv.ENDINGS))
 
 
-def _shape(options: ListOpsOptions) -> generator.Shape:
-    return generator.Shape(
+def _shape(options: ListOpsOptions) -> generator.TreeShape:
+    return generator.TreeShape(
         min_length=options.min_length,
         max_length=options.max_length,
         max_depth=options.max_depth,

@@ -10,13 +10,13 @@ import pytest
 
 import lra.data
 from lra.config import UserError
-from lra.data import listops_tsv as tsv
-from lra.data.arrays import Prepared
-from lra.data.listops import TINY, TINY_SIZES
+from lra.data.arrays import SPLITS, Prepared
+from lra.data.listops import files as tsv
+from lra.data.listops.task import TINY_SIZES
 from lra.data.prepare import prepare
-from lra.data.task import SPLITS
+from lra.data.task import TINY
 
-from . import kit
+from .. import kit
 
 ROWS = [("( ( ( [MAX 1 ) 2 ) ] )", 2), ("7", 7), ("( ( ( [SM 9 ) 4 ) ] )", 3)]
 IDS = [[11, 2, 3, 15], [8], [14, 10, 5, 15]]
@@ -234,11 +234,11 @@ def test_other_files_do_not_pass_for_those_prepared(tmp_path: Path, lra_data: Ca
 
 def test_the_miniature_is_the_official_format(tiny: Prepared) -> None:
     for split, size in TINY_SIZES.items():
-        content = (TINY / f"basic_{split}.tsv").read_bytes()
+        content = (TINY / "listops" / f"basic_{split}.tsv").read_bytes()
         assert content.startswith(b"Source\tTarget\r\n")
         assert content.count(b"\r\n") == content.count(b"\n") == size + 1
         assert len(tiny.split(split)) == size
-    assert sum(f.stat().st_size for f in TINY.iterdir()) < 40_000
+    assert sum(f.stat().st_size for f in (TINY / "listops").iterdir()) < 40_000
     assert tiny.facts["duplicates"] == dict.fromkeys(tiny.facts["duplicates"], 0)
     assert all(len(set(tiny.split(s).labels.tolist())) == 10 for s in SPLITS)
 
@@ -277,7 +277,7 @@ def test_dropped_brackets_are_the_only_thing_dropped(tiny: Prepared, tmp_path: P
     assert dropped.facts["splits"]["train"]["ids"] == [1, 14]
     assert dropped.folder != tiny.folder
     with pytest.raises(UserError, match="brackets=keep"):
-        dropped.task.export(dropped, tmp_path / "out")
+        lra.data.get("listops").export(dropped, tmp_path / "out")
     generated = ["n_train=50", "n_val=5", "n_test=5", "max_length=700"]
     kept = prepare(lra.data.configure("listops", generated), max_length=699, data_dir=tmp_path)
     options = lra.data.configure("listops", [*generated, "brackets=drop"])

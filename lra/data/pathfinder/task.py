@@ -18,16 +18,15 @@ from typing import ClassVar
 import numpy as np
 
 from lra.config import UserError
-from lra.data import archives, release
-from lra.data import pathfinder_generator as generator
-from lra.data import pathfinder_tree as tree
-from lra.data.arrays import Prepared, Split
-from lra.data.order import order as tfds_order
-from lra.data.order import percent
+from lra.data.arrays import SPLITS, Example, Prepared, Split
+from lra.data.pathfinder import files as tree
+from lra.data.pathfinder import generator
 from lra.data.progress import Progress
-from lra.data.task import SPLITS, About, Example, Job, Part, Task, TaskOptions, read_by
+from lra.data.sources import archives, release
+from lra.data.sources.tfds_order import order as tfds_order
+from lra.data.sources.tfds_order import percent
+from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
 
-TINY = Path(__file__).parent / "tiny"
 AUDITED = 1000  # images per split that `verify` looks at
 SHADES = " .:-=+*#%@"
 CHARACTERS = 64  # width of a picture in characters
@@ -89,7 +88,7 @@ class Pathfinder(Task):
         ),
     )
 
-    def parts(self, options: PathfinderOptions, job: Job) -> list[Part]:
+    def splits(self, options: PathfinderOptions, job: Job) -> list[RawSplit]:
         if options.source == "generated":
             return self._generated(options, job)
         path = self._path(options)
@@ -99,7 +98,7 @@ class Pathfinder(Task):
             job.inputs += tree.metadata(root)
         rows = self._rows(root, options.order, job.notes)
         return [
-            Part(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
+            RawSplit(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
             for split, order in divide(options, [row.key for row in rows]).items()
         ]
 
@@ -218,7 +217,7 @@ class Pathfinder(Task):
             _, margin = generator.opening(rng, self._settings(options))
             yield pixels, int(split.labels[row]), margin
 
-    def _generated(self, options: PathfinderOptions, job: Job) -> list[Part]:
+    def _generated(self, options: PathfinderOptions, job: Job) -> list[RawSplit]:
         """One stream of images, in the order in which the splits want them."""
         numbers = divide(options, _keys(options.n))
         blocks = generator.generate(
@@ -233,10 +232,10 @@ class Pathfinder(Task):
             for image, label in zip(block.images, block.labels, strict=True)
         )
         sizes = {split: len(part) for split, part in numbers.items()}
-        return [Part(s, itertools.islice(examples, n), n) for s, n in sizes.items()]
+        return [RawSplit(s, itertools.islice(examples, n), n) for s, n in sizes.items()]
 
     def _examples(
-        self, root: Path, rows: list[tree.Row], split: str, job: Job
+        self, root: Path, rows: list[tree.MetadataRow], split: str, job: Job
     ) -> Iterator[Example]:
         for row in rows:
             pixels = tree.read(root / row.folder / row.file, self.side)
@@ -245,7 +244,7 @@ class Pathfinder(Task):
             else:
                 yield Example(pixels, row.label)
 
-    def _rows(self, root: Path, order: Order, notes: Counter[str]) -> list[tree.Row]:
+    def _rows(self, root: Path, order: Order, notes: Counter[str]) -> list[tree.MetadataRow]:
         rows = tree.rows(root)
         if order is Order.official:
             return rows
@@ -262,7 +261,7 @@ class Pathfinder(Task):
     def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
         return self.side, options.difficulty.name
 
-    def _settings(self, options: PathfinderOptions) -> generator.Settings:
+    def _settings(self, options: PathfinderOptions) -> generator.PathfinderSettings:
         return generator.settings(*self._kind(options), distractors=options.distractors)
 
 

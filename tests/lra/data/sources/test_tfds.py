@@ -19,14 +19,14 @@ import pytest
 import lra.data
 from lra.compose import compose, guard
 from lra.config import UserError
-from lra.data import cifar, fetch, imdb, tfds
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, prepare
+from lra.data.sources import cifar, fetch, imdb, tfds
 from lra.data.verify import verify
 from lra.run import train
 from tests.lra.conftest import REPOSITORY
 
-from . import kit
+from .. import kit
 
 Call = Callable[..., tuple[int, str, str]]
 

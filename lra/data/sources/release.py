@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from lra.config import UserError
-from lra.data import archives
-from lra.data.archives import Member
-from lra.data.fetch import fetch
 from lra.data.progress import Progress
+from lra.data.sources import archives
+from lra.data.sources.archives import Member
+from lra.data.sources.fetch import fetch
 from lra.data.store import disk_errors, lock, new_folder, read_errors
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"

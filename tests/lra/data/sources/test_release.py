@@ -20,11 +20,12 @@ import pytest
 
 import lra.data
 from lra.config import UserError
-from lra.data import archives, fetch, release, retrieval
+from lra.data import retrieval
 from lra.data.prepare import prepare
+from lra.data.sources import archives, fetch, release
 from lra.data.verify import verify
 
-from . import kit
+from .. import kit
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ array minima: no line, no resize, no dilation. The rules are those of drewlinsle
 (`snakes.py`, December 2019), by which LRA's images were made.
 
 Every machine draws the same: pixels, room and weights are integers, and sines come from
-`lra.data.exact`.
+`lra.data.pathfinder.exact`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.exact import arctan2, cosine, sine
-from lra.data.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
+from lra.data.pathfinder.exact import arctan2, cosine, sine
+from lra.data.pathfinder.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
 
 CERTAIN = (
     2**38

@@ -4,8 +4,8 @@ Reading prepared array_record files takes none. Preparing does, though only for 
 one PNG encoder: `_without_tensorflow` lends the library these from the standard library and Pillow
 while its own builder runs. That touches private modules, so it holds for the version that
 constraints.txt pins; another one that differs is refused by name. What the builder reads is
-downloaded here (lra.data.fetch: fails at once without a network, resumes) and checked against
-the sizes and SHA-256 that the library has registered.
+downloaded by lra.data.sources.fetch and checked against the sizes and SHA-256 that the library has
+registered.
 
 Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
 """
@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lra.config import UserError
-from lra.data.fetch import fetch
+from lra.data.sources.fetch import fetch
 from lra.data.store import disk_errors, lock
 
 PINNED = "4.9.10"

@@ -1,0 +1,1 @@
+"""ListOps: the task, its expressions, the generator that draws them, the official files."""

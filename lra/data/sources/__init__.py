@@ -1,0 +1,1 @@
+"""Where published data come from: archives, downloads, TensorFlow Datasets, the LRA release."""
