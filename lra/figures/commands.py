@@ -79,7 +79,9 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="folder of the run")
+    parser.add_argument(
+        "folder", type=Path, help="folder of the run, for channels also of a converted model"
+    )
     parser.add_argument(
         "--data-dir", type=Path, default=Path("data"), help="prepared data (default: data)"
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from lra.config import UserError
 from lra.records import Record
 from lra.records import read as read_record
+from lra.report.table import pairs_of
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
 Inputs = Mapping[str, Tensor]  # of a model of transformers
@@ -36,7 +37,7 @@ class Student:
 
     @property
     def title(self) -> str:
-        options = " ".join(f"{k}={v}" for k, v in self.block["options"].items())
+        options = pairs_of(self.block["options"])
         name = f"{type(self.model).__name__}, {self.label} {options}, {self.stage}"
         return "\n".join(filter(None, (name, made([self]))))
 
@@ -143,9 +144,8 @@ def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> li
         same = [s for n, s in zip(names, settings, strict=True) if n == name]
         keys = dict.fromkeys(key for s in same for key in s)
         differ = [k for k in keys if len({str(s.get(k)) for s in same}) > 1]
-        labels.append(
-            " ".join([name, *(f"{k}={own[k]}" for k in differ if own.get(k) is not None)])
-        )
+        shown = pairs_of({k: own[k] for k in differ if own.get(k) is not None})
+        labels.append(f"{name} {shown}".strip())
     return labels
 
 

@@ -21,6 +21,7 @@ from lra.data.prepare import find
 from lra.data.task import Task
 from lra.groups import usual_options
 from lra.model.network import Network
+from lra.report.table import pairs_of
 from luna.base import Attention
 
 See = Callable[..., None]  # of (layer, q, k, mask, x)
@@ -108,8 +109,8 @@ def _chosen(attention: dict[str, Any], task: str, protocol: str) -> str:
     """The name of the attention, and its options that differ from what `attention=<name>` sets."""
     name = attention["name"]
     usual = {"dwc": "none"} | usual_options(name, task, protocol)
-    differ = (f"{k}={v}" for k, v in attention.items() if k != "name" and v != usual.get(k))
-    return " ".join([name, *differ])
+    differ = {k: v for k, v in attention.items() if k != "name" and v != usual.get(k)}
+    return f"{name} {pairs_of(differ)}".strip()
 
 
 def _typed(schema: type, values: dict[str, Any]) -> Any:

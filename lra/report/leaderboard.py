@@ -16,7 +16,7 @@ from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.published import Published
 from lra.report.specs import TableSpec, select
-from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, one_line
+from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, one_line, pairs_of
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"
@@ -125,7 +125,7 @@ def _row(
     complete = len(there) == len(FIVE)
     printed = [c.published.value for c in there if c.published]
     return TableRow(
-        label=one_line(" ".join([attention, *(f"{k}={v}" for k, v in options)])),
+        label=one_line(f"{attention} {pairs_of(dict(options))}"),
         attention=attention,
         options=dict(options),
         cells=cells,
