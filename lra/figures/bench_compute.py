@@ -63,7 +63,7 @@ def _panel(axes: Axes, rows: list[Facts], title: str, read: Callable[[Facts], fl
         axes.axvspan(low, high, color="0.93", zorder=0)
     for group in _columns(rows):
         _name(axes, group, read)
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.grid()
 
 
 def _columns(rows: list[Facts]) -> list[list[Facts]]:

@@ -128,7 +128,7 @@ def _panel(axes: Axes, panel: LengthPanel, methods: dict[str, str], *, gap: floa
         axes.plot(*ring, **RING)
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
     axes.minorticks_off()
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.grid()
     labels.at_ends(axes, ends, gap)
 
 

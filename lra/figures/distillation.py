@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
-from lra.figures.draw import heading, panels_for, rows_for, save_figure
+from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.records import CONVERSION, Record, paths, read
-from lra.report.looks import looks
+from lra.report.looks import LINES, looks
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
-DASHES = ("-", "--", ":", "-.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +37,13 @@ class KlCurves:
         """Per record: layer -> step -> KL."""
         return [_by_layer(record) for record in self.records]
 
-    def layer(self, number: int) -> tuple[list[int], list[list[float]]]:
-        """The steps, and at each the KL of every seed."""
-        by_step: dict[int, list[float]] = defaultdict(list)
+    def layer(self, number: int) -> dict[float, list[float]]:
+        """The KL of every seed, by step."""
+        by_step: dict[float, list[float]] = defaultdict(list)
         for seed in self.seeds:
             for step, kl in seed.get(number, {}).items():
                 by_step[step].append(kl)
-        steps = sorted(by_step)
-        return steps, [by_step[step] for step in steps]
+        return by_step
 
     def final(self) -> float:
         """The KL at the last step, mean over layers and seeds."""
@@ -128,16 +126,14 @@ def _layer(axes: Any, shown: Sequence[KlCurves], number: int) -> None:
     from luna.convert.fit import KL_WARNING
 
     for line, look in zip(shown, _looks(shown), strict=True):
-        steps, each = line.layer(number)
-        style = look | {"marker": "" if len(steps) > 1 else look["marker"]}
+        by_step = line.layer(number)
+        style = look | {"marker": "" if len(by_step) > 1 else look["marker"]}
         label = f"{line.label}: {line.final():.3f}"
-        axes.plot(steps, [sum(kl) / len(kl) for kl in each], label=label, lw=1.5, **style)
-        low, high = [min(kl) for kl in each], [max(kl) for kl in each]
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        mean_and_range(axes, by_step, label=label, lw=1.5, **style)
     axes.axhline(
         KL_WARNING, color="0.6", lw=0.8, ls=":", label=f"{KL_WARNING}: above this a warning"
     )
-    axes.grid(alpha=0.3, linewidth=0.5, which="both")
+    axes.grid(which="both")
 
 
 def _looks(shown: Sequence[KlCurves]) -> list[dict[str, Any]]:
@@ -151,6 +147,6 @@ def _looks(shown: Sequence[KlCurves]) -> list[dict[str, Any]]:
     seen: Counter[str] = Counter()
     for line in shown:
         look, number = methods[line.attention], seen[line.attention]
-        found.append(look | {"linestyle": DASHES[number % len(DASHES)]} if number else look)
+        found.append(look | {"linestyle": LINES[number % len(LINES)]} if number else look)
         seen[line.attention] += 1
     return found

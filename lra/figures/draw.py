@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
     "font.size": 9,
     "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -65,6 +67,14 @@ def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
     for axes in panels.flat[n:]:
         axes.axis("off")
     return panels
+
+
+def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **look: Any) -> None:
+    """A line through the means of the values at every x, and a band between the extremes."""
+    xs = sorted(values)
+    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **look)
+    low, high = ([f(values[x]) for x in xs] for f in (min, max))
+    axes.fill_between(xs, low, high, color=look["color"], alpha=0.12, linewidth=0)
 
 
 def finely_ticked(axis: Any, digits: Sequence[float]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import labels
-from lra.figures.draw import finely_ticked, heading, save_figure
+from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
 from lra.figures.labels import INK, Point
 from lra.report import stats
 from lra.report.looks import LUNA, keys, looks
@@ -84,7 +84,7 @@ def sweep(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     below.set_xticks(xs, [str(x) for x in xs], minor=False)
     below.set(xlabel=AXES.get(option, option))
     for axes in panels:
-        axes.grid(alpha=0.3, linewidth=0.5)
+        axes.grid()
         axes.legend(frameon=False)
     _majority(below, rows, task)
     figure.supylabel(_accuracy(rows, task), fontsize=9)
@@ -130,7 +130,7 @@ def compute(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     finely_ticked(axes.xaxis, (1, 1.5, 2, 3, 5, 7))
     axes.margins(x=0.1, y=0.12)
     axes.set(xlabel="GFLOPs per example, forward", ylabel=_accuracy(rows, task))
-    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.grid()
     _majority(axes, rows, task)
     _legend(figure, rows, "marker", "fillstyle")
     labels.beside(axes, points)
@@ -146,21 +146,19 @@ def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
         for record in row.cells[task].records:
             for step, accuracy in record["curve"]:
                 seeds[step].append(100 * accuracy)
-        steps = sorted(seeds)
-        means = [sum(seeds[s]) / len(seeds[s]) for s in steps]
         if row not in loud:
-            axes.plot(steps, means, color="0.75", lw=0.8, zorder=1)
+            steps = sorted(seeds)
+            axes.plot(steps, [stats.mean(seeds[s]) for s in steps], color="0.75", lw=0.8, zorder=1)
             continue
         width, z = (2.4, 4) if name in labels.BOLD else (1.2, 2)
         style = {k: look[k] for k in ("color", "linestyle", "fillstyle")}
-        axes.plot(steps, means, lw=width, zorder=z, marker="o", ms=3, **style)
-        low, high = ([f(seeds[s]) for s in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
-        ends.append((name, steps[-1], means[-1], look["color"]))
+        mean_and_range(axes, seeds, lw=width, zorder=z, marker="o", ms=3, **style)
+        last = max(seeds)
+        ends.append((name, last, stats.mean(seeds[last]), look["color"]))
     several = _seeds(rows, task)[1] > 1
     band = ", mean and range of seeds" if several else ""
     axes.set(xlabel="training step", ylabel=f"dev accuracy (%){band}")
-    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.grid()
     _legend(figure, [row for row in rows if row in loud], "linestyle", "fillstyle")
     if len(loud) < len(rows):
         axes.annotate(f"grey: {len(rows) - len(loud)} others", (1.04, 0.02), fontsize=labels.SIZE,

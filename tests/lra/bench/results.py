@@ -9,6 +9,16 @@ from lra.bench.rows import BenchResult, BenchRow
 Values = list[float] | str  # of the rounds, or why there are none
 Costs = dict[tuple[str, str, int, str], Values]  # by group, case, length and measure
 
+# Luna is faster than softmax from about 210 tokens on.
+INFERENCE: Costs = {
+    ("inference", "softmax", 128, "seconds"): [0.01],
+    ("inference", "softmax", 256, "seconds"): [0.04],
+    ("inference", "softmax", 512, "seconds"): "> 9 s",
+    ("inference", "luna", 128, "seconds"): [0.02],
+    ("inference", "luna", 256, "seconds"): [0.03],
+    ("inference", "luna", 512, "seconds"): [0.06],
+}
+
 
 def result_of(costs: Costs, **facts: Any) -> BenchResult:
     """A result of these costs, on a machine without a name."""

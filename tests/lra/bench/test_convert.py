@@ -20,7 +20,7 @@ from lra.bench.worker import BenchMeter, BenchRules, measure
 from lra.cli import main
 from luna.convert.swap import describe
 
-from .results import result_of
+from .results import INFERENCE, result_of
 
 METER = BenchMeter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
 TINY = bench.Geometry(host="bert", layers=2, heads=2, width=16, vocab=50)
@@ -89,13 +89,7 @@ def test_only_the_original_is_not_converted(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_table_has_ratios_to_softmax_and_break_evens():
-    costs: dict[tuple[str, str, int, str], list[float] | str] = {
-        ("inference", "softmax", 128, "seconds"): [0.01],
-        ("inference", "softmax", 256, "seconds"): [0.04],
-        ("inference", "softmax", 512, "seconds"): "> 9 s",
-        ("inference", "luna", 128, "seconds"): [0.02],
-        ("inference", "luna", 256, "seconds"): [0.03],
-        ("inference", "luna", 512, "seconds"): [0.06],
+    costs = INFERENCE | {
         ("conversion", "luna", 0, "seconds"): [0.5, 0.7, 0.6],
         ("conversion", "luna", 0, "parameters"): [1234, 1234, 1234],
     }

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from lra.cli import main
 from lra.figures.bench_convert import panel_of
 
-from ..bench.results import Costs, result_of
+from ..bench.results import INFERENCE, Costs, result_of
 
 SLOT = {"batch": 1, "heads": 2, "head_dim": 8, "seconds": 9.0, "mib": 1.0, "rounds": 1}
 ATTENTION: Costs = {
@@ -20,14 +20,6 @@ ATTENTION: Costs = {
     for case in ("luna", "softmax") for n in (64, 128)
     for measure in ("train_seconds", "peak_bytes")
 }  # fmt: skip
-CONVERT: Costs = {
-    ("inference", "softmax", 128, "seconds"): [0.01],
-    ("inference", "softmax", 256, "seconds"): [0.04],
-    ("inference", "softmax", 512, "seconds"): "> 9 s",
-    ("inference", "luna", 128, "seconds"): [0.02],
-    ("inference", "luna", 256, "seconds"): [0.03],
-    ("inference", "luna", 512, "seconds"): [0.06],
-}
 LUNA: Costs = {
     ("attention", "luna", 64, "train_seconds"): [0.2, 0.5, 0.3],
     ("step, image", "softmax, fused", 64, "seconds"): [0.7],
@@ -48,7 +40,7 @@ COUNTED = {"group": "step", "task": "image", "batch": 2, "step_flops": 2e9, "flo
         ("attention", ATTENTION, {},
          ["One attention, batch 1, 2 heads of 8, float32", "softmax, fused", "luna",
           "the next length: over 9 s or 1 MiB", "Time of forward + backward, ms"]),
-        ("convert", CONVERT, {"settings": SLOT | {"geometry": "minilm", "model": "2 layers"}},
+        ("convert", INFERENCE, {"settings": SLOT | {"geometry": "minilm", "model": "2 layers"}},
          ["minilm, 2 layers, batch 1", "Inference: time, × softmax",
           "costs less than softmax from here on"]),
         ("luna", LUNA, {"settings": SLOT | {"M": 8, "L": 4}},
@@ -78,7 +70,7 @@ def test_a_file_is_drawn_again_the_same(
 
 def test_lengths_without_a_ratio_are_left_out():
     """Nothing to compare with where softmax was stopped, and no stop of the method's own."""
-    panel = panel_of(result_of(CONVERT), "inference", "seconds")
+    panel = panel_of(result_of(INFERENCE), "inference", "seconds")
     assert panel.costs == {
         "softmax": {128: 1.0, 256: 1.0, 512: None}, "luna": {128: 2.0, 256: pytest.approx(0.75)},
     }  # fmt: skip

@@ -13,11 +13,12 @@ from lra.cli import main
 from .conftest import LUNA, PAIR, TEXT
 from .test_distillation import write_run
 
+pytest.importorskip("matplotlib")
+
 
 def test_figures_of_a_trained_run(
     trained_folder: Callable[..., Path], tmp_path: Path, data_dir: Path, capsys
 ):
-    pytest.importorskip("matplotlib")
     folder = str(trained_folder(*LUNA))
     where = [folder, "--data-dir", str(data_dir), "--out", str(tmp_path / "figures")]
     assert main(["figures", "channels", *where, "--layout", "overlay"]) == 0

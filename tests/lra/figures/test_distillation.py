@@ -43,9 +43,9 @@ def test_seeds_share_a_line_and_settings_have_lines_of_their_own(tmp_path: Path)
     shown = distillation.curves([tmp_path])
     assert sorted(line.label for line in shown) == ["luna M=16", "luna M=8", "t2r"]
     line = next(line for line in shown if line.label == "luna M=8")
-    steps, values = line.layer(1)
-    assert steps == [0, 4]
-    np.testing.assert_allclose(np.sort(values), [[2, 6], [0.4, 1.2]])
+    by_step = line.layer(1)
+    assert list(by_step) == [0, 4]
+    np.testing.assert_allclose(np.sort(list(by_step.values())), [[2, 6], [0.4, 1.2]])
     assert line.final() == pytest.approx(np.mean([0.2, 0.4, 0.6, 1.2]))
     one = distillation.curves([runs / "a" / "seed-0" / "result.json"])
     assert [line.label for line in one] == ["luna"]

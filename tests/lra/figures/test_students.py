@@ -15,6 +15,8 @@ from tests.luna.convert.kit import bert
 from .conftest import PAIR, TEXT, wordpiece
 from .test_distillation import RECORD, write_run
 
+pytest.importorskip("matplotlib")
+
 
 def test_softmax_without_a_teacher_says_whose_weights_it_runs_in(
     text_models: dict[str, Path], tmp_path: Path
