@@ -26,7 +26,7 @@ def test_ray_does_not_wait_for_a_machine_that_it_has_not():
         check_room([node], {"num_gpus": 1, "num_cpus": 8})
 
 
-def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):
     absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
     assert explain(absent) == (
         "hydra/sweeper/optuna needs an extra that is not installed: docs/clusters.md"

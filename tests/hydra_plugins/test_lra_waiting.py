@@ -27,9 +27,7 @@ def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
     return [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")]
 
 
-def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_path, monkeypatch):
     process_executor = pytest.importorskip("joblib.externals.loky.process_executor")
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
 
@@ -45,7 +43,7 @@ def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
 
 
-def test_a_job_that_submitit_loses_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
     errors = pytest.importorskip("submitit.core.utils")
 
     class Task:
@@ -70,7 +68,7 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path: Path, monkeypatch: py
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> lra_waiting.SlurmLauncher:
+def slurm(tmp_path) -> lra_waiting.SlurmLauncher:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
@@ -81,9 +79,7 @@ def slurm(tmp_path: Path) -> lra_waiting.SlurmLauncher:
     return lra_waiting.SlurmLauncher(**params)
 
 
-def test_what_slurm_is_asked_for(
-    slurm: lra_waiting.SlurmLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_slurm_is_asked_for(slurm, tmp_path, monkeypatch):
     srun = tmp_path / "srun"
     srun.write_text("#!/bin/sh\n", encoding="utf-8")
     srun.chmod(0o755)
@@ -94,9 +90,7 @@ def test_what_slurm_is_asked_for(
         assert f"#SBATCH --{line}" in asked
 
 
-def test_where_there_is_no_slurm_a_sentence_says_so(
-    slurm: lra_waiting.SlurmLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_there_is_no_slurm_a_sentence_says_so(slurm, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
         slurm.launch(JOBS, 0)

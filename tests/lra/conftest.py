@@ -79,12 +79,12 @@ def start(*words: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
 @pytest.fixture
-def overrides(tmp_path: Path, data_dir: Path) -> list[str]:
+def overrides(tmp_path, data_dir) -> list[str]:
     return [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path / 'runs'}"]
 
 
@@ -96,7 +96,7 @@ def composed(*words: str) -> Run:
 
 
 @pytest.fixture
-def small(tmp_path: Path, data_dir: Path) -> Callable[..., Run]:
+def small(tmp_path, data_dir) -> Callable[..., Run]:
     """The small run, with more settings."""
 
     def build(*more: str) -> Run:
@@ -109,7 +109,7 @@ def small(tmp_path: Path, data_dir: Path) -> Callable[..., Run]:
 
 
 @pytest.fixture
-def train(overrides: list[str]) -> Callable[..., Completed]:
+def train(overrides) -> Callable[..., Completed]:
     """`python train.py` with the small run's settings and more."""
     return lambda *more, **options: command("train.py", *overrides, *more, **options)
 
@@ -146,17 +146,17 @@ def window() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path) -> Path:
     return tmp_path / "runs"
 
 
 @pytest.fixture
-def make(runs: Path) -> Make:
+def make(runs) -> Make:
     """make("luna", 0.4, seed=2, ...): the folder of one synthetic run below `runs`."""
     return lambda attention, accuracy, **more: write_run(runs, attention, accuracy, **more)
 
 
 @pytest.fixture
-def convert(runs: Path) -> Make:
+def convert(runs) -> Make:
     """convert("luna", 0.87, task="sst2", ...): the folder of one synthetic conversion."""
     return lambda attention, score, **more: write_conversion(runs, attention, score, **more)

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,7 @@ def assert_same(a: Path, b: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def reference(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(data_dir, tmp_path_factory) -> Path:
     run = compose(
         [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('reference')}"]
     )
@@ -79,11 +78,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, hook: str, step: int) -> None:
     + [("on_validation_end", s) for s in (10, 30)],
 )
 def test_a_run_killed_at_any_step_resumes_bit_for_bit(
-    small: Callable[..., Run],
-    reference: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    hook: str,
-    step: int,
+    small, reference, monkeypatch, hook: str, step: int
 ):
     with monkeypatch.context() as patch:
         kill_at(patch, hook, step)
@@ -95,9 +90,7 @@ def test_a_run_killed_at_any_step_resumes_bit_for_bit(
     assert_same(folder, reference)
 
 
-def test_a_run_killed_three_times_resumes_bit_for_bit(
-    small: Callable[..., Run], reference: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_killed_three_times_resumes_bit_for_bit(small, reference, monkeypatch):
     for step in (6, 14, 27):
         with monkeypatch.context() as patch:
             kill_at(patch, "on_train_batch_end", step)
@@ -107,9 +100,7 @@ def test_a_run_killed_three_times_resumes_bit_for_bit(
     assert_same(folder_of(small()), reference)
 
 
-def test_a_finished_run_returns_its_result_without_training(
-    small: Callable[..., Run], reference: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_finished_run_returns_its_result_without_training(small, reference, capsys):
     first = runner.train(small())
     weights_before = (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns
     capsys.readouterr()
@@ -120,11 +111,7 @@ def test_a_finished_run_returns_its_result_without_training(
 
 @pytest.mark.parametrize("step", [0, 30])
 def test_a_run_stops_at_its_limit_and_the_same_command_resumes_it(
-    small: Callable[..., Run],
-    reference: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    step: int,
+    small, reference, monkeypatch, capsys, step: int
 ):
     """While it trains, or tests what it has trained."""
     if step:
@@ -144,7 +131,7 @@ def test_a_run_stops_at_its_limit_and_the_same_command_resumes_it(
     assert_same(folder_of(small()), reference)
 
 
-def test_a_failed_run_is_tried_again(small: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_run_is_tried_again(small, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(runner.LRAModule, "training_step", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -157,7 +144,7 @@ def test_a_failed_run_is_tried_again(small: Callable[..., Run], monkeypatch: pyt
     assert read_json(folder_of(small()) / "status.json")["status"] == "finished"
 
 
-def test_another_seed_trains_another_network(small: Callable[..., Run], reference: Path):
+def test_another_seed_trains_another_network(small, reference):
     run = small("seed=2", "protocol.recipe.steps=1")
     runner.train(run)
     assert not torch.equal(
@@ -168,13 +155,7 @@ def test_another_seed_trains_another_network(small: Callable[..., Run], referenc
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("during", ["training_step", "test_step"])
 def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
-    small: Callable[..., Run],
-    reference: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    signum: int,
-    code: int,
-    during: str,
+    small, reference, monkeypatch, capsys, signum: int, code: int, during: str
 ):
     step = getattr(runner.LRAModule, during)
 
@@ -210,7 +191,7 @@ LONG = ("protocol.recipe.steps=400", "protocol.evaluation.every=200", "trainer.p
 
 
 def test_real_processes_are_locked_out_killed_and_stopped_and_the_run_ends_as_ever(
-    small: Callable[..., Run], data_dir: Path, overrides: list[str], tmp_path: Path
+    small, data_dir, overrides, tmp_path
 ):
     """Kill -9 at a random moment, then SIGTERM: the third process ends as one that ran through."""
     run = small(*LONG)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lra import catalogue
 from lra.cli import main
 from lra.report.looks import KNOWN
@@ -23,7 +21,7 @@ def test_the_catalogue_is_what_the_classes_say():
     assert all(any(line.startswith(f"| `{name}` |") for line in listed) for name in KNOWN)
 
 
-def test_a_method_joins_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row = next(line for line in README.splitlines() if line.startswith("| `luna` |"))
     Path("README.md").write_text(README.replace(f"{row}\n", ""), encoding="utf-8")

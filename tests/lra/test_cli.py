@@ -10,9 +10,7 @@ from lra.cli import main, start
 
 
 @pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
-def test_without_words_the_choices_are_printed_and_nothing_starts(
-    app: str, choice: str, capsys: pytest.CaptureFixture[str]
-):
+def test_without_words_the_choices_are_printed_and_nothing_starts(app: str, choice: str, capsys):
     before = list(sys.argv)
     with pytest.raises(SystemExit, match="0"):
         start(app, [])
@@ -30,12 +28,7 @@ def test_without_words_the_choices_are_printed_and_nothing_starts(
         ("lra comp", "compute"),
     ],
 )
-def test_the_shell_completes(
-    line: str,
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
+def test_the_shell_completes(line: str, answer: str, monkeypatch, capsys):
     monkeypatch.setenv("COMP_LINE", line)
     assert main(["-sc", "query=bash"]) == 0
     assert answer in capsys.readouterr().out.split()

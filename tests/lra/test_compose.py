@@ -240,9 +240,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_what_is_unknown_is_one_sentence_and_exit_code_2(
-    what: str, capsys: pytest.CaptureFixture[str]
-):
+def test_what_is_unknown_is_one_sentence_and_exit_code_2(what: str, capsys):
     words, sentence = UNKNOWN[what]
     assert guard(lambda: compose(words)) == 2
     err = capsys.readouterr().err
@@ -258,7 +256,7 @@ def defaults() -> DictConfig:
 
 
 @pytest.mark.parametrize("word", WRONG)
-def test_a_wrong_value_is_one_sentence(word: str, defaults: DictConfig):
+def test_a_wrong_value_is_one_sentence(word: str, defaults):
     with pytest.raises(UserError) as error:
         check(OmegaConf.merge(defaults, OmegaConf.from_dotlist([word])))
     assert WRONG[word] in str(error.value)

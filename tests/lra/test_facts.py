@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def test_the_first_wrong_fact_is_named():
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_file_without_facts_is_refused_by_name(tmp_path: Path, content: str):
+def test_a_file_without_facts_is_refused_by_name(tmp_path, content: str):
     (tmp_path / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json"):
         facts.read(tmp_path / "result.json")

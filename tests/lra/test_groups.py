@@ -31,14 +31,14 @@ FILES = {
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
 
 
-def test_its_files_add_choices_and_replace_ours(mine: Path):
+def test_its_files_add_choices_and_replace_ours(mine):
     with groups.searching(mine):
         run = compose(["protocol=mine", "attention=narrow"])
         assert compose(["experiment=mine"]).seed == 7
@@ -50,7 +50,7 @@ def test_its_files_add_choices_and_replace_ours(mine: Path):
     assert compose([]).task.source == "generated"
 
 
-def test_what_reads_a_single_file_sees_it_too(mine: Path):
+def test_what_reads_a_single_file_sees_it_too(mine):
     listops = data.get("listops")
     with groups.searching(mine):
         assert default_length(listops, "mine") == 70
@@ -81,7 +81,7 @@ def test_the_flag_stands_anywhere_among_the_words():
     assert groups.take_folder(["train", "--cfg", "job"]) == (["train", "--cfg", "job"], None)
 
 
-def test_the_command_line_reads_the_folder(mine: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_line_reads_the_folder(mine, capsys):
     assert main(["compute", "attention=narrow", "--config-dir", str(mine)]) == 0
     assert "M=3" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="0"):
@@ -89,9 +89,7 @@ def test_the_command_line_reads_the_folder(mine: Path, capsys: pytest.CaptureFix
     assert "mine, official" in capsys.readouterr().out
 
 
-def test_a_folder_that_does_not_exist_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path, monkeypatch, capsys):
     sentence = f"names {tmp_path / 'nowhere'}, which is not a folder\n"
     assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.endswith(sentence)

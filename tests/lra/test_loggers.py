@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from lra import loggers
-from lra.compose import Run
 from lra.config import UserError
 from lra.runs import RunFolder
 
 
-def test_wandb_without_a_key_is_one_sentence(
-    small: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_wandb_without_a_key_is_one_sentence(small, tmp_path, monkeypatch):
     for variable in [name for name in os.environ if name.startswith("WANDB_API")]:
         monkeypatch.delenv(variable)
     for variable, value in {"HOME": tmp_path, "NETRC": tmp_path / "none"}.items():
@@ -26,7 +21,7 @@ def test_wandb_without_a_key_is_one_sentence(
         loggers.build(run, RunFolder(run, "data"))
 
 
-def test_tensorboard_and_wandb_can_be_on_together(small: Callable[..., Run], monkeypatch):
+def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
     run = small("logger=[wandb,tensorboard]", "logger.wandb.project=mine")
     assert run.logger.wandb is not None
     assert (run.logger.wandb.project, run.logger.tensorboard, run.logger.csv) == ("mine", {}, None)

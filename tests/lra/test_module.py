@@ -67,13 +67,13 @@ def run_of(task: str, attention: str, data_dir: Path) -> Run:
     return replace(composed(task, "uniform", data_dir), attention=options)
 
 
-def test_every_task_is_here() -> None:
+def test_every_task_is_here():
     """The other two Pathfinders are the same code at other sizes."""
     assert set(LENGTHS) == set(data.names()) - {"pathfinder64", "pathfinder256"}
 
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)
-def test_two_steps(task: str, attention: str, data_dir: Path) -> None:
+def test_two_steps(task: str, attention: str, data_dir):
     run = run_of(task, attention, data_dir)
     length = run.protocol.data.max_length
     prepared = find_or_prepare(run.task, max_length=length, data_dir=data_dir)
@@ -123,7 +123,7 @@ class Tiny(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, 6), (2, 3)])
-def test_optimiser_steps_are_counted(accumulate: int, steps: int) -> None:
+def test_optimiser_steps_are_counted(accumulate: int, steps: int):
     recipe = Recipe(
         batch=2, steps=6, warmup=1, schedule=Schedule.constant, lr=0.1, betas=[0.9, 0.98],
         eps=1e-9, weight_decay=0.0, clip=Clip.none, clip_at=1.0,

@@ -27,7 +27,7 @@ NOT_COPIED = shutil.ignore_patterns(".*", "results", "runs", "data", "__pycache_
 
 
 @pytest.mark.slow
-def test_in_a_clone_two_files_are_enough(tmp_path: Path):
+def test_in_a_clone_two_files_are_enough(tmp_path):
     """The suite finds the method and holds it to the contract, and what is committed stands."""
     clone = tmp_path / "clone"
     shutil.copytree(REPOSITORY, clone, ignore=NOT_COPIED)
@@ -61,7 +61,7 @@ def test_in_a_clone_two_files_are_enough(tmp_path: Path):
 
 
 @pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def outside(tmp_path, monkeypatch) -> Iterator[Path]:
     """A package of one's own, made by the command and installed."""
     monkeypatch.chdir(tmp_path)
     new.write("foo_bar")
@@ -85,9 +85,7 @@ def forget() -> None:
     sys.modules.pop("luna_foo_bar", None)
 
 
-def test_a_method_of_another_package_trains_like_ours(
-    outside: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
-):
+def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys):
     run = compose([*overrides, "attention=foo_bar", "attention.power=3", "attention.dwc=conv1d"])
     assert run.attention == {"name": "foo_bar", "dwc": "conv1d", "power": 3}
     runner.train(run)
@@ -99,7 +97,7 @@ def test_a_method_of_another_package_trains_like_ours(
     assert "foo_bar" in capsys.readouterr().out
 
 
-def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside: Path, tmp_path: Path):
+def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside, tmp_path):
     assert compose(["attention=foo_bar"]).attention["power"] == 2.0
     with initialised():
         assert ["attention=foo_bar"] in list(jobs(["attention=glob(f*)"]))
@@ -111,9 +109,7 @@ def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside: Path,
         assert compose(["attention=foo_bar"]).attention["power"] == 7.0
 
 
-def test_a_mistake_in_its_options_is_one_sentence(
-    outside: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_mistake_in_its_options_is_one_sentence(outside, capsys):
     assert main(["compute", "attention=foo_bar", "attention.powr=3"]) == 2
     assert "'attention.powr' is not a setting; did you mean power" in capsys.readouterr().err
     assert main(["compute", "attention=foo_baz"]) == 2
@@ -134,7 +130,7 @@ def test_a_name_that_cannot_be(name: str):
         new.write(name)
 
 
-def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_overwritten(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="there is an attention 'luna' already"):
         new.write("luna")
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,7 @@ from lra.progress import ProgressReport, clock, say
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch):
+def shown(monkeypatch):
     """shown(width, steps): the last line of a bar after 300 of the steps, one second each."""
 
     def show(width: int, steps: int, style: str = "bar") -> str:
@@ -66,7 +65,7 @@ def test_a_wide_terminal_shows_everything(shown):
     assert line.endswith("loss 1.234  acc 43.8%  dev 34.5%  1.0 steps/s  1:40 left")
 
 
-def test_rate_and_time_left_are_of_one_count(tmp_path: Path, capsys, monkeypatch):
+def test_rate_and_time_left_are_of_one_count(tmp_path, capsys, monkeypatch):
     """An evaluation of a minute between two steps slows both down."""
     folder: Any = SimpleNamespace(progress=lambda step, steps: None)
     report = ProgressReport(folder, style="lines", every=1)
@@ -81,7 +80,7 @@ def test_rate_and_time_left_are_of_one_count(tmp_path: Path, capsys, monkeypatch
     assert last == f"  step  4/40  0.048 steps/s  {clock(36 * 63 / 3)} left"
 
 
-def test_lines_break_between_words_on_a_terminal_only(capsys, monkeypatch: pytest.MonkeyPatch):
+def test_lines_break_between_words_on_a_terminal_only(capsys, monkeypatch):
     text = "task       listops  a re-generated copy of the data, fingerprint 0123456789abcdef"
     say(text, indent=11)
     assert capsys.readouterr().out == text + "\n"

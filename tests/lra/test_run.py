@@ -41,7 +41,7 @@ def result_of(run: Run) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def finished(data_dir: Path, tmp_path_factory: pytest.TempPathFactory):
+def finished(data_dir, tmp_path_factory):
     """One run through the real command line, logged to wandb too: its output and its folder."""
     runs = tmp_path_factory.mktemp("finished")
     words = [*SMALL, f"data_dir={data_dir}", f"runs_dir={runs}", "trainer.print_every=0"]
@@ -132,7 +132,7 @@ def test_the_reported_checkpoint_is_the_best_on_dev(finished):
     assert dev[record["test"]["step"]] == max(dev.values())
 
 
-def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small: Callable[..., Run]):
+def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
     """Recomputed from best.ckpt and the arrays, without Lightning and in other batches."""
     from lra.data.prepare import find_or_prepare
 
@@ -152,7 +152,7 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small: Callab
     assert record["test"]["accuracy"] == pytest.approx(hits / len(split.labels), abs=1e-6)
 
 
-def test_a_protocol_may_report_the_last_checkpoint(small: Callable[..., Run]):
+def test_a_protocol_may_report_the_last_checkpoint(small):
     run = small("protocol.evaluation.select=last", *SHORT)
     runner.train(run)
     record = result_of(run)
@@ -160,7 +160,7 @@ def test_a_protocol_may_report_the_last_checkpoint(small: Callable[..., Run]):
     assert record["test_best"]["step"] in (2, 4)
 
 
-def test_nothing_is_kept_as_best_before_select_after(small: Callable[..., Run]):
+def test_nothing_is_kept_as_best_before_select_after(small):
     run = small("protocol.evaluation.select_after=1.0", *SHORT)
     runner.train(run)
     assert result_of(run)["test_best"] is None
@@ -171,7 +171,7 @@ def test_nothing_is_kept_as_best_before_select_after(small: Callable[..., Run]):
 
 
 @pytest.fixture
-def checkpoint(finished, small: Callable[..., Run]) -> Callable[..., Path]:
+def checkpoint(finished, small) -> Callable[..., Path]:
     """Puts the last checkpoint of the finished run where another run looks for its own."""
 
     def put(*words: str) -> Path:
@@ -184,14 +184,14 @@ def checkpoint(finished, small: Callable[..., Run]) -> Callable[..., Path]:
     return put
 
 
-def test_a_truncated_checkpoint_is_named(checkpoint, small: Callable[..., Run]):
+def test_a_truncated_checkpoint_is_named(checkpoint, small):
     last = checkpoint()
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
     with pytest.raises(UserError, match=f"{last} is damaged"):
         runner.train(small())
 
 
-def test_a_checkpoint_of_another_run_is_refused(checkpoint, finished, small: Callable[..., Run]):
+def test_a_checkpoint_of_another_run_is_refused(checkpoint, finished, small):
     other, identity = (
         checkpoint("model.mlp_dim=32"),
         read_json(finished[1] / "result.json")["identity"],
@@ -200,7 +200,7 @@ def test_a_checkpoint_of_another_run_is_refused(checkpoint, finished, small: Cal
         runner.train(small("model.mlp_dim=32"))
 
 
-def test_a_damaged_record_is_named(checkpoint, small: Callable[..., Run]):
+def test_a_damaged_record_is_named(checkpoint, small):
     record = checkpoint().parents[1] / "result.json"
     record.write_text('{"schema": 1, "stat', encoding="utf-8")
     with pytest.raises(UserError, match=f"{record} is damaged"):
@@ -208,7 +208,7 @@ def test_a_damaged_record_is_named(checkpoint, small: Callable[..., Run]):
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def tiny_disk(tmp_path) -> Iterator[Callable[[str], Path]]:
     """Mount a small file system; tests that need one skip where mounting is not allowed."""
     mounted: list[Path] = []
 
@@ -228,7 +228,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_the_run_resumes(small: Callable[..., Run], tiny_disk):
+def test_a_full_disk_is_one_sentence_and_the_run_resumes(small, tiny_disk):
     disk = tiny_disk("size=64k")
     run = small(f"runs_dir={disk}/runs", *SHORT)
     with pytest.raises(UserError, match="no space left on the disk"):
@@ -239,14 +239,14 @@ def test_a_full_disk_is_one_sentence_and_the_run_resumes(small: Callable[..., Ru
     runner.train(run)
 
 
-def test_a_read_only_folder_is_one_sentence(small: Callable[..., Run], tiny_disk):
+def test_a_read_only_folder_is_one_sentence(small, tiny_disk):
     disk = tiny_disk("size=1m")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(UserError, match=r"cannot write to .* \(Read-only file system\)"):
         runner.train(small(f"runs_dir={disk}/runs"))
 
 
-def test_a_closed_folder_is_one_sentence(small: Callable[..., Run], tmp_path: Path):
+def test_a_closed_folder_is_one_sentence(small, tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     if os.access(closed, os.W_OK):  # root writes everywhere: see the read-only test above
@@ -271,7 +271,7 @@ class Recorder(Logger):
         self.rows.append((step, tuple(metrics)))
 
 
-def test_every_logger_gets_each_value_once(small: Callable[..., Run], monkeypatch):
+def test_every_logger_gets_each_value_once(small, monkeypatch):
     recorders = [Recorder(), Recorder()]
     monkeypatch.setattr(runner, "build_loggers", lambda *_: recorders)
     run = small("trainer.log_every=15")
@@ -288,7 +288,7 @@ def test_every_logger_gets_each_value_once(small: Callable[..., Run], monkeypatc
     assert recorders[0].rows == recorders[1].rows
 
 
-def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp_path: Path):
+def test_two_processes_train_what_one_does(small, train, tmp_path):
     """Over gloo, with the same global batch; without dropout, whose draws are each process's: for
     their sake it is another run, with a row of its own."""
     still = ("model.dropout=0", "model.attention_dropout=0")
@@ -313,9 +313,7 @@ def test_two_processes_train_what_one_does(small: Callable[..., Run], train, tmp
     assert labels == {"linear", "linear processes=2"}
 
 
-def test_the_table_shows_the_runs_beside_the_majority_class(
-    finished, capsys: pytest.CaptureFixture[str]
-):
+def test_the_table_shows_the_runs_beside_the_majority_class(finished, capsys):
     assert main(["table", "--runs", str(finished[1].parents[5])]) == 0
     table = capsys.readouterr().out
     assert "linear" in table
@@ -323,12 +321,12 @@ def test_the_table_shows_the_runs_beside_the_majority_class(
     assert f"{read_json(finished[1] / 'result.json')['test']['accuracy']:.1%}" in table
 
 
-def test_float16_on_a_cpu_is_refused_rather_than_replaced(small: Callable[..., Run]):
+def test_float16_on_a_cpu_is_refused_rather_than_replaced(small):
     with pytest.raises(UserError, match=r"precision 16-mixed needs a GPU: .*32-true"):
         runner.train(small("trainer.precision=16-mixed"))
 
 
-def test_bfloat16_trains_and_is_another_run(small: Callable[..., Run]):
+def test_bfloat16_trains_and_is_another_run(small):
     run = small("trainer.precision=bf16-mixed", *SHORT)
     runner.train(run)
     record = result_of(run)
@@ -340,7 +338,7 @@ def test_bfloat16_trains_and_is_another_run(small: Callable[..., Run]):
 DIVERGING = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
 
 
-def test_a_run_that_diverges_fails_with_one_sentence(small: Callable[..., Run]):
+def test_a_run_that_diverges_fails_with_one_sentence(small):
     run = small(*DIVERGING)
     with pytest.raises(UserError, match=r"the run diverged; lower protocol\.recipe\.lr"):
         runner.train(run)
@@ -348,7 +346,7 @@ def test_a_run_that_diverges_fails_with_one_sentence(small: Callable[..., Run]):
     assert read_json(status)["status"] == "failed"
 
 
-def test_a_run_that_diverges_between_two_rows_is_no_result(small: Callable[..., Run]):
+def test_a_run_that_diverges_between_two_rows_is_no_result(small):
     run = small(*DIVERGING, "trainer.log_every=1000")
     with pytest.raises(UserError, match="the dev loss is nan at step 10: the run diverged"):
         runner.train(run)
@@ -366,9 +364,7 @@ def test_a_run_whose_answers_are_all_the_same_says_so(
     assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
 
 
-def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(
-    small: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small, monkeypatch):
     """By dynamo and autograd's tracer, without the minute that a C++ compiler takes."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     run = small("trainer.compile=true", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
@@ -377,7 +373,7 @@ def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(
     runner.build(run).load_state_dict(stored)
 
 
-def test_the_first_losses_are_the_golden_ones(small: Callable[..., Run]):
+def test_the_first_losses_are_the_golden_ones(small):
     """Nothing of data order, initialisation, network, optimiser or schedule moved. A change that
     may move these numbers says so in CHANGELOG.md and runs this file with GOLDEN=write."""
     golden = Path(__file__).parent / "golden" / "listops-luna.csv"

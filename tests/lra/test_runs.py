@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from lra.compose import Run
 from lra.config import UserError
 from lra.runs import identity
 
 
-def test_paths_devices_and_loggers_do_not_change_the_identity(small: Callable[..., Run]):
+def test_paths_devices_and_loggers_do_not_change_the_identity(small):
     same = (
         "trainer.log_every=7",
         "logger=wandb",
@@ -22,7 +19,7 @@ def test_paths_devices_and_loggers_do_not_change_the_identity(small: Callable[..
     assert identity(small(), "data") == identity(small(*same), "data")
 
 
-def test_how_many_processes_train_is_part_of_the_identity(small: Callable[..., Run]):
+def test_how_many_processes_train_is_part_of_the_identity(small):
     four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
     [found] = {identity(small(word), "data") for word in four}
     assert found not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
@@ -30,7 +27,7 @@ def test_how_many_processes_train_is_part_of_the_identity(small: Callable[..., R
         small("trainer.devices=auto")
 
 
-def test_whatever_decides_a_result_changes_the_identity(small: Callable[..., Run]):
+def test_whatever_decides_a_result_changes_the_identity(small):
     changes = (
         "model.mlp_dim=32",
         "attention.eps=1e-5",
@@ -43,5 +40,5 @@ def test_whatever_decides_a_result_changes_the_identity(small: Callable[..., Run
     assert len({identity(small(), "data"), *found.values()}) == len(changes) + 1, found
 
 
-def test_other_data_are_another_run(small: Callable[..., Run]):
+def test_other_data_are_another_run(small):
     assert identity(small(), "data") != identity(small(), "other data")

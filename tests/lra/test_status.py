@@ -5,14 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lra.cli import main
-from lra.compose import Run
 from lra.run import train
 from lra.status import of_folder, of_run, of_sweep, summary
 
@@ -37,7 +35,7 @@ def result(accuracy: float) -> str:
     return json.dumps({"test": {"accuracy": accuracy}, "dev": {"accuracy": accuracy}})
 
 
-def test_a_silent_run_whose_lock_is_held_is_running(tmp_path: Path):
+def test_a_silent_run_whose_lock_is_held_is_running(tmp_path):
     place = folder(tmp_path, status="running", step=40, steps=100)
     metrics(place, 20, 10.0)
     with (place / "lock").open() as handle:
@@ -47,16 +45,14 @@ def test_a_silent_run_whose_lock_is_held_is_running(tmp_path: Path):
     assert state.detail == "step 40/100 (40%), 0:00:30 left  process 1 on h"
 
 
-def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path: Path):
+def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path):
     place = folder(tmp_path, status="running", step=40, steps=100)
     assert of_run(place, "x").state == "lost"
     (place / "lock").unlink()
     assert of_run(place, "x").state == "lost"
 
 
-def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(tmp_path, monkeypatch):
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     place = folder(tmp_path, status="running", updated=now)
 
@@ -68,21 +64,21 @@ def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(
     assert of_run(place, "x").detail == "starting  process 1 on h"
 
 
-def test_asking_does_not_take_a_run_s_lock(tmp_path: Path):
+def test_asking_does_not_take_a_run_s_lock(tmp_path):
     place = folder(tmp_path, status="running")
     of_run(place, "x")
     with (place / "lock").open("a+") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is held
 
 
-def test_a_result_is_what_makes_a_run_done(tmp_path: Path):
+def test_a_result_is_what_makes_a_run_done(tmp_path):
     place = folder(tmp_path, status="running")
     (place / "result.json").write_text(result(0.4125), encoding="utf-8")
     assert of_run(place, "x").state == "done"
     assert of_run(place, "x").detail == "41.2%"
 
 
-def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
+def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
     folder(tmp_path, status="interrupted", how="by SIGTERM")
     done = folder(tmp_path, status="finished")
@@ -96,7 +92,7 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", '{"test": {"accu', "[]", "{}"])
-def test_a_damaged_file_is_named_and_hides_no_other_run(tmp_path: Path, text: str):
+def test_a_damaged_file_is_named_and_hides_no_other_run(tmp_path, text: str):
     damaged, other = folder(tmp_path, status="finished"), folder(tmp_path, status="failed")
     (damaged / "result.json").write_text(text, encoding="utf-8")
     (other / "status.json").write_text('{"status": "fai', encoding="utf-8")
@@ -106,9 +102,7 @@ def test_a_damaged_file_is_named_and_hides_no_other_run(tmp_path: Path, text: st
     assert "status.json is damaged" in lines[2]
 
 
-def test_a_sweep_knows_its_jobs_that_have_not_started(
-    overrides: list[str], small: Callable[..., Run]
-):
+def test_a_sweep_knows_its_jobs_that_have_not_started(overrides, small):
     sweep = [*(o for o in overrides if not o.startswith("attention=")), "attention=linear,uniform"]
     named = ["sweep=seeds", "protocol.recipe.steps=2", "protocol.evaluation.every=2"]
     train(small("protocol.recipe.steps=2", "protocol.evaluation.every=2", "seed=2"))
@@ -119,14 +113,14 @@ def test_a_sweep_knows_its_jobs_that_have_not_started(
     assert finished.name.endswith("seed-2")
 
 
-def test_data_that_are_not_prepared_are_said(tmp_path: Path):
+def test_data_that_are_not_prepared_are_said(tmp_path):
     words = ["task=listops", "attention=linear,luna", "seed=1,2", f"data_dir={tmp_path}"]
     states = of_sweep(words)
     assert len(states) == 4
     assert {(s.state, s.detail) for s in states} == {("to do", "data not prepared")}
 
 
-def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_mistakes_are_sentences(tmp_path, capsys):
     assert main(["status", "--runs", str(tmp_path / "none")]) == 2
     assert "does not exist; the first run makes it" in capsys.readouterr().err
     assert main(["status", "-m", "protocol.recipe.lr=interval(0.1,1)"]) == 2

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,13 +43,13 @@ ENDLESS = (
 
 
 @pytest.fixture(autouse=True)
-def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+def handlers(monkeypatch) -> None:
     """Hydra sets up logging and closes every known handler; absl's would close pytest's files."""
     monkeypatch.setattr(logging, "_handlerList", [])
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_this_process(monkeypatch) -> None:
     """The runs of a sweep train here, and not each in a process of its own."""
 
     def run(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
@@ -64,11 +64,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sweep_runs_every_combination_that_is_not_finished(
-    in_this_process: None,
-    small: Callable[..., Run],
-    overrides: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    in_this_process, small, overrides, tmp_path, capsys
 ):
     for seed in (1, 2):
         train(small("attention=linear", f"seed={seed}", *SHORT))
@@ -79,9 +75,7 @@ def test_a_sweep_runs_every_combination_that_is_not_finished(
     assert all(p.stat().st_mtime_ns == t for p, t in before.items())
 
 
-def test_a_run_of_another_process_is_left_to_it(
-    in_this_process: None, small: Callable[..., Run], overrides: list[str]
-):
+def test_a_run_of_another_process_is_left_to_it(in_this_process, small, overrides):
     run = small(*SHORT)
     find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
     folder = find(run)
@@ -95,13 +89,7 @@ def test_a_run_of_another_process_is_left_to_it(
 
 @pytest.mark.parametrize(("retries", "state"), [(0, "failed"), (1, "done")])
 def test_a_run_that_is_killed_is_tried_again(
-    in_this_process: None,
-    small: Callable[..., Run],
-    overrides: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    retries: int,
-    state: str,
+    in_this_process, small, overrides, monkeypatch, capsys, retries: int, state: str
 ):
     trains, kills = sweep._process, iter([(-9, "killed by SIGKILL")])
     monkeypatch.setattr(sweep, "_process", lambda *job: next(kills, None) or trains(*job))
@@ -110,7 +98,7 @@ def test_a_run_that_is_killed_is_tried_again(
     assert capsys.readouterr().err == "#0 killed by SIGKILL\n"
 
 
-def test_a_run_that_fails_takes_no_other_with_it(overrides: list[str], tmp_path: Path):
+def test_a_run_that_fails_takes_no_other_with_it(overrides, tmp_path):
     """Side by side, each in a process of its own."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = ("hydra/launcher=laptop", "attention.eps=none,1e-6", *SHORT)
@@ -131,7 +119,7 @@ RAY = (
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ray(monkeypatch) -> Iterator[None]:
     """A token and a folder of the test's own, or Ray would leave a token in the home of whoever
     runs the tests and logs in /tmp/ray."""
     pytest.importorskip("ray")
@@ -142,17 +130,13 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_jobs_that_fail_or_are_killed_stay_alone_under_submitit(
-    overrides: list[str], tmp_path: Path
-):
+def test_jobs_that_fail_or_are_killed_stay_alone_under_submitit(overrides, tmp_path):
     """Its local executor runs jobs as SLURM would."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     check_that_failures_stay_alone(SUBMITIT, overrides, tmp_path)
 
 
-def test_jobs_that_fail_or_are_killed_stay_alone_under_ray(
-    ray: None, overrides: list[str], tmp_path: Path
-):
+def test_jobs_that_fail_or_are_killed_stay_alone_under_ray(ray, overrides, tmp_path):
     check_that_failures_stay_alone(RAY, overrides, tmp_path)
 
 
@@ -181,9 +165,7 @@ def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int
     raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
 
 
-def test_a_sweep_that_is_killed_takes_its_workers_with_it(
-    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, monkeypatch):
     """Joblib's would go on to the third job."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))  # which it would leave in /dev/shm
@@ -200,7 +182,7 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(
     assert not list(tmp_path.rglob("seed-3/status.json"))
 
 
-def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
     run = small(*SHORT)
     monkeypatch.setenv(parent.VARIABLE, str(os.getppid()))  # alive: it trains to its end
     train(run)
@@ -212,7 +194,7 @@ def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch: pytest.MonkeyP
     assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
 
 
-def test_a_child_runs_the_code_of_its_parent(tmp_path: Path):
+def test_a_child_runs_the_code_of_its_parent(tmp_path):
     """Whatever lies in the folder where it starts."""
     (tmp_path / "lra").mkdir()
     (tmp_path / "lra" / "__init__.py").touch()
@@ -221,9 +203,7 @@ def test_a_child_runs_the_code_of_its_parent(tmp_path: Path):
     assert subprocess.check_output(code, **options).strip() == str(PACKAGE / "__init__.py")
 
 
-def test_every_process_of_a_finished_distributed_run_ends(
-    small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_process_of_a_finished_distributed_run_ends(small, tmp_path, monkeypatch):
     """Under torchrun and srun all of them look; the first one only says so and ends."""
     train(small(*SHORT))
     [checkpoint] = tmp_path.rglob("last.ckpt")
@@ -233,9 +213,7 @@ def test_every_process_of_a_finished_distributed_run_ends(
     assert not checkpoint.exists()
 
 
-def test_a_search_goes_by_the_dev_set(
-    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_search_goes_by_the_dev_set(overrides, tmp_path, monkeypatch):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     dev = {}
 
@@ -252,9 +230,7 @@ def test_a_search_goes_by_the_dev_set(
     assert found.best_params.seed == max(dev)
 
 
-def test_a_search_that_finds_nothing_ends_like_any_sweep(
-    overrides: list[str], capsys: pytest.CaptureFixture[str]
-):
+def test_a_search_that_finds_nothing_ends_like_any_sweep(overrides, capsys):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=choice(no,none)")
     with pytest.raises(SystemExit, match="1"):
@@ -262,7 +238,7 @@ def test_a_search_that_finds_nothing_ends_like_any_sweep(
     assert "sweep of 2: 2 failed" in capsys.readouterr().out
 
 
-def test_an_experiment_may_be_a_sweep_and_its_jobs_are_not(overrides: list[str]):
+def test_an_experiment_may_be_a_sweep_and_its_jobs_are_not(overrides):
     """Though their words name the experiment too."""
     fixed = ("attention.dwc=none", "protocol.recipe.lr=0.01", "seed=1")
     done = command("train.py", *overrides, "experiment=recipe_control", *fixed, *SHORT)
@@ -281,7 +257,7 @@ def test_the_summary_names_each_failure():
     )
 
 
-def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch: pytest.MonkeyPatch):
+def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch):
     """They are among its own words: seed=1,2 would start a sweep in each job."""
     seen = {}
 
@@ -305,7 +281,7 @@ def config(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def one_job(tmp_path, monkeypatch) -> Any:
     source = {"provider": groups.PROVIDER, "path": "/configs"}
     runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
     facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
@@ -315,9 +291,7 @@ def one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return cfg
 
 
-def test_a_job_stopped_from_outside_has_an_outcome(
-    one_job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_job_stopped_from_outside_has_an_outcome(one_job, tmp_path, monkeypatch):
     """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
     monkeypatch.setenv(groups.VARIABLE, "")
 
@@ -347,9 +321,7 @@ def test_the_reason_is_the_first_line_of_the_error(stderr: str, reason: str):
     assert sweep._reason(1, stderr.splitlines(), None) == reason
 
 
-def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(tmp_path, monkeypatch, capsys):
     """A process of DDP or of a loader, which has the run's output open."""
     script = tmp_path / "train.py"
     script.write_text(
@@ -369,7 +341,7 @@ def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(
         time.sleep(0.01)
 
 
-def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path, monkeypatch):
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
     monkeypatch.setattr(sweep, "TRAIN", (str(script),))
@@ -378,9 +350,7 @@ def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path: Path, monkeypatch: p
     assert reason == "interrupted at its limit of 0.005 minutes; the same command resumes it"
 
 
-def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         Summary().on_multirun_end(config(tmp_path))
     assert "this sweep has no jobs" in capsys.readouterr().err

@@ -310,7 +310,7 @@ def plug() -> Iterator[Callable[[type[Attention]], Run]]:
     luna.base._classes.pop("plug", None)
 
 
-def test_an_operation_of_unknown_cost_is_a_warning(plug: Callable[[type[Attention]], Run]):
+def test_an_operation_of_unknown_cost_is_a_warning(plug):
     class Opaque(Plug):
         def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
             return opaque(v)
@@ -319,9 +319,7 @@ def test_an_operation_of_unknown_cost_is_a_warning(plug: Callable[[type[Attentio
         count_run(plug(Opaque), backward=False)
 
 
-def test_what_cannot_run_without_values_is_counted_with_them(
-    plug: Callable[[type[Attention]], Run],
-):
+def test_what_cannot_run_without_values_is_counted_with_them(plug):
     class Shaped(Plug):
         """Its shapes depend on values, which meta does not have."""
 

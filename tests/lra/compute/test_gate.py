@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,9 +178,7 @@ def test_a_value_outside_the_knobs_range_runs_under_report():
     assert admit(run).verdict.startswith("over budget")
 
 
-def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(
-    small: Callable[..., Run], tmp_path: Path
-):
+def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(small, tmp_path):
     """The small run trains far shorter than its protocol."""
     with pytest.raises(UserError, match="outside the compute budget of luna"):
         runner.train(small("compute=matched", f"data_dir={tmp_path / 'data'}"))
@@ -225,7 +222,7 @@ def plug() -> Iterator[Callable[..., Run]]:
     luna.base._classes.pop("plug", None)
 
 
-def test_a_plug_in_that_says_nothing_is_reported_and_not_matched(plug: Callable[..., Run]):
+def test_a_plug_in_that_says_nothing_is_reported_and_not_matched(plug):
     assert admit(plug(Silent, "compute=report")).verdict == "under ×0.49"
     with pytest.raises(
         UserError, match=r"'plug' does not declare its FLOPs.*give Silent a method flo"
@@ -233,7 +230,7 @@ def test_a_plug_in_that_says_nothing_is_reported_and_not_matched(plug: Callable[
         admit(plug(Silent))
 
 
-def test_a_plug_in_that_says_its_flops_is_held_to_the_budget(plug: Callable[..., Run]):
+def test_a_plug_in_that_says_its_flops_is_held_to_the_budget(plug):
     with pytest.raises(
         UserError, match=r"outside the compute budget of luna.*has no knob that changes its cost"
     ):
@@ -243,7 +240,7 @@ def test_a_plug_in_that_says_its_flops_is_held_to_the_budget(plug: Callable[...,
         admit(plug(Speaking, "compute.solve=true"))
 
 
-def test_a_formula_that_does_not_fit_the_count_is_a_warning(plug: Callable[..., Run]):
+def test_a_formula_that_does_not_fit_the_count_is_a_warning(plug):
     with pytest.warns(UserWarning, match="'plug' declares .* FLOPs, but .* were counted"):
         admit(plug(Exaggerating, "compute=report"))
     with warnings.catch_warnings():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lra.cli import main
 
 
-def test_one_run_by_part(capsys: pytest.CaptureFixture[str]):
+def test_one_run_by_part(capsys):
     assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
     output = capsys.readouterr().out
     for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import yaml
 
 import luna
 from lra import run as runner
-from lra.compose import Run
 from lra.compute import admit, count_run, settled
 from lra.compute.budget import Budget, Cost
 from lra.compute.solve import closest, compare, knob_values, solve
@@ -74,7 +72,7 @@ def test_settings_that_exclude_each_other_are_left_out():
     assert closest(run, budget("listops")).options == {"d_out": 32}
 
 
-def test_what_was_solved_is_trained_and_recorded(small: Callable[..., Run], capsys):
+def test_what_was_solved_is_trained_and_recorded(small, capsys):
     words = ("attention=performer", "attention.m=8", "compute=report", "compute.solve=true")
     run = small(*words, "compute.reference=luna", "protocol.recipe.steps=10")
     runner.train(run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ def found() -> list[page.CostRow]:
     return list(page.rows([], tasks=["image"], attentions=CHOSEN))
 
 
-def test_rows_before_and_after_solving(found: list[page.CostRow]):
+def test_rows_before_and_after_solving(found):
     rows = {(row.attention, row.setting): row for row in found}
     assert len(rows) == len(found)
     assert set(rows) == {(a, s) for a in CHOSEN for s in page.SETTINGS} - {("softmax", "solved")}
@@ -38,7 +37,7 @@ def test_rows_before_and_after_solving(found: list[page.CostRow]):
     assert rows["t2r", "solved"].exempt
 
 
-def test_the_page_holds_every_setting_and_verdict(found: list[page.CostRow]):
+def test_the_page_holds_every_setting_and_verdict(found):
     text = page.markdown(found, [])
     line = next(line for line in text.splitlines() if line.startswith("| `performer` | m=128"))
     assert line.split(" | ")[3:5] == ["×0.88", "under ×0.88"]
@@ -49,7 +48,7 @@ def test_the_page_holds_every_setting_and_verdict(found: list[page.CostRow]):
     assert all(f"| `{name}` |" in text for name in luna.names())  # one head of each
 
 
-def test_the_numbers_of_the_page_are_those_of_its_csv(found: list[page.CostRow]):
+def test_the_numbers_of_the_page_are_those_of_its_csv(found):
     lines = list(csv.DictReader(page.as_csv(found).splitlines()))
     assert len(lines) == len(found)
     for line, row in zip(lines, found, strict=True):
@@ -80,10 +79,7 @@ def test_the_written_page_is_what_would_be_written():
         assert line["verdict"] == budget.verdict(ratios), attention
 
 
-def test_the_page_is_printed_and_written_if_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    found: list[page.CostRow],
-):  # fmt: skip
+def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys, found):
     monkeypatch.setattr(page, "rows", lambda overrides: iter(found))
     monkeypatch.setattr(page, "FOLDER", tmp_path / "compute")
     assert main(["compute", "table"]) == 0
