@@ -67,5 +67,11 @@ def test_luna_knows_nothing_of_lra():
     assert not [n for n, path in luna.items() if any(t.startswith("lra") for t in imports(path))]
 
 
+def test_configs_have_one_reader_and_nothing_of_hydra_is_private():
+    texts = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    assert [name for name, text in texts.items() if "OmegaConf.load(" in text] == ["lra.groups"]
+    assert not [name for name, text in texts.items() if "hydra._internal" in text]
+
+
 def test_every_room_has_a_rule():
     assert {room(module) for module in MODULES if "." in module} == set(rules())

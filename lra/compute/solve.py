@@ -7,11 +7,9 @@ around them does not change.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -98,47 +96,35 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
 
 
 def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
-    """The methods of all layers as they lie in the run's encoder, on the meta device."""
-    return _build(*_key(run, attention))
-
-
-def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
-    """Parameters and forward FLOPs of all slots; None where the options exclude each other."""
-    try:
-        part = _count_slots(*_key(run, attention), run.protocol.data.mask is not Mask.none)
-    except LunaError:
-        return None
-    texts = 2 if data.get(run.task.name).dual else 1
-    return replace(part, flops=texts * part.flops)
-
-
-def _key(run: Run, attention: dict[str, Any]) -> tuple[str, str, int]:
-    """Everything a slot is made of, in a form that a cache can hold."""
+    """The attentions of all layers of the run's encoder, on the meta device."""
     protocol, sizes = run.protocol, run.model
-    place = {
-        "n_heads": sizes.n_heads,
-        "head_dim": sizes.qkv_dim // sizes.n_heads,
-        "max_len": protocol.data.pad_to + (protocol.style.pooling is Pooling.cls),
-        "profile": protocol.profile,
-    }
     options = {key: value for key, value in attention.items() if key != "dwc"}
-    return json.dumps(options, sort_keys=True), json.dumps(place), sizes.n_layers
-
-
-def _build(options: str, place: str, n_layers: int) -> list[luna.Attention]:
     with torch.device("meta"):
-        slots = [luna.build(**json.loads(options), **json.loads(place)) for _ in range(n_layers)]
+        slots = [
+            luna.build(
+                **options,
+                n_heads=sizes.n_heads,
+                head_dim=sizes.qkv_dim // sizes.n_heads,
+                max_len=protocol.data.pad_to + (protocol.style.pooling is Pooling.cls),
+                profile=protocol.profile,
+            )
+            for _ in range(sizes.n_layers)
+        ]
     for slot in slots:
         slot.tie(slots[0])
     return slots
 
 
-@cache
-def _count_slots(options: str, place: str, n_layers: int, masked: bool) -> PartCount:
-    """What layers share counts once as parameters, and works in each of them."""
-    slots = _build(options, place, n_layers)
+def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
+    """Parameters and forward FLOPs of all slots; None where the options exclude each other. A
+    parameter that layers share counts once, but works in each of them."""
+    try:
+        slots = build_slots(run, attention)
+    except LunaError:
+        return None
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-    flops = n_layers * slot_flops(slots[0], masked)
+    texts = 2 if data.get(run.task.name).dual else 1
+    flops = texts * len(slots) * slot_flops(slots[0], run.protocol.data.mask is not Mask.none)
     return PartCount(parameters=sum(trained.values()), flops=flops)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from lra import groups
 from lra.compose import Run, compose
-from lra.config import CONFIGS, Model, Protocol
+from lra.config import Model, Protocol
 
 from .report.browser import Browser, browser
 from .synthetic import Make, write_conversion, write_run
@@ -118,20 +119,17 @@ def train(overrides) -> Callable[..., Completed]:
 def settings() -> Callable[..., tuple[Protocol, Model]]:
     """settings(protocol, task, model, "model.n_layers=1", ...): two groups as train.py has them."""
 
-    load = cache(lambda group, name: OmegaConf.load(CONFIGS / group / f"{name}.yaml"))
-
     def read(
         protocol: str, task: str, model: str = "small", *overrides: str
     ) -> tuple[Protocol, Model]:
         schema = OmegaConf.create({"task": {"name": task}, "attention": {"name": "softmax"}})
         schema.protocol = OmegaConf.structured(Protocol)
         schema.model = OmegaConf.structured(Model)
-        groups = {
-            "protocol": load("protocol", protocol),
-            "model": load("model", model),
+        chosen = {
+            "protocol": groups.read("protocol", protocol),
+            "model": groups.read("model", model),
         }
-        groups["protocol"].pop("defaults", None)
-        cfg = OmegaConf.merge(schema, groups, OmegaConf.from_dotlist(list(overrides)))
+        cfg = OmegaConf.merge(schema, chosen, OmegaConf.from_dotlist(list(overrides)))
         OmegaConf.resolve(cfg)
         return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)
 

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import luna
+from lra import groups
 from lra.compose import Run, fit
 from lra.compute import budget_of
 from lra.compute.budget import Budget
@@ -43,9 +44,8 @@ def counted(attention: str) -> Count:
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
     defaults = OmegaConf.load(CONFIGS / "train.yaml").attention
-    file = OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml")
     cfg = OmegaConf.create({"task": {"name": task}})
-    cfg.attention = OmegaConf.merge(defaults, file)
+    cfg.attention = OmegaConf.merge(defaults, groups.read("attention", attention))
     cfg.attention.preset = preset
     run = copy.deepcopy(composed(f"task={task}"))
     run.attention = OmegaConf.to_container(cfg, resolve=True)["attention"]
