@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 python=$(command -v "${1:?an interpreter}") torch=${2:?a version of torch}
 shift 2
 name=${*:-the whole suite}
-[ $# != 0 ] || set -- 'tests/test_*.py' tests/luna tests/lra
+[ $# != 0 ] || set -- 'tests/test_*.py' tests/luna tests/lra tests/hydra_plugins
 number=$("$python" -c 'import platform; print(platform.python_version())')
 revision=$(git rev-parse --short HEAD)
 pair=${MATRIX:-$PWD/.matrix}/python$number-torch$torch

@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -98,31 +99,10 @@ def test_a_run_that_is_killed_is_tried_again(
     assert capsys.readouterr().err == "#0 killed by SIGKILL\n"
 
 
-def test_a_run_that_fails_takes_no_other_with_it(overrides, tmp_path):
-    """Side by side, each in a process of its own."""
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    words = ("hydra/launcher=laptop", "attention.eps=none,1e-6", *SHORT)
-    done = command("train.py", "-m", *overrides, *words)
-    assert done.returncode == 1
-    assert "sweep of 2: 1 done, 1 failed" in done.stdout
-    assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
-    assert len(list(tmp_path.rglob("result.json"))) == 1
-
-
-SUBMITIT = ("hydra/launcher=local",)
-RAY = (
-    "hydra/launcher=ray",
-    "hydra.launcher.init.address=local",
-    "hydra.launcher.remote.num_gpus=0",
-    "hydra.launcher.remote.num_cpus=0",
-)
-
-
 @pytest.fixture
 def ray(monkeypatch) -> Iterator[None]:
     """A token and a folder of the test's own, or Ray would leave a token in the home of whoever
     runs the tests and logs in /tmp/ray."""
-    pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
     with TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
@@ -130,30 +110,32 @@ def ray(monkeypatch) -> Iterator[None]:
         yield
 
 
-def test_jobs_that_fail_or_are_killed_stay_alone_under_submitit(overrides, tmp_path):
-    """Its local executor runs jobs as SLURM would."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    check_that_failures_stay_alone(SUBMITIT, overrides, tmp_path)
+LAUNCHERS = {  # what each needs, and its settings; local runs jobs as SLURM would
+    "laptop": ("hydra_plugins.hydra_joblib_launcher", ()),
+    "local": ("hydra_plugins.hydra_submitit_launcher", ()),
+    "ray": (
+        "ray",
+        (
+            "hydra.launcher.init.address=local",
+            "hydra.launcher.remote.num_gpus=0",
+            "hydra.launcher.remote.num_cpus=0",
+        ),
+    ),
+}
 
 
-def test_jobs_that_fail_or_are_killed_stay_alone_under_ray(ray, overrides, tmp_path):
-    check_that_failures_stay_alone(RAY, overrides, tmp_path)
-
-
-def check_that_failures_stay_alone(
-    launcher: tuple[str, ...], overrides: list[str], tmp_path: Path
-) -> None:
-    """One job has a mistake; the other would never end by itself, and its run is killed."""
-    words = (*launcher, "attention.eps=none,1e-6", *ENDLESS)
-    with start("train.py", "-m", *overrides, *words) as process:
-        os.kill(_pid_of_a_run_that_trains(tmp_path, process), signal.SIGKILL)
-        output = process.stdout.read()
-    assert process.returncode == 1, output
-    assert "sweep of 2: 2 failed" in output
-    failures = "\n".join(line for line in output.splitlines() if line.startswith("  failed  "))
-    assert "linear.eps must be float" in failures
-    assert "killed by SIGKILL, as the kernel does when memory runs out" in failures
-    assert len(list(tmp_path.rglob("last.ckpt"))) == 1
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launcher: str):
+    """Side by side, each in a process of its own."""
+    needed, settings = LAUNCHERS[launcher]
+    if find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    words = (f"hydra/launcher={launcher}", *settings, "attention.eps=none,1e-6", *SHORT)
+    done = command("train.py", "-m", *overrides, *words)
+    assert done.returncode == 1, done.stderr
+    assert "sweep of 2: 1 done, 1 failed" in done.stdout
+    assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
 def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
