@@ -78,7 +78,7 @@ def check(cfg: DictConfig) -> Run:
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     check_options(data.get(run.task.name), run.task)
-    fit(run)
+    move_cost_facts(run)
     _ranges(run)
     _reference(run.compute.reference)
     scale(run)
@@ -150,7 +150,7 @@ def preset_exists(attention: DictConfig) -> None:
         )
 
 
-def fit(run: Run) -> None:
+def move_cost_facts(run: Run) -> None:
     """Move what an attention's file says about its cost to `run.compute`; the options that remain
     are built and identify the run."""
     about = {key: run.attention.pop(key, None) for key in groups.ABOUT_COST}

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 import luna
 from lra import groups
-from lra.compose import Run, fit
+from lra.compose import Run, move_cost_facts
 from lra.compute import budget_of
 from lra.compute.budget import Budget
 from lra.compute.count import Count, count_run
@@ -49,7 +49,7 @@ def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     cfg.attention.preset = preset
     run = copy.deepcopy(composed(f"task={task}"))
     run.attention = OmegaConf.to_container(cfg, resolve=True)["attention"]
-    fit(run)
+    move_cost_facts(run)
     return run
 
 
