@@ -38,8 +38,8 @@ NOT_RUN = {
     "pip install": "needs a network",
     "source ": "the shell's own",
     "export ": "the shell's own",
-    "ray ": "starts a cluster; tests/lra/test_sweep_launchers.py has one",
-    "eval ": "the shell's own; tests/lra/test_groups.py asks for completions",
+    "ray ": "starts a cluster; tests/lra/test_sweep.py has one",
+    "eval ": "the shell's own; tests/lra/test_cli.py asks for completions",
     "docker ": "needs Docker",
     "lra train experiment=demo attention=foo": "needs a package installed; tests/lra/test_new.py",
     "lra train --config-dir mine": "its folder is the reader's; tests/lra/test_groups.py",
@@ -57,7 +57,7 @@ COMPOSED = {
 # Those that only have to be known to their command.
 PARSED = {
     "lra bench": "measures for a long time; tests/lra/bench",
-    "lra compute table": "counts everything, for minutes; tests/lra/test_compute_table.py",
+    "lra compute table": "counts everything, for minutes; tests/lra/compute/test_table.py",
     "lra data download": "8 GB",
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
