@@ -47,7 +47,7 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
 
 
 def _panel(axes: Axes, rows: list[Facts], title: str, read: Callable[[Facts], float]) -> None:
-    counted = "GFLOPs per step, counted (grey: what the budget allows; filled: matched to it)"
+    counted = "GFLOPs per step, counted (grey: within the budget; filled: matched)"
     axes.set(xscale="log", yscale="log", xlabel=counted, title=title)
     axes.margins(x=0.15)
     for axis in (axes.xaxis, axes.yaxis):

@@ -39,7 +39,7 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     pair of texts, the first one is shown."""
     part = trained.prepared.split("test")
     if not 0 <= example < len(part):
-        raise UserError(f"the test split has examples 0 to {len(part) - 1}, not {example}")
+        raise UserError(f"there is no test example {example}: choose from 0 to {len(part) - 1}")
     batch = Loader(part, 1, rules=trained.protocol.data).batch(np.array([example]))
     layers = [m for m in trained.network.modules() if isinstance(m, Attention)]
     matrices: list[dict[str, Tensor]] = []
@@ -74,7 +74,9 @@ def _implied(
             for signs, A in zip(("equal", "opposite"), streams, strict=True)
         }
     if not layer.has_matrix:
-        raise UserError(f"attention '{layer.name}' has no attention matrix to draw")
+        raise UserError(
+            f"attention '{layer.name}' has no attention matrix, so there is nothing to draw"
+        )
     return {f"head {h}": A for h, A in enumerate(layer.matrix(q, k, mask, x)[0])}
 
 

@@ -61,11 +61,11 @@ class ModelMaps:
         """The matrix (n, n) of one layer (negative: from the last) and head (None: their mean)."""
         layers, heads = self.maps.shape[:2]
         if not -layers <= number < layers:
-            raise UserError(f"{self.label} has layers 0 to {layers - 1}, not {number}")
+            raise UserError(f"{self.label} has no layer {number}: choose from 0 to {layers - 1}")
         if head is None:
             return self.maps[number].mean(0)
         if not 0 <= head < heads:
-            raise UserError(f"{self.label} has heads 0 to {heads - 1}, not {head}")
+            raise UserError(f"{self.label} has no head {head}: choose from 0 to {heads - 1}")
         return self.maps[number, head]
 
     def named(self, number: int, head: int | None) -> str:
@@ -197,7 +197,7 @@ def _plain(folder: Path) -> Any:
             return getattr(library, config.architectures[0]).from_pretrained(folder).eval()
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{folder} does not hold a softmax model ({reason})") from error
+        raise UserError(f"{folder} does not hold a softmax model: {reason}") from error
 
 
 # ---------------------------------------------------------------------- inputs

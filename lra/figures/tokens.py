@@ -93,7 +93,8 @@ def encode(
         tokenizer = students.tokenizer(model.folder)
         if not tokenizer.is_fast:
             raise UserError(
-                f"{model.folder} needs a fast tokenizer, which knows the place of every piece"
+                f"{model.folder} needs a fast tokenizer, which knows the place of every piece: "
+                "save one there (save_pretrained)"
             )
         with quiet():  # the model itself refuses a text that is too long
             found = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)

@@ -25,7 +25,7 @@ def test_maps_are_rows_of_the_attention_matrix(trained: Callable[..., Trained], 
     assert (rows.ids == ids[ids > 0][:n]).all()
     pytest.importorskip("matplotlib")
     assert all(p.exists() for p in maps.draw(run, rows, "T", tmp_path / "m"))
-    with pytest.raises(UserError, match="the test split has examples 0 to"):
+    with pytest.raises(UserError, match="there is no test example 1000000: choose from 0 to"):
         maps.attention_rows(run, 10**6)
 
 
