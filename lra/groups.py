@@ -93,7 +93,7 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
 
 @cache
 def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> dict[str, Any]:
-    slot = OmegaConf.load(CONFIGS / "train.yaml").attention
+    slot = _load(CONFIGS / "train.yaml").attention
     cfg = OmegaConf.create({"task": {"name": task}, "attention": {}})
     cfg.attention = OmegaConf.merge(slot, read("attention", name))
     cfg.attention.preset = preset if preset in cfg.attention.presets else "matched"

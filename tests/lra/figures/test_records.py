@@ -128,13 +128,16 @@ def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, 
         make("luna", 0.4 + m / 100, options={"M": m})
     results = tmp_path / "results"
     records.export([runs], results / "records")
-    command = ["figures", "records", "--results", str(results)]
-    assert main(command) == 0
-    before = {p.name: p.read_bytes() for p in (results / "figures").iterdir()}
-    assert {"ablation_m-listops-M.png", "ablation_m-listops-M.svg",
-            "leaderboard-listops-curves.svg"} <= set(before)  # fmt: skip
-    assert main(command) == 0
-    assert {p.name: p.read_bytes() for p in (results / "figures").iterdir()} == before
+    (results / "tables.yaml").write_text("- {name: m, title: Against M}\n", encoding="utf-8")
+    assert main(["figures", "records", "--results", str(results)]) == 0
+    written = {p.name for p in (results / "figures").iterdir()}
+    assert written == {f"m-listops-{what}.{end}" for what in ("M", "compute", "curves")
+                       for end in ("png", "svg")}  # fmt: skip
+    found = table(runs, name="m", title="Against M")
+    again = figures._save(tmp_path / "again", figures.compute, found.rows, "listops", found)
+    for path in again:
+        before = results / "figures" / f"m-listops-compute{path.suffix}"
+        assert path.read_bytes() == before.read_bytes()
 
 
 def test_rows_of_one_attention_are_named_by_their_options(make: Make, runs: Path):

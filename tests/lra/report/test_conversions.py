@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lra.cli import main
 from lra.config import UserError
 from lra.report import conversions
 from lra.report.render import markdown, to_csv
@@ -117,25 +116,3 @@ def test_rows_of_luna_say_which_one_was_converted(convert: Make, runs: Path, tmp
     usual = "luna M=64 L=1 nonneg=exp"
     assert set(rows) == {usual, "luna M=8 L=8 nonneg=True", f"{usual} stage1_steps=epoch"}
     assert {label for label, row in rows.items() if row.cells["sst2"].published} == {usual}
-
-
-def test_from_runs_to_files_and_back(convert: Make, runs: Path, tmp_path: Path, capsys):
-    convert("luna", 0.8, options={"M": "<script>"})
-    results = tmp_path / "results"
-    assert main(["records", "export", str(results / "records"), "--runs", str(runs)]) == 0
-    assert "1 new records" in capsys.readouterr().out
-    assert main(["table", "--write", "--results", str(results)]) == 0
-    assert {p.name for p in (results / "tables").iterdir()} == {
-        f"glue_minilm.{end}" for end in ("md", "csv", "tex", "published.tex")}  # fmt: skip
-    assert (results / "index.html").read_text(encoding="utf-8").count(
-        "<script>"
-    ) == 1  # the page's own
-    assert main(["table", "--check", "--results", str(results)]) == 0
-    (exported,) = (results / "records").rglob("*.json")
-    exported.write_text(
-        exported.read_text(encoding="utf-8").replace('"score": 0.8', '"score": 0.9'),
-        encoding="utf-8",
-    )
-    capsys.readouterr()
-    assert main(["table", "--check", "--results", str(results)]) == 2
-    assert f"{exported} is damaged or was edited" in capsys.readouterr().err
