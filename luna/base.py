@@ -38,7 +38,7 @@ ENTRY_POINTS = "luna.attention"
 
 
 class LunaError(ValueError):
-    """A mistake of the caller, in one sentence that says what to do."""
+    """A mistake of the caller; the message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ class Attention(nn.Module):
     needs_x: ClassVar[bool] = False  # forward needs the hidden states x
     uses_dropout: ClassVar[bool] = False  # slot.dropout acts on its weights
     has_matrix: ClassVar[bool] = True  # an implied attention matrix exists: _matrix()
-    row_stochastic: ClassVar[bool] = True  # constant values come out unchanged (G4, CV)
-    convex: ClassVar[bool] = True  # outputs lie within the values' range (G6)
-    equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs (G5, PE)
+    row_stochastic: ClassVar[bool] = True  # constant values come out unchanged
+    convex: ClassVar[bool] = True  # outputs lie within the values' range
+    equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs
     linear_in_n: ClassVar[bool] = True  # flops(n) grows linearly, else quadratically
     full_precision: ClassVar[bool] = True  # float32 with autocast off; False keeps half precision
     # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}
@@ -132,8 +132,7 @@ class Attention(nn.Module):
     def flops(self, n: int, d_v: int | None = None) -> int:
         """Forward FLOPs of all heads for one example of n tokens; one multiply-add = 2."""
         raise LunaError(
-            f"attention '{self.name}' does not say its FLOPs: "
-            "implement flops(n, d_v) beside the formula"
+            f"attention '{self.name}' does not count its FLOPs: implement its flops(n, d_v)"
         )
 
     @classmethod
@@ -143,7 +142,7 @@ class Attention(nn.Module):
         return "qkvo"
 
     def evaluation(self, device: str) -> str | None:
-        """Which of several evaluations of the same function runs on a type of device."""
+        """The name of the evaluation that runs on a type of device, for methods with several."""
         return None
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
@@ -155,11 +154,11 @@ class Attention(nn.Module):
         )
 
     def tie(self, first: Attention) -> None:
-        """A backbone calls this on the attention of every layer, the first included, with that of
-        the first layer: a method that shares parameters between layers takes them from there."""
+        """Share parameters between layers: a backbone calls this on every layer's attention, the
+        first included, and hands it that of the first layer."""
 
     def after_step(self) -> None:
-        """The training loop calls this after each optimiser step: a method may have a schedule."""
+        """Called by the training loop after each optimiser step, for methods with a schedule."""
 
     # ------------------------------------------------------------------ what every method inherits
 
@@ -187,9 +186,7 @@ class Attention(nn.Module):
         crossed = key_mask is not None or q.shape[2] != k.shape[2]
         with self._precision(q):
             out = self.cross(q, k, v, key_mask) if crossed else self.attend(q, k, v, mask, x)
-        if mask is not None and self.profile == "strict":
-            out = out.masked_fill(~mask[:, None, :, None], 0)
-        return out.to(dtype)
+        return (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
 
     def matrix(
         self,
@@ -207,8 +204,7 @@ class Attention(nn.Module):
         with self._precision(q):
             A = self._matrix(q, k, keys, x)
         if self.profile == "strict":
-            A = A if mask is None else A.masked_fill(~mask[:, None, :, None], 0)
-            A = A if keys is None else A.masked_fill(~keys[:, None, None, :], 0)
+            A = zero_padding(zero_padding(A, mask).mT, keys).mT
         return A
 
     def _enter(
@@ -220,16 +216,14 @@ class Attention(nn.Module):
         x: Tensor | None = None,
         key_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs that have been checked, in the precision that the method asks for. Padded rows
-        become 0 before anything else: 0 * NaN would be NaN."""
+        """Inputs that have been checked, in the precision that the method asks for; under strict
+        padded rows become 0 before anything else."""
         refusal = misfit(self, q, k, v, mask, x, key_mask)
         if refusal is not None:
             raise LunaError(refusal)
         keys = mask if key_mask is None else key_mask
         if self.profile == "strict":
-            q = q if mask is None else q.masked_fill(~mask[:, None, :, None], 0)
-            if keys is not None:
-                k, v = (t.masked_fill(~keys[:, None, :, None], 0) for t in (k, v))
+            q, k, v = zero_padding(q, mask), zero_padding(k, keys), zero_padding(v, keys)
         if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
             q, k, v = q.float(), k.float(), v.float()
         return q, k, v
@@ -273,6 +267,25 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         size = f"heads={self.n_heads}, head_dim={self.head_dim}, max_len={self.max_len}"
         return f"{size}, profile={self.profile}"
+
+
+def zero_padding(t: Tensor, mask: Tensor | None) -> Tensor:
+    """t (B, H, n, .) with 0 at padding, whatever stands there: 0 * NaN would be NaN."""
+    return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
+
+
+def at_least(method: str, least: float, **options: float | None) -> None:
+    """Refuse options below a limit; None stands for a default."""
+    for name, value in options.items():
+        if value is not None and value < least:
+            raise LunaError(f"{method}.{name} must be at least {least}, got {value}")
+
+
+def positive(method: str, **options: float) -> None:
+    """Refuse options that are not greater than 0."""
+    for name, value in options.items():
+        if value <= 0:
+            raise LunaError(f"{method}.{name} must be greater than 0, got {value}")
 
 
 def autocast_off(device: torch.device) -> contextlib.AbstractContextManager:

@@ -15,6 +15,13 @@ def fill(t: Tensor, block: int) -> Tensor:
     return F.pad(t, (0, 0, 0, -t.shape[-2] % block))
 
 
+def official_fill(t: Tensor, block: int) -> Tensor:
+    """The same in the code of the Long Range Arena: always b - n mod b rows, a whole block where b
+    divides n. It fills its boolean mask up with -1e9, and as a boolean that is True."""
+    extra = block - t.shape[-2] % block
+    return F.pad(t, (0, 0, 0, extra), value=t.dtype == torch.bool)
+
+
 def to_blocks(t: Tensor, block: int) -> Tensor:
     """(..., n, .) -> (..., N, b, .), the last block filled up."""
     return fill(t, block).unflatten(-2, (-1, block))

@@ -1,4 +1,4 @@
-"""What an attention refuses to compute: the one check of q, k, v, masks and x, for every method.
+"""The one check of q, k, v, masks and x, for every method.
 
 Kernels index raw memory, so inputs that do not fit must never reach one. Only shapes, dtypes and
 devices are read: it costs some microseconds, and works on the meta device and in torch.compile.
@@ -26,16 +26,16 @@ def misfit(
 ) -> str | None:
     """The sentence that says why these inputs are refused, or None where they fit."""
     H, d = attention.n_heads, attention.head_dim
-    of_q, of_k, of_v = q.shape, k.shape, v.shape
-    fits = len(of_q) == len(of_k) == len(of_v) == 4
+    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
+    fits = len(q_shape) == len(k_shape) == len(v_shape) == 4
     if fits:
-        (B, _, n, _), m = of_q, of_k[2]
-        fits = of_q == (B, H, n, d) and of_k == (B, H, m, d) and of_v[:3] == (B, H, m)
-    if not fits or 0 in (B, n, m, of_v[3]):
+        (B, _, n, _), m = q_shape, k_shape[2]
+        fits = (q_shape, k_shape, v_shape[:3]) == ((B, H, n, d), (B, H, m, d), (B, H, m))
+    if not fits or 0 in (B, n, m, v_shape[3]):
         return (
             f"attention '{attention.name}' was built for n_heads={H}, head_dim={d}: q must be "
             f"(B, {H}, n, {d}), k (B, {H}, m, {d}) and v (B, {H}, m, e), none of them empty; "
-            f"got q {tuple(of_q)}, k {tuple(of_k)}, v {tuple(of_v)}"
+            f"got q {tuple(q_shape)}, k {tuple(k_shape)}, v {tuple(v_shape)}"
         )
     if not (q.dtype == k.dtype == v.dtype and q.is_floating_point()):
         return (

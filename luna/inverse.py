@@ -55,13 +55,6 @@ def resolve_constant(name: str, constant: Constant | None, profile: str) -> Cons
     return constant or ("original" if profile == "published" else "per_head")
 
 
-def check_steps(name: str, steps: int | None) -> None:
-    if steps is not None and steps < 1:
-        raise LunaError(
-            f"{name}.inverse_steps must be at least 1, or None for the exact inverse, got {steps}"
-        )
-
-
 def inverse_flops(m: int, steps: int | None) -> int:
     """Four m x m products per step; exact: an SVD (21 m^3, Golub and Van Loan) and one product."""
     return 23 * m**3 if steps is None else 8 * m**3 * steps

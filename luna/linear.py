@@ -65,26 +65,6 @@ def causal_linear_sums(
     return N.flatten(2, 3)[..., :n, :], c.flatten(2, 3)[..., :n]
 
 
-def linear_attention(
-    phi_q: Tensor, phi_k: Tensor, v: Tensor, *, eps: float = 1e-6, signed: bool = False
-) -> Tensor:
-    N, c = linear_sums(phi_q, phi_k, v)
-    return N / denominator(c, eps, signed).unsqueeze(-1)
-
-
-def causal_linear_attention(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    *,
-    eps: float = 1e-6,
-    signed: bool = False,
-    chunk: int = 128,
-) -> Tensor:
-    N, c = causal_linear_sums(phi_q, phi_k, v, chunk)
-    return N / denominator(c, eps, signed).unsqueeze(-1)
-
-
 class State(NamedTuple):
     """Streaming state: D (e + 1) numbers per head, and how many tokens have been seen."""
 
@@ -105,20 +85,6 @@ def linear_step_sums(
     return state, (phi_q.unsqueeze(-2) @ state.S).squeeze(-2), (phi_q * state.z).sum(-1)
 
 
-def linear_step(
-    state: State | None,
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    *,
-    eps: float = 1e-6,
-    signed: bool = False,
-) -> tuple[State, Tensor]:
-    """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> (state, o (B, H, e))."""
-    state, N, c = linear_step_sums(state, phi_q, phi_k, v)
-    return state, N / denominator(c, eps, signed).unsqueeze(-1)
-
-
 class KernelAttention(Attention):
     """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
 
@@ -134,7 +100,7 @@ class KernelAttention(Attention):
     cross_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
-    scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing (G7)
+    scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
 
     feature_dim: int  # D
     dead_fraction: Tensor | None = None
@@ -158,7 +124,7 @@ class KernelAttention(Attention):
         raise NotImplementedError(f"{type(self).__name__} must implement feature_flops()")
 
     def den(self, c: Tensor) -> Tensor:
-        """What divides the weighted sum of a query whose weights sum to c."""
+        """The divisor of a query's weighted sum of values, c being the sum of its weights."""
         return denominator(c, self.eps, self.signed)
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -179,7 +145,7 @@ class KernelAttention(Attention):
         return N / self.den(c).unsqueeze(-1)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-        """By all features at once: blocks and fused kernels are for one sequence."""
+        """Uses all features at once: blocks and fused kernels are for one sequence."""
         N, c = linear_sums(self.phi_q(q, None), self._key_features(k, key_mask), v)
         return N / self.den(c).unsqueeze(-1)
 

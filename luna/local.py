@@ -38,7 +38,7 @@ class LocalBranch(nn.Module):
     kind      one of KINDS
     grid      (height, width) of the tokens, row by row; conv2d needs it
     causal    see no later token; conv2d has no causal form
-    cls       position 0 is no token of the sequence or grid: it is left out and receives 0
+    cls       position 0 is the CLS token, outside the sequence or grid: left out, it receives 0
     """
 
     def __init__(

@@ -26,11 +26,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.blocks import attend_visible, fill, real_tokens, to_blocks
+from luna.base import Attention, Paper, Slot, at_least, register, zero_padding
+from luna.blocks import attend_visible, fill, official_fill, real_tokens, to_blocks
 
 if TYPE_CHECKING:  # the public codes draw with its generator; the strict profile needs torch alone
     import numpy as np
@@ -63,10 +62,8 @@ class BigBird(Attention):
         graph_seed: int | None = None,
     ):
         super().__init__(slot)
-        if block < 1:
-            raise LunaError(f"bigbird.block must be at least 1, got {block}")
-        if random_blocks < 0:
-            raise LunaError(f"bigbird.random_blocks must be at least 0, got {random_blocks}")
+        at_least("bigbird", 1, block=block)
+        at_least("bigbird", 0, random_blocks=random_blocks)
         self.block, self.R = block, random_blocks
         default = PUBLISHED_SEED if self.profile == "published" else slot.seed
         self.graph_seed = default if graph_seed is None else graph_seed
@@ -99,7 +96,7 @@ class BigBird(Attention):
         # From the outside in: blocks 0 and N-1, 1 and N-2, the others.
         first, last = [t[:, :, :1] for t in out[:2]], [t[:, :, 1:] for t in out[1::-1]]
         joined = torch.cat(first + out[2:] + last, 2).flatten(2, 3)[:, :, :n]
-        return joined if mask is None else joined.masked_fill(~mask[:, None, :, None], 0)
+        return zero_padding(joined, mask)
 
     def _attend_rows(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, keys: Tensor) -> Tensor:
         """Query blocks (B, H, rows, b, d), each with key blocks of its own, (H, rows, S)."""
@@ -121,11 +118,8 @@ class BigBird(Attention):
 
     def _filled(self, *tensors: Tensor) -> list[Tensor]:
         """q, k, v and the mask in whole blocks."""
-        if self.profile != "official":
-            return [fill(t, self.block) for t in tensors]
-        # This code fills its boolean mask up with -1e9, and as a boolean that is True.
-        extra = self.block - tensors[0].shape[-2] % self.block
-        return [F.pad(t, (0, 0, 0, extra), value=t.dtype == torch.bool) for t in tensors]
+        how = official_fill if self.profile == "official" else fill
+        return [how(t, self.block) for t in tensors]
 
     def random_graph(self, n: int, device: torch.device) -> Tensor:
         """The random blocks (H, N, R or less) of n tokens, n a multiple of the block."""
@@ -170,8 +164,7 @@ class BigBird(Attention):
 
         scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
         scores = scores + (times * real.mT).to(scores).log()
-        A = scores.softmax(-1).nan_to_num(0.0)[..., :n, :n]
-        return A if mask is None else A.masked_fill(~mask[:, None, :, None], 0)
+        return zero_padding(scores.softmax(-1).nan_to_num(0.0)[..., :n, :n], mask)
 
     def flops(self, n: int, d_v: int | None = None) -> int:
         """2 b^2 (d + e) for each of the N blocks (n filled up) and each block of keys: N at the

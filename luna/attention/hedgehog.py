@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, at_least, register
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.weighted import TINY, WeightedKernelAttention
 
@@ -68,8 +68,7 @@ class Hedgehog(WeightedKernelAttention):
     ):
         super().__init__(slot, eps=TINY)
         d_out = slot.head_dim if d_out is None else d_out
-        if d_out < 1:
-            raise LunaError(f"hedgehog.d_out must be at least 1, or None for head_dim, got {d_out}")
+        at_least("hedgehog", 1, d_out=d_out)
         if init == "identity" and d_out != slot.head_dim:
             raise LunaError(
                 f"hedgehog.init='identity' needs d_out = head_dim = {slot.head_dim}, got {d_out}; "

@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, real_tokens
 from luna.redraw import Redrawn
 
@@ -56,8 +56,7 @@ class Informer(Redrawn):
         masked: bool | None = None,
     ):
         super().__init__(slot)
-        if budget < 1:
-            raise LunaError(f"informer.budget must be at least 1, got {budget}")
+        at_least("informer", 1, budget=budget)
         strict = self.profile == "strict"
         if strict and masked is False:
             raise LunaError("informer.masked must be true under profile strict")

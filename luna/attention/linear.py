@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import Paper, Slot, positive, register
 from luna.linear import KernelAttention
 
 
@@ -28,8 +28,7 @@ class Linear(KernelAttention):
 
     def __init__(self, slot: Slot, *, eps: float = 1e-6):
         super().__init__(slot, eps=eps)
-        if eps <= 0:
-            raise LunaError(f"linear.eps must be greater than 0, got {eps}")
+        positive("linear", eps=eps)
         self.feature_dim = slot.head_dim
         self.tokenwise = self.profile != "official"
 

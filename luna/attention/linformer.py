@@ -6,7 +6,7 @@ E and F are (k, max_len), their first n columns used: the method is tied to posi
 zeroed before the projection and the k projected rows are not masked, so with E = I a padded key
 still gets the weight exp(0).
 
-What the lineages chose:
+Settings of the published codes:
   Skyformer      k=128 share=kv, and E stays as it was drawn (the public code moves the tensor to
                  the GPU after wrapping it, which hides it from the optimiser): profile `published`
   Nyströmformer  k=256 share=kv share_layers=true
@@ -23,7 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, at_least, positive, register, zero_padding
 
 Share = Literal["none", "kv", "heads", "heads_kv"]
 Init = Literal["normal", "paper", "uniform", "xavier"]
@@ -71,10 +71,8 @@ class Linformer(Attention):
         trained: bool | None = None,
     ):
         super().__init__(slot)
-        if k < 1:
-            raise LunaError(f"linformer.k must be at least 1, got {k}")
-        if init_std <= 0:
-            raise LunaError(f"linformer.init_std must be greater than 0, got {init_std}")
+        at_least("linformer", 1, k=k)
+        positive("linformer", init_std=init_std)
         self.k = k
         self.trained = self.profile != "published" if trained is None else trained
         self.one_projection = share in ("kv", "heads_kv")  # E = F
@@ -108,8 +106,8 @@ class Linformer(Attention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
-        if mask is not None and self.profile == "published":  # strict: done; official: not at all
-            k, v = (t.masked_fill(~mask[:, None, :, None], 0) for t in (k, v))
+        if self.profile == "published":  # under strict they are 0 already; official reads them
+            k, v = zero_padding(k, mask), zero_padding(v, mask)
         E, F = self.projections(k.shape[-2], q.dtype)
         K, V = E @ k, F @ v  # (B, H, k, d), (B, H, k, e)
         scores = (q * self.head_dim**-0.5) @ K.mT  # (B, H, n, k)

@@ -18,11 +18,18 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.blocks import attend_visible, dense_weights, fill, neighbours, real_tokens, to_blocks
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register
+from luna.blocks import (
+    attend_visible,
+    dense_weights,
+    fill,
+    neighbours,
+    official_fill,
+    real_tokens,
+    to_blocks,
+)
 
 Pattern = Literal["block", "strided"]
 
@@ -62,13 +69,8 @@ class Local(Attention):
         pattern: Pattern | None = None,
     ):
         super().__init__(slot)
-        if block < 1:
-            raise LunaError(f"local.block must be at least 1, got {block}")
-        if min(look_back, look_ahead) < 0:
-            raise LunaError(
-                f"local.look_back and local.look_ahead must be at least 0, "
-                f"got {look_back} and {look_ahead}"
-            )
+        at_least("local", 1, block=block)
+        at_least("local", 0, look_back=look_back, look_ahead=look_ahead)
         self.official = self.profile == "official"
         if self.official and (look_back or look_ahead):
             raise LunaError("local.look_back and local.look_ahead must be 0 under profile official")
@@ -81,7 +83,7 @@ class Local(Attention):
         n, look = q.shape[-2], (self.look_back, self.look_ahead)
         real = real_tokens(mask, q)
         if self.official:
-            q, k, v, real = self._overfill(q, k, v, real)
+            q, k, v, real = (official_fill(t, self.block) for t in (q, k, v, real))
         q, k, v = (cut(t, self.block, self.pattern) for t in (q, k, v))  # (B, N, H, b, .)
         real = cut(real, self.block, "block" if self.official else self.pattern)
         if self.official:
@@ -98,11 +100,6 @@ class Local(Attention):
         out = attend_visible(q, k, v, visible, dropout)  # (B N, H, b, e)
         return join(out.unflatten(0, shape), self.pattern)[:, :, :n]
 
-    def _overfill(self, *tensors: Tensor) -> list[Tensor]:
-        # The code fills its boolean mask up with -1e9, and as a boolean that is True.
-        extra = self.block - tensors[0].shape[-2] % self.block
-        return [F.pad(t, (0, 0, 0, extra), value=t.dtype == torch.bool) for t in tensors]
-
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         n, b = q.shape[-2], self.block
         N = n // b + 1 if self.official else -(-n // b)
@@ -114,7 +111,7 @@ class Local(Attention):
         real = real_tokens(mask, q)
         if not self.official:
             return dense_weights(q, k, visible[:n, :n] & real.mT)
-        q, k, real = self._overfill(q, k, real)
+        q, k, real = (official_fill(t, self.block) for t in (q, k, real))
         real = real[:, :, home * b + place]  # the entry of the mask that each token meets
         A = dense_weights(q, k, visible & real & real.mT)
         return torch.where(real, A, visible.to(A) / b)[..., :n, :n]

@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
 from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, to_blocks
 
 
@@ -55,10 +55,7 @@ class Longformer(Attention):
         global_tokens: list[int] | tuple[int, ...] = (),
     ):
         super().__init__(slot)
-        if min(left, right) < 0:
-            raise LunaError(
-                f"longformer.left and longformer.right must be at least 0, got {left} and {right}"
-            )
+        at_least("longformer", 0, left=left, right=right)
         if any(not 0 <= g < self.max_len for g in global_tokens):
             raise LunaError(
                 f"longformer.global_tokens must be positions from 0 to {self.max_len - 1}, "
@@ -89,9 +86,7 @@ class Longformer(Attention):
         q_g, k_g, v_g = self._enter(*global_qkv, mask)
         with self._precision(q_g):
             out = self._with_global_rows(out.to(v_g), q_g, k_g, v_g, mask)
-        if mask is not None:
-            out = out.masked_fill(~mask[:, None, :, None], 0)
-        return out.to(v.dtype)
+        return zero_padding(out, mask).to(v.dtype)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, at_least, positive, register
 
 
 class ShiftedLogSumExp(torch.autograd.Function):
@@ -80,7 +80,7 @@ class LOTFormer(Attention):
     row_stochastic: ClassVar[bool] = False  # exactly so for an odd number of half-steps only
     convex: ClassVar[bool] = False
     exempt: ClassVar[dict[str, str]] = {
-        "G4": "an even number of half-steps leaves rows as close to 1 as Sinkhorn has converged"
+        "constant": "after an even number of half-steps rows sum to 1 as far as Sinkhorn converged"
     }
 
     def __init__(
@@ -96,11 +96,12 @@ class LOTFormer(Attention):
         scaling: Literal["reference", "listed"] | None = None,
     ):
         super().__init__(slot)
-        _check(R=R, eps=eps, half_steps=half_steps, mass_temperature=mass_temperature)
+        at_least("lotformer", 1, R=R, half_steps=half_steps)
+        positive("lotformer", eps=eps, mass_temperature=mass_temperature)
         self.scaling = scaling or ("listed" if self.profile == "published" else "reference")
         if self.scaling == "listed" and masses == "learned":
             raise LunaError(
-                "lotformer.scaling='listed' knows uniform masses only: "
+                "lotformer.scaling='listed' supports uniform masses only: "
                 "set masses='uniform' or scaling='reference'"
             )
         self.R, self.eps, self.half_steps = R, eps, half_steps
@@ -178,12 +179,3 @@ class LOTFormer(Attention):
         """4 n R d for the scores, 4 n R e for the products, 5 per entry and half-step of a plan."""
         R, d, e, T = self.R, self.head_dim, d_v or self.head_dim, self.half_steps
         return self.n_heads * (4 * n * R * d + 4 * n * R * e + (10 * T + 8) * n * R)
-
-
-def _check(*, R: int, eps: float, half_steps: int, mass_temperature: float) -> None:
-    for name, value in (("R", R), ("half_steps", half_steps)):
-        if value < 1:
-            raise LunaError(f"lotformer.{name} must be at least 1, got {value}")
-    for name, amount in (("eps", eps), ("mass_temperature", mass_temperature)):
-        if amount <= 0:
-            raise LunaError(f"lotformer.{name} must be greater than 0, got {amount}")

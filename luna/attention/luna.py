@@ -55,11 +55,15 @@ class Listing(nn.Module):
             y = y * (0.1 / (rho + 1e-6)).clamp(max=1)
         return y.flatten(-2) / self.o.M**0.5
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        """o_i = sum_j A_ij v_j / sum_j A_ij with A_ij = phi(q_i) . phi(k_j): (B, H, n, e)."""
-        A = self.phi(q) @ self.phi(k).mT  # (B, H, n, n)
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+        """A_ij = phi(q_i) . phi(k_j) (B, H, n, n), 0 where token i does not see token j."""
+        A = self.phi(q) @ self.phi(k).mT
         A = A if mask is None else A * mask[:, None, None, :]
-        A = A.tril() if self.causal else A
+        return A.tril() if self.causal else A
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """o_i = sum_j A_ij v_j / sum_j A_ij: (B, H, n, e)."""
+        A = self.weights(q, k, mask)
         c = A.sum(-1, keepdim=True)  # (B, H, n, 1)
         return A @ v / denominator(c, self.eps, signed=not self.o.nonneg)
 
@@ -120,7 +124,7 @@ class Luna(KernelAttention):
         self.convex = not self.signed  # type: ignore[misc]
 
     def evaluation(self, device: str) -> str:
-        """What `evaluate` comes to on a type of device, e.g. fused on `cpu`."""
+        """The evaluation that runs on a type of device, such as fused on `cpu`."""
         if self.evaluate == "fused":
             fused.check(device)
             return "fused"

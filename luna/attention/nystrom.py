@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.inverse import Constant, check_steps, inverse, inverse_flops, resolve_constant
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
+from luna.inverse import Constant, inverse, inverse_flops, resolve_constant
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
@@ -103,11 +103,9 @@ class Nystrom(Attention):
         conv_kernel: int | None = None,
     ):
         super().__init__(slot)
-        if landmarks < 1:
-            raise LunaError(f"nystrom.landmarks must be at least 1, got {landmarks}")
+        at_least("nystrom", 1, landmarks=landmarks, inverse_steps=inverse_steps)
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
             raise LunaError(f"nystrom.conv_kernel must be odd and at least 1, got {conv_kernel}")
-        check_steps("nystrom", inverse_steps)
         self.landmarks, self.inverse_steps = landmarks, inverse_steps
         self.constant = resolve_constant("nystrom", constant, self.profile)
         self.conv = None if conv_kernel is None else depthwise(self.n_heads, conv_kernel)
@@ -115,13 +113,13 @@ class Nystrom(Attention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
-        q, k = (self._seen(t, mask) * self.head_dim**-0.25 for t in (q, k))
+        q, k = (zero_padding(t, mask) * self.head_dim**-0.25 for t in (q, k))
         if self._exact(q.shape[-2]):
             out = self._minus(q @ k.mT, mask).softmax(-1) @ v
         else:
             F, A, G = self.factors(q, k, mask)
             out = (F @ inverse(A, self.inverse_steps, self.constant)) @ (G @ v)
-        return out if self.conv is None else out + convolve(self.conv, self._seen(v, mask))
+        return out if self.conv is None else out + convolve(self.conv, zero_padding(v, mask))
 
     def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """F (B, H, n, m), A (B, H, m, m) and G (B, H, m, n) of scaled q and k."""
@@ -156,12 +154,6 @@ class Nystrom(Attention):
     def _exact(self, n: int) -> bool:
         return self.profile == "published" and n <= self.landmarks
 
-    def _seen(self, t: Tensor, mask: Tensor | None) -> Tensor:
-        """Zero at padding; under strict it already is."""
-        if mask is None or self.profile == "strict":
-            return t
-        return t.masked_fill(~mask[:, None, :, None], 0)
-
     def _minus(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores if mask is None else scores - MASKED * (~mask[:, None, None, :])
 
@@ -169,7 +161,7 @@ class Nystrom(Attention):
         B, _, n, d = q.shape
         mask = torch.ones(B, n, dtype=torch.bool, device=q.device) if mask is None else mask
         valid = mask[:, None, :].to(q.dtype)  # (B, 1, n)
-        q, k = (t.masked_fill(~mask[:, None, :, None], 0) / d**0.25 for t in (q, k))
+        q, k = (zero_padding(t, mask) / d**0.25 for t in (q, k))
         if self._exact(n):
             A = self._minus(q @ k.mT, mask).softmax(-1)
         else:

@@ -8,7 +8,7 @@
 
 Both maxima cancel in the normalised output. They are taken of the whole exponent: public code
 leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflows to eps and
-attention turns uniform without a word.
+attention becomes uniform without a warning.
 
 `published`  the harness of the Skyformer and LOTFormer tables: q and k are divided by d^(1/4) a
              second time (so the kernel is e^(q . k / d)), the keys' maximum is one number for the
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, at_least, register, zero_padding
 from luna.feature_maps.random import Scaling, gaussian_projection
 from luna.weighted import TINY, WeightedKernelAttention, largest
 
@@ -86,14 +86,8 @@ class Performer(WeightedKernelAttention):
         self.register_buffer("Omega", self._draw(self.generator("cpu")))
 
     def _check(self, m: int, eps: float) -> None:
-        if m < 1:
-            raise LunaError(f"performer.m must be at least 1, got {m}")
-        if eps < 0:
-            raise LunaError(f"performer.eps must be at least 0, got {eps}")
-        if self.redraw_every < 0:
-            raise LunaError(
-                f"performer.redraw must be at least 0 (0 = never), got {self.redraw_every}"
-            )
+        at_least("performer", 1, m=m)
+        at_least("performer", 0, eps=eps, redraw=self.redraw_every)
         if self.profile == "strict" and self.redraw_unit == "call":
             raise LunaError(
                 "performer.redraw_unit='call' makes evaluation random: it needs profile=official; "
@@ -176,7 +170,7 @@ class Performer(WeightedKernelAttention):
             return super().features(q, k, mask)
         if self.profile == "published":
             q, k = (self.head_dim**-0.25 * t for t in (q, k))
-            k = _zero_padding(k, mask)
+            k = zero_padding(k, mask)
         over = (0, 1, 2, 3) if self.profile == "published" else (2, 3)
         return self._public_map(q, (3,)), self._public_map(k, over)
 
@@ -190,7 +184,7 @@ class Performer(WeightedKernelAttention):
         if self.redraw_unit != "step":
             self._before_forward(q)
         if self.profile == "published":
-            v = _zero_padding(v, mask)
+            v = zero_padding(v, mask)
         return super().attend(q, k, v, mask, x)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
@@ -203,11 +197,7 @@ class Performer(WeightedKernelAttention):
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         A = super()._matrix(q, k, mask, x)
-        return _zero_padding(A.mT, mask).mT if self.profile == "published" else A
-
-
-def _zero_padding(t: Tensor, mask: Tensor | None) -> Tensor:
-    return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
+        return zero_padding(A.mT, mask).mT if self.profile == "published" else A
 
 
 def _seeded_by(q: Tensor) -> torch.Generator:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import Paper, Slot, at_least, register
 from luna.linear import KernelAttention
 from luna.weighted import TINY
 
@@ -31,8 +31,7 @@ class PerformerReLU(KernelAttention):
 
     def __init__(self, slot: Slot, *, eps: float = 1e-3):
         super().__init__(slot, eps=TINY)
-        if eps < 0:
-            raise LunaError(f"performer_relu.eps must be at least 0, got {eps}")
+        at_least("performer_relu", 0, eps=eps)
         self.feature_eps = eps
         self.feature_dim = slot.head_dim
         self.tokenwise = self.profile != "official"

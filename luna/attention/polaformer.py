@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
 from luna.linear import linear_sums
 from luna.local import LocalBranch
 
@@ -62,8 +62,7 @@ class PolaFormer(Attention):
         self, slot: Slot, *, alpha: float = 3.0, gate: Gate = "x", local: Local | None = None
     ):
         super().__init__(slot)
-        if alpha < 0:
-            raise LunaError(f"polaformer.alpha must be at least 0, got {alpha}")
+        at_least("polaformer", 0, alpha=alpha)
         H, d = self.n_heads, self.head_dim
         self.alpha = alpha
         self.E = nn.Parameter(torch.zeros(H, self.max_len, d))  # added to k
@@ -97,16 +96,14 @@ class PolaFormer(Attention):
         q, k = q / s, (k + E) / s
         (q_plus, q_minus), (k_plus, k_minus) = signed_parts(q, p), signed_parts(k, p)
         K = torch.cat([k_plus, k_minus], -1)
-        if mask is not None:
-            K = K.masked_fill(~mask[:, None, :, None], 0)  # at padding k is E, not 0
+        K = zero_padding(K, mask)  # at padding k is E, not 0
         return torch.cat([q_plus, q_minus], -1), torch.cat([q_minus, q_plus], -1), K
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
         self._check_width(v.shape[-1])
-        if mask is not None:
-            v = v.masked_fill(~mask[:, None, :, None], 0)
+        v = zero_padding(v, mask)
         Q_s, Q_o, K = self.features(q, k, mask)
         halves = []
         for Q, half in zip((Q_s, Q_o), v.chunk(2, dim=-1), strict=True):

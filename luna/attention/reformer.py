@@ -10,7 +10,7 @@ itself and to the one before, with unit-length keys x_j / sqrt(mean x_j^2 + 1e-6
 further scale. A token sees itself only if it sees nothing else. The rounds are averaged with the
 weights softmax of their log-sum-exp.
 
-What comes before the first chunk of a round, `wrap`: `none`, nothing; `round`, the round's last
+`wrap` is what precedes the first chunk of a round: `none`, nothing; `round`, the round's last
 chunk; `list`, the last chunk of the round before (and of the last round, before the first), as the
 public code has it.
 
@@ -18,10 +18,10 @@ public code has it.
              a chunk; new rotations in every training step, the same ones in every evaluation.
 `published`  wrap=list, as many buckets as suit n, new rotations in every forward.
 `official`   the computation of the Long Range Arena's code: one round of 10 buckets and 10 chunks,
-             with the same rotations for all heads and for ever; keys not normalised, scores
+             with the same rotations for all heads and calls; keys not normalised, scores
              multiplied by sqrt(d), no mask, no self-mask; heads merged without transposing, so that
              row t holds n_heads consecutive tokens of one head; and neither keys nor the output are
-             projected (the others leave the keys' projection without use).
+             projected (under the other profiles the keys' projection is unused).
 
 Sources: huggingface/transformers, models/reformer;
 google-research/long-range-arena, models/reformer/reformer_attention.py.
@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, at_least, register
 from luna.blocks import fill, real_tokens
 from luna.redraw import Redrawn
 
@@ -67,10 +67,7 @@ class Reformer(Redrawn):
         wrap: Wrap | None = None,
     ):
         super().__init__(slot)
-        if chunk < 1:
-            raise LunaError(f"reformer.chunk must be at least 1, got {chunk}")
-        if rounds < 1:
-            raise LunaError(f"reformer.rounds must be at least 1, got {rounds}")
+        at_least("reformer", 1, chunk=chunk, rounds=rounds)
         if buckets is not None and (buckets < 2 or buckets % 2):
             raise LunaError(f"reformer.buckets must be even and at least 2, got {buckets}")
         self.chunk, self.rounds, self.buckets = chunk, rounds, buckets

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import Paper, Slot, at_least, positive, register
 from luna.feature_maps.rff import FourierFeatures
 from luna.weighted import WeightedKernelAttention
 
@@ -44,10 +44,8 @@ class RFF(WeightedKernelAttention):
         eps: float = 1e-2,
     ):
         super().__init__(slot, eps=eps)
-        if P < 1:
-            raise LunaError(f"rff.P must be at least 1, got {P}")
-        if eps <= 0:
-            raise LunaError(f"rff.eps must be greater than 0, got {eps}")
+        at_least("rff", 1, P=P)
+        positive("rff", eps=eps)
         self.weighted = kernel == "softmax"
         self.tokenwise = not self.weighted
         self.map = FourierFeatures(slot.head_dim, P, slot.seed)

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from luna.attention.kernelized import gaussian
-from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.inverse import Constant, check_steps, inverse, inverse_flops, resolve_constant
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
+from luna.inverse import Constant, inverse, inverse_flops, resolve_constant
 
 RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and survives .half()
 
@@ -57,11 +57,8 @@ class Skyformer(Attention):
         super().__init__(slot)
         if landmarks < 2 or landmarks % 2:
             raise LunaError(f"skyformer.landmarks must be even and at least 2, got {landmarks}")
-        if ridge < 0:
-            raise LunaError(f"skyformer.ridge must be at least 0, got {ridge}")
-        if bandwidth_dim is not None and bandwidth_dim < 1:
-            raise LunaError(f"skyformer.bandwidth_dim must be at least 1, got {bandwidth_dim}")
-        check_steps("skyformer", inverse_steps)
+        at_least("skyformer", 0, ridge=ridge)
+        at_least("skyformer", 1, bandwidth_dim=bandwidth_dim, inverse_steps=inverse_steps)
         self.landmarks, self.ridge, self.inverse_steps = landmarks, ridge, inverse_steps
         self.constant = resolve_constant("skyformer", constant, self.profile)
         self.bandwidth_dim = bandwidth_dim or (32 if self.profile == "published" else slot.head_dim)
@@ -109,9 +106,7 @@ class Skyformer(Attention):
         """Scaled q and k, and zeros at padding: a zero value is what keeps a padded key out."""
         scale = self.bandwidth_dim**-0.25
         q, k = q * scale, k * scale
-        if mask is None or self.profile == "strict":
-            return q, k, v
-        return tuple(t.masked_fill(~mask[:, None, :, None], 0) for t in (q, k, v))
+        return tuple(zero_padding(t, mask) for t in (q, k, v))
 
     def _regular(self, M: Tensor) -> Tensor:
         return M + self.ridge * torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register
 
 MASKED = 1e10  # subtracted by the official code
 
@@ -225,8 +225,7 @@ def _check(names: list[str], form: str, rank: int, factor: int | None, max_len: 
             f"synthesizer.form must join different parts of {', '.join(PARTS)} with '+', "
             f"not dot alone, got {form!r}"
         )
-    if rank < 1:
-        raise LunaError(f"synthesizer.rank must be at least 1, got {rank}")
+    at_least("synthesizer", 1, rank=rank)
     if factor is not None and (factor < 1 or max_len % factor):
         raise LunaError(
             f"synthesizer.factor must divide max_len={max_len}, or be None for the divisor "

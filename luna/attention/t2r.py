@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import Paper, Slot, at_least, positive, register
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.linear import KernelAttention
 
@@ -43,10 +43,8 @@ class T2R(KernelAttention):
         scale_q: bool = False,
     ):
         super().__init__(slot, eps=T2R_ORIGINAL if eps == "t2r_original" else eps)
-        if r is not None and r < 1:
-            raise LunaError(f"t2r.r must be at least 1, or None for head_dim, got {r}")
-        if self.eps <= 0:
-            raise LunaError(f"t2r.eps must be greater than 0 or 't2r_original', got {eps}")
+        at_least("t2r", 1, r=r)
+        positive("t2r", eps=self.eps)
         self.feature_dim = slot.head_dim if r is None else r
         self.scale_q = scale_q
         self.map = HeadwiseLinear(slot.n_heads, slot.head_dim, self.feature_dim)

@@ -1,7 +1,7 @@
 """Uniform attention: every token receives the mean of the real values.
 
 The bag-of-tokens control: no token knows another one but through the average (the deep averaging
-network of Iyyer et al. in a Transformer's slot). What a method gains over it, it gains by
+network of Iyyer et al. in a Transformer's slot). What a method gains over this, it gains by
 attending.
 """
 

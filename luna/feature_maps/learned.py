@@ -20,7 +20,7 @@ from luna.base import Slot
 from luna.feature_maps.envelope import Envelope
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.feature_maps.options import LunaOptions, Nonneg
-from luna.kernels.scalar_mlp import scalar_mlp
+from luna.kernels.scalar_mlp import over_groups, scalar_mlp
 
 
 def clamped_exp(y: Tensor) -> Tensor:
@@ -81,32 +81,27 @@ class Channels(nn.Module):
         self.signed = not options.nonneg
 
     def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
-        """`scale` multiplies the result, for nothing: relu(s y) = s relu(y) for s > 0."""
+        """`scale` multiplies the result at no cost: relu(s y) = s relu(y) for s > 0."""
         if self.positive is not None:
             return self.positive(self._evaluate(u, 1.0)) * scale
         return self._evaluate(u, scale)
 
     def _evaluate(self, u: Tensor, scale: float) -> Tensor:
-        G, B = len(self.g), len(u)
-        rows = u.reshape(1, -1) if G == 1 else u.transpose(0, 1).reshape(G, -1)
-        y = scalar_mlp(
-            rows,
-            self.e,
-            self.f,
-            self.a * scale,
-            self.g * scale,
-            activation=self.activation,
-            nonneg=self.nonneg,
-            evaluate=self.evaluate,
-            chunk=self.chunk,
-        )  # (G, rows, L)
-        if G == 1:
-            return y.view(*u.shape, -1)
-        return y.view(G, B, *u.shape[2:], -1).transpose(0, 1)
+        def channels(rows: Tensor) -> Tensor:
+            return scalar_mlp(
+                rows,
+                *(self.e, self.f, self.a * scale, self.g * scale),
+                activation=self.activation,
+                nonneg=self.nonneg,
+                evaluate=self.evaluate,
+                chunk=self.chunk,
+            )
+
+        return over_groups(u, len(self.g), channels)
 
     def flops(self, n_scalars: int) -> int:
-        """As the listing evaluates them, whatever `evaluate` is: 5 w + 2 a scalar and channel, or
-        3 w for the hidden layer and 2 w + 2 a channel where it is shared."""
+        """As the listing evaluates them, whatever `evaluate` is: 5 w + 2 per scalar and
+        channel, or 3 w for the hidden layer and 2 w + 2 per channel where it is shared."""
         (_, C, w), L = self.e.shape, self.g.shape[1]
         return n_scalars * (C * 3 * w + L * (2 * w + 2))
 

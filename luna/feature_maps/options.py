@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from luna.base import LunaError, Slot
+from luna.base import LunaError, Slot, at_least
 from luna.kernels import scalar_mlp
 from luna.kernels.scalar_mlp import SLOPES, Activation
 
@@ -40,9 +40,7 @@ class LunaOptions:
     evaluate: Evaluate = "auto"  # how the MLPs are computed, the result is the same
 
     def __post_init__(self) -> None:
-        for option in ("M", "L", "hidden", "chunk"):
-            if getattr(self, option) < 1:
-                raise LunaError(f"luna.{option} must be at least 1, got {getattr(self, option)}")
+        at_least("luna", 1, M=self.M, L=self.L, hidden=self.hidden, chunk=self.chunk)
         if self.kernel != "learned" and (self.envelope != "none" or self.ch_rms):
             raise LunaError(
                 f"luna.envelope and luna.ch_rms need kernel='learned', not {self.kernel!r}"
@@ -51,10 +49,7 @@ class LunaOptions:
             raise LunaError(
                 f"luna.bank='{self.bank}' needs a bank kernel, not kernel={self.kernel!r}"
             )
-        if self.envelope_hidden < 0:
-            raise LunaError(
-                f"luna.envelope_hidden must be 0 (linear) or more, got {self.envelope_hidden}"
-            )
+        at_least("luna", 0, envelope_hidden=self.envelope_hidden)
         if self.envelope == "vector" and self.envelope_squash != "sigmoid":
             raise LunaError(
                 "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"

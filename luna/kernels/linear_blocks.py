@@ -35,7 +35,7 @@ Map = Callable[[Tensor, slice, Parameters], Tensor]
 @dataclass(frozen=True)
 class Maps:
     """phi_q and phi_k: a block of tokens (B, H, C, d), where it stands, parameters -> (B, H, C, D).
-    What they yield for a token depends on that token and its place alone."""
+    The features of a token depend on that token and its place alone."""
 
     q: Map
     k: Map
@@ -59,7 +59,7 @@ def _with_ones(v: Tensor) -> Tensor:
 
 
 class _Gradients:
-    """Gradients: of q, k, v filled block by block, of the parameters added up."""
+    """Gradients of q, k, v, filled block by block, and of the parameters, added up."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, parameters: Parameters):
         self.q, self.k, self.v = (torch.empty_like(t) for t in (q, k, v))

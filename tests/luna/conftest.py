@@ -15,10 +15,14 @@ from luna import Attention
 H, D, N, MAX_LEN = 2, 16, 37, 128
 F = TypeVar("F", bound=Callable[..., None])
 
-# Beyond the defaults: options that change what a method computes enough to be held to its contract.
+# Beyond the defaults: options that change what a method computes enough to be held to its contract,
+# with several blocks, chunks, landmarks to a sequence.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
+    "informer": [{"budget": 4}],
     "linformer": [{"share": "none"}],
+    "local": [{"block": 8, "look_back": 1, "look_ahead": 2}],
+    "longformer": [{"left": 5, "right": 3}, {"left": 2, "right": 9, "global_tokens": [0, 30]}],
     "luna": [
         {"share": "head", "tie_qk": False, "shared_channels": True},
         {"nonneg": False, "activation": "gelu"},
@@ -28,8 +32,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "rff"},
     ],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
-    "performer": [{"eps": 0, "orthogonal": False}],
+    "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}],
     "polaformer": [{"gate": "q", "local": "conv1d"}],
+    "reformer": [{"chunk": 8}],
     "rff": [{"kernel": "softmax"}],
     "skyformer": [{"landmarks": 8}],
     "synthesizer": [
@@ -38,14 +43,39 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "t2r": [{"eps": "t2r_original", "scale_q": True}],
 }
 
+# Variants that lack a part of the contract by their definition (a causal form, freedom from the
+# padded length), and the public codes' profiles: the tests of `any_case` alone are theirs.
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "bigbird": [{"block": 5}],
+    "cosformer": [{"P": "valid"}],
+    "informer": [{"budget": 4, "divisor": "n"}],
+    "local": [{"block": 7, "look_ahead": 1, "pattern": "strided"}],
+    "lotformer": [{"masses": "learned", "eps": 1.0, "half_steps": 6}],
+    "nystrom": [{"landmarks": 8, "inverse_steps": None}],
+    "reformer": [{"chunk": 7, "rounds": 3, "wrap": "round"}],
+    "skyformer": [{"landmarks": 8, "inverse_steps": None}],
+}
+PUBLIC: dict[str, list[dict[str, Any]]] = {
+    "bigbird": [{"block": 4}, {"block": 5}],
+    "informer": [{"budget": 4}],
+    "linformer": [{"k": 8}],
+    "local": [{"block": 8}],
+    "nystrom": [{"landmarks": 8}],
+    "performer": [{"m": 16, "redraw": 0}],
+    "reformer": [{"chunk": 7}],
+    "skyformer": [{"landmarks": 8}],
+}
+
 
 @dataclass(frozen=True)
 class Case:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    profile: str = "strict"
 
     def __str__(self) -> str:
-        return ",".join([self.name, *(f"{k}={v}" for k, v in self.options.items())])
+        shown = self.options if self.profile == "strict" else self.options | {"": self.profile}
+        return ",".join([self.name, *(f"{k}={v}" if k else v for k, v in shown.items())])
 
     @property
     def cls(self) -> type[Attention]:
@@ -54,13 +84,37 @@ class Case:
     def build(self, *, init: int = 0, shake: bool = True, **slot: Any) -> Attention:
         """In evaluation mode and float64, parameters moved off their initial zeros and ones."""
         torch.manual_seed(init)
-        sizes = {"n_heads": H, "head_dim": D, "max_len": MAX_LEN} | slot
+        sizes = {"n_heads": H, "head_dim": D, "max_len": MAX_LEN, "profile": self.profile} | slot
         attention = luna.build(self.name, **sizes, **self.options).double().eval()
         if shake:
             with torch.no_grad():
                 for p in attention.parameters():
                     p.add_(0.1 * torch.randn_like(p))
         return attention
+
+
+def strict_cases() -> list[Case]:
+    cases = [Case(name) for name in luna.names()]
+    return cases + [Case(name, options) for name, more in VARIANTS.items() for options in more]
+
+
+def all_cases() -> list[Case]:
+    """With the other variants, and every profile."""
+    cases = [Case(name, options) for name, more in OTHERS.items() for options in more]
+    cases += [
+        Case(name, options, profile)
+        for name in luna.names()
+        for profile in luna.get(name).profiles[1:]
+        for options in PUBLIC.get(name, [{}])
+    ]
+    return strict_cases() + cases
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", strict_cases(), ids=str)
+    if "any_case" in metafunc.fixturenames:
+        metafunc.parametrize("any_case", all_cases(), ids=str)
 
 
 def conformance(name: str) -> Callable[[F], F]:
@@ -78,7 +132,8 @@ def _exempt(request: pytest.FixtureRequest) -> None:
     """A method that excuses itself must fail the test: an excuse that is not needed is an error."""
     name = getattr(request.function, "conformance", None)
     if name is not None:
-        case = request.getfixturevalue("case")
+        which = "case" if "case" in request.fixturenames else "any_case"
+        case = request.getfixturevalue(which)
         if name in case.cls.exempt:
             reason = f"exempt: {case.cls.exempt[name]}"
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

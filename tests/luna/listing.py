@@ -54,3 +54,10 @@ def listed(attention: Luna, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ]
     out = torch.cat(parts, 1)
     return out if mask is None else out.masked_fill(~mask[:, None, :, None], 0)
+
+
+def channels(u: Tensor, *psi: Tensor, **options) -> Tensor:
+    """The scalar MLPs e, f, a, g of every group: u (G, N) -> (G, N, L)."""
+    none = u.new_zeros(1, 1), u.new_zeros(1)  # projections: `psi` has none
+    groups = zip(u, *psi, strict=True)
+    return torch.stack([listing(*none, *mlps, **options).psi(row) for row, *mlps in groups])

@@ -15,14 +15,14 @@ def stochastic(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(-1)
 
 
-def test_NY_4_converges_on_a_well_conditioned_matrix():
+def test_converges_on_a_well_conditioned_matrix():
     m = 16
     A = 0.9 * torch.eye(m, dtype=torch.float64) + 0.1 / m
     Z = inverse(A, 6)
     assert (A @ Z - torch.eye(m)).abs().max() < 1e-12
 
 
-def test_NY_4_one_step_on_a_scalar():
+def test_one_step_on_a_scalar():
     """A = x, c = A: Z_0 = 1, so A Z_0 = x = 0.3 and one step makes it 1 - 3/4 0.7^3 - 1/4 0.7^4."""
     x = 0.3
     A = torch.tensor([[x, 0.0], [0.0, 1.0]], dtype=torch.float64)  # column sums 0.3 and 1
@@ -81,5 +81,5 @@ def test_options(name):
     assert luna.build(name, **slot, profile="published", constant="per_head").constant == "per_head"
     with pytest.raises(luna.LunaError, match="couples the examples of a batch"):
         luna.build(name, **slot, constant="original")
-    with pytest.raises(luna.LunaError, match="at least 1, or None"):
+    with pytest.raises(luna.LunaError, match="inverse_steps must be at least 1"):
         luna.build(name, **slot, inverse_steps=0)

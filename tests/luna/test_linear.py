@@ -11,13 +11,13 @@ from torch import Tensor
 from luna.base import Slot
 from luna.linear import (
     KernelAttention,
-    causal_linear_attention,
+    causal_linear_sums,
     denominator,
-    linear_attention,
-    linear_step,
+    linear_step_sums,
+    linear_sums,
 )
 
-from .kit import Sizes, difference, mask_of
+from .kit import Sizes, difference, mask_of, normalised
 
 B, H, n, D, e = 2, 2, 37, 6, 5
 
@@ -41,14 +41,17 @@ def by_loops(phi_q: Tensor, phi_k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 def test_bidirectional_is_the_definition():
-    assert difference(linear_attention(*features()), by_loops(*features(), causal=False)) < 1e-12
+    assert (
+        difference(normalised(linear_sums(*features())), by_loops(*features(), causal=False))
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 16, n, 200])
 def test_causal_is_the_definition_in_any_chunk(chunk: int, signed: bool):
     inputs = features(signed=signed)
-    out = causal_linear_attention(*inputs, chunk=chunk, signed=signed)
+    out = normalised(causal_linear_sums(*inputs, chunk=chunk), signed=signed)
     expected = by_loops(*inputs, causal=True)
     assert difference(out, expected) < 1e-10 * float(expected.abs().max())
 
@@ -57,8 +60,8 @@ def test_streaming_is_the_causal_form():
     phi_q, phi_k, v = features()
     state = None
     for t in range(n):
-        state, o = linear_step(state, phi_q[:, :, t], phi_k[:, :, t], v[:, :, t])
-        assert difference(o, by_loops(phi_q, phi_k, v, causal=True)[:, :, t]) < 1e-12
+        state, *sums = linear_step_sums(state, phi_q[:, :, t], phi_k[:, :, t], v[:, :, t])
+        assert difference(normalised(sums), by_loops(phi_q, phi_k, v, causal=True)[:, :, t]) < 1e-12
     assert state.t == n
     assert sum(part[0, 0].numel() for part in state[:2]) == D * (e + 1)
 
@@ -75,10 +78,10 @@ def test_memory_holds_no_state_per_position():
     n, C, D, e = 2048, 128, 16, 16
     tensors = [torch.rand(1, 1, n, width, requires_grad=True) for width in (D, D, e)]
     with Sizes() as sizes:
-        causal_linear_attention(*tensors, chunk=C).sum().backward()
+        normalised(causal_linear_sums(*tensors, chunk=C)).sum().backward()
     assert sizes.largest <= n * C
     with Sizes() as sizes:
-        linear_attention(*tensors).sum().backward()
+        normalised(linear_sums(*tensors)).sum().backward()
     assert sizes.largest <= n * max(D, e)
 
 

@@ -34,20 +34,14 @@ def mask(n: int = N) -> Tensor:
 
 def by_hand(local: LocalBranch, v: Tensor, causal: bool = False) -> Tensor:
     """out[b,h,i,c] = sum_t filter[t] v[b,h,i+t-centre,c] (+ bias), zeros outside."""
-    out = torch.zeros_like(v)
-    n = v.shape[2]
-    K = local.weight.shape[-1]
-    for h in range(H):
-        for c in range(E):
-            f = local.weight[h if local.per_head else c, 0]
-            for i in range(n):
-                for t in range(K):
-                    j = i + t - (K - 1 if causal else K // 2)
-                    if 0 <= j < n:
-                        out[:, h, i, c] += f[t] * v[:, h, j, c]
-            if local.bias is not None:
-                out[:, h, :, c] += local.bias[c]
-    return out
+    out, n, K = torch.zeros_like(v), v.shape[2], local.weight.shape[-1]
+    filters = local.weight.view(H, 1, K) if local.per_head else local.weight.view(1, E, K)
+    for i in range(n):
+        for t in range(K):
+            j = i + t - (K - 1 if causal else K // 2)
+            if 0 <= j < n:
+                out[:, :, i] += filters[..., t] * v[:, :, j]
+    return out if local.bias is None else out + local.bias
 
 
 def by_hand_2d(local: LocalBranch, v: Tensor) -> Tensor:
@@ -138,7 +132,7 @@ def test_dtype_follows_the_values():
         ({"kind": "conv2d", "grid": (5, 7), "causal": True}, "no causal form"),
     ],
 )
-def test_mistakes_are_told(arguments: dict, message: str):
+def test_mistakes_are_refused(arguments: dict, message: str):
     with pytest.raises(LunaError, match=message):
         LocalBranch(n_heads=H, head_dim=E, **arguments)
 

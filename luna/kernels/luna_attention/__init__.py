@@ -5,7 +5,7 @@
     e, f, a, g                           the scalar MLPs, as in luna/kernels/scalar_mlp
 
 Returns o (B, H, n, e), 0 at padding, and the sums of weights c (B, H, n), which carry no gradient.
-README.md beside this file tells how; the definition is `scalar_mlp` and `linear_sums`.
+README.md beside this file explains how; the definition is `luna.attention.luna.Listing`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def on_cpu(device: str) -> bool:
 
 
 def check(device: str) -> None:
-    """Refuse a type of device without kernels; on meta there are shapes only."""
+    """Refuse a type of device without kernels; meta, which has shapes only, needs none."""
     if device == "meta" or on_gpu(device) or on_cpu(device):
         return
     needs = {
@@ -66,8 +66,8 @@ def luna_attention(
     """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
     half precision is computed in float32 and o returned in it.
 
-    Some have no kernel and are computed with features: on GPUs float64 and maps with M L e > 8192,
-    on CPUs causal attention inside torch.compile.
+    Where there is no kernel, features are computed: on GPUs for float64 and for M L e > 8192, on
+    CPUs for causal attention inside torch.compile.
     """
     device, dtype = q.device.type, v.dtype
     if activation not in SLOPES:

@@ -19,9 +19,6 @@ from __future__ import annotations
 import numpy as np
 
 from luna.kernels import cpu
-
-# Machine code on disk is made anew when this file changes, not when that of find_intervals does:
-# a change there needs one here, or what is compiled here goes on with the old one.
 from luna.kernels.scalar_mlp.compiled import find_intervals
 
 BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
@@ -92,8 +89,8 @@ def add_rows(A, scale, c, rows):
 
 @cpu.jit
 def real_rows(mask, i, end, rows):
-    """Numbers of the real tokens from i to end, at most len(rows) of them, into `rows`; their
-    count, and where to go on."""
+    """Write the indices of the real tokens from i to end into `rows`, at most len(rows) of them;
+    return their count and where to continue."""
     count = 0
     while i < end and count < len(rows):
         if mask[i]:

@@ -1,4 +1,4 @@
-"""The calls of the GPU's kernels: a program for every segment, sums of segments in between."""
+"""Launches the GPU kernels: one program per segment, and the sums over segments in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Work:
         kernel[(self.units,)](*arguments, s=self.shape, **options)
 
     def partial(self, *shape: int) -> Tensor:
-        """What every unit writes on its own."""
+        """Memory for one result per unit."""
         table = self.maps[-1]
         return table.new_empty(self.B, self.H, self.segments, *shape)
 

@@ -1,4 +1,4 @@
-"""The calls of the CPU's kernels: arrays in place of tensors, units divided among threads."""
+"""Calls the CPU kernels: with arrays in place of tensors, units divided among threads."""
 
 from __future__ import annotations
 

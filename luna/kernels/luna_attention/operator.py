@@ -13,7 +13,8 @@ from luna.kernels.luna_attention.segments import block_of, segment_of
 
 
 def _engine(q: Tensor) -> ModuleType:
-    """What computes: forward and backward take the operators' arguments, the last three by name."""
+    """The module that computes on q's device. Its forward and backward take the arguments of the
+    operators, the last three by name."""
     if on_gpu(q.device.type):
         from luna.kernels.luna_attention import device  # imports triton
 
@@ -27,7 +28,7 @@ def _check(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, W: Tensor, bias: Tensor, keys: Tensor,
     table: Tensor,
 ) -> None:  # fmt: skip
-    """Refuse, whoever calls, what does not fit together: both engines index raw memory."""
+    """Refuse tensors that do not fit together: both engines index raw memory."""
     (B, H, n, d), (G, M), K = q.shape, W.shape[:2], table.shape[1]
     fits = k.shape == q.shape and v.shape[:3] == q.shape[:3] and mask.shape == (B, n)
     fits = fits and G in (1, H) and W.shape == (G, M, d) and bias.shape == (G, M)

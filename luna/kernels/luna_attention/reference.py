@@ -1,4 +1,4 @@
-"""LUNA's attention with its features: what the fused versions compute, and where there is none."""
+"""LUNA's attention with its features, for where there is no fused kernel."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from luna.kernels.scalar_mlp import Activation, Evaluate, scalar_mlp
+from luna.kernels.scalar_mlp import Activation, Evaluate, over_groups, scalar_mlp
 from luna.linear import causal_linear_sums, denominator, linear_sums
 
 
 def features(x: Tensor, W: Tensor, bias: Tensor, channels: Callable[[Tensor], Tensor]) -> Tensor:
     """phi (B, H, n, M L) of x (B, H, n, d); channels map scalars (G, N) to (G, N, L)."""
     u = x @ W.mT + bias.unsqueeze(1)  # (B, H, n, M)
-    G, B = len(W), len(u)
-    rows = u.reshape(1, -1) if G == 1 else u.transpose(0, 1).reshape(G, -1)
-    y = channels(rows)
-    y = y.view(*u.shape, -1) if G == 1 else y.view(G, B, *u.shape[2:], -1).transpose(0, 1)
-    return y.flatten(-2)
+    return over_groups(u, len(W), channels).flatten(-2)
 
 
 def plain(

@@ -1,4 +1,4 @@
-"""How a GPU's work is cut up. By the shapes alone, so that the order of every sum is, too."""
+"""How the work is divided on a GPU: by the shapes alone, so that every sum has a fixed order."""
 
 from __future__ import annotations
 

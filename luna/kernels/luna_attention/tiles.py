@@ -1,4 +1,4 @@
-"""What the Triton kernels of LUNA's attention are made of: tiles of tokens, features and sums.
+"""Parts of the Triton kernels of LUNA's attention: tiles of tokens, features and sums.
 
 A tensor (B, H, n, width) is passed as (pointer, stride of B, of H, of n); `maps` are the pointers
 of W, bias, keys and table.
@@ -19,8 +19,8 @@ from luna.kernels.scalar_mlp.gpu import search
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for. Widths are filled up to powers of two, and to 16 where a
-    product sums over them; a feature's number within a tile is m LP + l."""
+    """The sizes that a kernel is compiled for. Widths are filled up to powers of two, and to 16
+    where a product sums over them; the index of a feature within a tile is m LP + l."""
 
     M: tl.constexpr
     L: tl.constexpr
@@ -75,7 +75,7 @@ def real_rows(mask, b, rows, last, n):
 
 @triton.jit
 def tile(x, b, h, rows, width: tl.constexpr, padded: tl.constexpr):
-    """Pointers to rows of a tensor (BLOCK, padded), and which of the columns are there."""
+    """Pointers to rows of a tensor (BLOCK, padded), and which of the columns exist."""
     base, of_b, of_h, of_n = x
     columns = tl.arange(0, padded)
     at = base + b * of_b + h * of_h + rows.to(tl.int64)[:, None] * of_n + columns[None, :]
@@ -84,7 +84,7 @@ def tile(x, b, h, rows, width: tl.constexpr, padded: tl.constexpr):
 
 @triton.jit
 def load(x, b, h, rows, real, width: tl.constexpr, padded: tl.constexpr, dtype: tl.constexpr):
-    """Rows of a tensor, 0 at padding, whatever stands there."""
+    """Rows of a tensor, 0 at padding."""
     at, inside = tile(x, b, h, rows, width, padded)
     return tl.load(at, mask=real[:, None] & inside, other=0.0).to(dtype)
 
@@ -105,7 +105,7 @@ def feature_rows(s: tl.constexpr):
 
 @triton.jit
 def state(S, z, index, s: tl.constexpr):
-    """Pointers to S (D, eP) and z (D) of an index, and which of their places are there."""
+    """Pointers to S (D, eP) and z (D) of an index, and which of their places exist."""
     row, live = feature_rows(s)
     at = index * (s.M * s.L) + row
     columns = tl.arange(0, s.eP)

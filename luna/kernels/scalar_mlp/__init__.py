@@ -11,7 +11,7 @@ Shapes, in this folder:
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
 the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
-that applies and has been measured; `triton` has not been, so it has to be asked for.
+that applies and has been measured; `triton` has not been measured, so it is taken on request only.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from luna.base import LunaError
@@ -37,11 +38,20 @@ Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
 TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
 
-__all__ = ["ACTIVATIONS", "SLOPES", "Activation", "Evaluate", "check", "evaluator", "scalar_mlp"]
+__all__ = [
+    "ACTIVATIONS",
+    "SLOPES",
+    "Activation",
+    "Evaluate",
+    "check",
+    "evaluator",
+    "over_groups",
+    "scalar_mlp",
+]
 
 
 def check(evaluate: Evaluate, activation: Activation) -> None:
-    """Refuse an evaluation that cannot be."""
+    """Refuse an evaluation that does not fit the activation, or whose package is missing."""
     if evaluate in ("piecewise", "compiled", "triton") and activation not in SLOPES:
         raise LunaError(
             f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
@@ -54,7 +64,7 @@ def check(evaluate: Evaluate, activation: Activation) -> None:
 
 
 @functools.cache
-def _say_what_is_missing() -> None:
+def _warn_without_numba() -> None:
     logging.getLogger("luna").warning(
         "numba is not installed; on a CPU LUNA is several times faster with it: "
         "pip install 'luna-lra[fast]'"
@@ -76,7 +86,7 @@ def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -
             raise LunaError(f"evaluate='compiled' needs a CPU, got {device}: use evaluate='auto'")
         return "piecewise"
     if not cpu.AVAILABLE:
-        _say_what_is_missing()
+        _warn_without_numba()
         return "piecewise"
     return "compiled"
 
@@ -101,7 +111,17 @@ def scalar_mlp(
     if evaluate != "auto":
         check(evaluate, activation)
     run = EVALUATORS[evaluator(evaluate, activation, u.device.type)]
-    return run(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
+    inside = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u
+    y = run(inside, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
+    return y.to(u.dtype)
+
+
+def over_groups(u: Tensor, G: int, channels: Callable[[Tensor], Tensor]) -> Tensor:
+    """`channels`, which maps scalars (G, N) to (G, N, L), over u (B, H, n, M): (B, H, n, M, L)."""
+    if G == 1:
+        return channels(u.reshape(1, -1)).view(*u.shape, -1)
+    y = channels(u.transpose(0, 1).reshape(G, -1))
+    return y.view(G, len(u), *u.shape[2:], -1).transpose(0, 1)
 
 
 def _compiled(*tensors: Tensor, **options) -> Tensor:

@@ -1,8 +1,8 @@
 """The piecewise linear evaluation in machine code: one pass over the scalars, on the CPU.
 
-The table is that of piecewise.py; so is the meaning. In place of a binary search, whose branches
-no processor can predict, stands a grid: a scalar's cell tells how many keys lie in cells before it,
-and two comparisons without a branch count those of its own. More than two are rare.
+The table and its meaning are those of piecewise.py. A grid replaces the binary search, whose
+branches no processor can predict: the cell of a scalar gives the number of keys in the cells before
+it, and two comparisons without a branch count those of its own. More than two are rare.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, tables
+from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, fake_gradients, tables
 
 CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
@@ -23,24 +23,11 @@ BLOCK = 4096  # scalars of a task
 PART = 8  # blocks whose table gradients are summed in working precision before float64 takes over
 
 
-def compiled(
-    u: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
-    activation: str = "relu",
-    nonneg: bool = False,
-    chunk: int = 0,
-) -> Tensor:
+def compiled(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L); see `scalar_mlp` for the arguments. Needs no chunks: nothing is transient."""
-    dtype = u.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        u = u.float()
-    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
+    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
     y, _ = lookup(u.contiguous(), *grid(keys), table, nonneg)
-    return y.to(dtype)
+    return y
 
 
 # ---------------------------------------------------------------------- kernels
@@ -196,11 +183,7 @@ def _(
     return y, torch.empty_like(u, dtype=torch.int32)
 
 
-@_lookup_backward.register_fake
-def _(
-    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, nonneg: bool
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(table)
+_lookup_backward.register_fake(fake_gradients)
 
 
 def _save(ctx, inputs, output) -> None:

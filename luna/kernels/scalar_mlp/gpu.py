@@ -12,32 +12,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, piecewise, tables
+from luna.kernels.scalar_mlp.piecewise import (
+    SLOPES,
+    check_tables,
+    fake_gradients,
+    piecewise,
+    tables,
+)
 
 BLOCK = 256  # scalars of a program
 COPIES = 64  # tables that atomic additions are spread over
 
 
-def gpu(
-    u: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
-    activation: str = "relu",
-    nonneg: bool = False,
-    chunk: int = 1_000_000,
-) -> Tensor:
+def gpu(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L); see `scalar_mlp` for the arguments."""
     if torch.are_deterministic_algorithms_enabled():
-        return piecewise(u, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
-    dtype = u.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        u = u.float()
-    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
+        return piecewise(u, *mlps, activation=activation, nonneg=nonneg, chunk=chunk)
+    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
     y, _ = _lookup(u.contiguous(), keys.contiguous(), table.contiguous(), nonneg)
-    return y.to(dtype)
+    return y
 
 
 @triton.jit
@@ -140,11 +133,7 @@ def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tensor, Ten
     return y, torch.empty_like(u, dtype=torch.int32)
 
 
-@_lookup_backward.register_fake
-def _(
-    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, nonneg: bool
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(table)
+_lookup_backward.register_fake(fake_gradients)
 
 
 def _save(ctx, inputs, output) -> None:

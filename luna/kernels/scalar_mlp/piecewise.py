@@ -18,25 +18,12 @@ from luna.base import LunaError
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # of the activation left of 0
 
 
-def piecewise(
-    u: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
-    activation: str = "relu",
-    nonneg: bool = False,
-    chunk: int = 1_000_000,
-) -> Tensor:
+def piecewise(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L) from tables made anew at every call; see `scalar_mlp` for the arguments."""
-    dtype = u.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        u = u.float()
-    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
-    rows = max(1, chunk // a.shape[1])
-    y, _ = _lookup(u.contiguous(), keys, table, nonneg, rows)
-    return y.to(dtype)
+    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
+    L = table.shape[-1] // 2
+    y, _ = _lookup(u.contiguous(), keys, table, nonneg, max(1, chunk // L))
+    return y
 
 
 def tables(
@@ -75,8 +62,8 @@ def tables(
 
 
 def check_tables(u: Tensor, keys: Tensor, table: Tensor, more: int = 0) -> None:
-    """Refuse, whoever calls, what does not fit together: kernels index raw memory. `more` infinite
-    keys follow the last."""
+    """Refuse tensors that do not fit together: kernels index raw memory. `more` infinite keys
+    follow the last."""
     (G, K, columns), count = table.shape, table.shape[1] - 1 + more
     fits = u.dim() == 2 and len(u) == G and keys.shape == (G, count) and columns % 2 == 0
     if not (fits and u.dtype == keys.dtype == table.dtype and u.is_floating_point()):
@@ -141,11 +128,12 @@ def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool, rows: int) -> tuple[
     return y, torch.empty_like(u, dtype=torch.int32)
 
 
-@_lookup_backward.register_fake
-def _(
-    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
-) -> tuple[Tensor, Tensor]:
+def fake_gradients(grad: Tensor, u: Tensor, table: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    """The shapes that a backward of any of the look-ups returns."""
     return torch.empty_like(u), torch.empty_like(table)
+
+
+_lookup_backward.register_fake(fake_gradients)
 
 
 def _save(ctx, inputs, output) -> None:

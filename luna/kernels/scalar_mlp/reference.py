@@ -25,22 +25,9 @@ KEEP = 2**24  # hidden units kept for backward at most (64 MB in float32); above
 CPU_BLOCK = 2**21
 
 
-def dense(
-    u: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
-    activation: str = "relu",
-    nonneg: bool = False,
-    chunk: int = 1_000_000,
-) -> Tensor:
+def dense(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L) as it is defined; see `scalar_mlp` for the arguments."""
-    dtype = u.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        u = u.float()
-    e, f, a, g = (p.to(u.dtype) for p in (e, f, a, g))
+    e, f, a, g = (p.to(u.dtype) for p in mlps)
     act = ACTIVATIONS[activation]
 
     def evaluate(u: Tensor) -> Tensor:
@@ -61,4 +48,4 @@ def dense(
     if u.device.type == "cpu":
         rows = min(rows, CPU_BLOCK // width)
     run = recompute if torch.is_grad_enabled() and u.shape[1] * width > KEEP else evaluate
-    return torch.cat([run(part) for part in u.split(max(1, rows), dim=1)], dim=1).to(dtype)
+    return torch.cat([run(part) for part in u.split(max(1, rows), dim=1)], dim=1)

@@ -13,7 +13,6 @@ from luna.convert.losses import FLOOR, attention_cross_entropy, softmax_rows
 from luna.weighted import largest
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
-from . import checks
 
 NORMALISATIONS = ["exp", "softmax_split", "softmax_joint"]
 
@@ -23,7 +22,7 @@ def normalised(kernel: Tensor, mask: Tensor | None = None) -> Tensor:
     return kernel / kernel.sum(-1, keepdim=True)
 
 
-def test_hedgehog_T1_cosh_at_init() -> None:
+def test_cosh_at_init() -> None:
     attention = build("hedgehog", normalisation="exp")
     q, k, v = qkv()
     mask = mask_of("scatter")
@@ -37,7 +36,7 @@ def test_hedgehog_T1_cosh_at_init() -> None:
 
 
 @pytest.mark.parametrize(("normalisation", "total"), [("softmax_split", 2), ("softmax_joint", 1)])
-def test_hedgehog_T2_row_sums(normalisation: str, total: int) -> None:
+def test_row_sums(normalisation: str, total: int) -> None:
     attention = build("hedgehog", normalisation=normalisation, init="kaiming", d_out=24)
     q, k, _ = qkv()
     for phi in attention.features(3 * q, k, None):
@@ -46,7 +45,7 @@ def test_hedgehog_T2_row_sums(normalisation: str, total: int) -> None:
         assert (phi > 0).all()
 
 
-def test_hedgehog_softmax_split_is_two_softmaxes_with_a_floor() -> None:
+def test_softmax_split_is_two_softmaxes_with_a_floor() -> None:
     attention = build("hedgehog")
     q, k, _ = qkv()
     phi_q, phi_k = attention.features(q, k, None)
@@ -55,7 +54,7 @@ def test_hedgehog_softmax_split_is_two_softmaxes_with_a_floor() -> None:
     assert attention.features(100 * q, k, None)[0].min() == 1e-12
 
 
-def test_hedgehog_T3_softmax_joint_is_a_ratio_of_exponentials() -> None:
+def test_softmax_joint_is_a_ratio_of_exponentials() -> None:
     attention = build("hedgehog", normalisation="softmax_joint")
     q, k, _ = qkv()
     for phi, y in zip(attention.features(q, k, None), (q, k), strict=True):
@@ -64,7 +63,7 @@ def test_hedgehog_T3_softmax_joint_is_a_ratio_of_exponentials() -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "scatter"])
-def test_hedgehog_T5_stabilised_is_unstabilised(kind: str) -> None:
+def test_stabilised_is_unstabilised(kind: str) -> None:
     attention = build("hedgehog", normalisation="exp")
     q, k, v = qkv()
     q, k = (20 * t / t.abs().max() for t in (q, k))
@@ -77,7 +76,7 @@ def test_hedgehog_T5_stabilised_is_unstabilised(kind: str) -> None:
         assert phi.max() == 1  # no overflow, whatever the scale
 
 
-def test_hedgehog_exp_keeps_the_weights_of_keys() -> None:
+def test_exp_keeps_the_weights_of_keys() -> None:
     """A constant per key, as in the public stable form, would be another attention."""
     attention = build("hedgehog", normalisation="exp")
     q, k, v = qkv()
@@ -90,7 +89,7 @@ def test_hedgehog_exp_keeps_the_weights_of_keys() -> None:
     assert difference(out, normalised((phi_q @ phi_k.mT) * weights) @ v) < 1e-12
 
 
-def test_hedgehog_maps_are_separate_by_default() -> None:
+def test_maps_are_separate_by_default() -> None:
     d = 32
     attention = build("hedgehog")
     assert sum(p.numel() for p in attention.parameters()) == 2 * 2 * (d * d + d)
@@ -114,7 +113,7 @@ def test_hedgehog_maps_are_separate_by_default() -> None:
         ({"d_out": 20, "init": "kaiming"}, 4 * (32 * 20 + 20)),
     ],
 )
-def test_hedgehog_sharing(options: dict, count: int) -> None:
+def test_sharing(options: dict, count: int) -> None:
     attention = build("hedgehog", **options)
     assert sum(p.numel() for p in attention.parameters()) == count
     if options.get("tie_qk"):
@@ -123,7 +122,7 @@ def test_hedgehog_sharing(options: dict, count: int) -> None:
         assert torch.equal(phi_q, phi_k)
 
 
-def test_hedgehog_kaiming_is_of_the_3d_tensor() -> None:
+def test_kaiming_is_of_the_3d_tensor() -> None:
     torch.manual_seed(0)
     attention = build("hedgehog", init="kaiming", d_out=24)
     bound = math.sqrt(6 / (32 * 24))
@@ -133,26 +132,7 @@ def test_hedgehog_kaiming_is_of_the_3d_tensor() -> None:
     assert (attention.map_q.bias == 0).all()
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
-def test_hedgehog_causal(normalisation: str) -> None:
-    checks.causal_matches_prefixes("hedgehog", normalisation=normalisation)
-    checks.causal_matches_prefixes("hedgehog", normalisation=normalisation, scale=5.0)
-    checks.future_is_not_read("hedgehog", normalisation=normalisation)
-
-
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
-def test_hedgehog_contract(normalisation: str) -> None:
-    options = {"normalisation": normalisation}
-    checks.gradients("hedgehog", init="kaiming", d_out=3, **options)
-    checks.gradients("hedgehog", causal=True, share_heads=True, **options)
-    checks.autocast("hedgehog", **options)
-    checks.edges("hedgehog", **options)
-    checks.padding_is_invisible("hedgehog", scale=8.0, **options)
-    checks.memory_is_linear("hedgehog", **options)
-    checks.memory_is_linear("hedgehog", causal=True, **options)
-
-
-def test_hedgehog_flops() -> None:
+def test_flops() -> None:
     n, d, e, width = 1000, 32, 20, 24
     F = 2 * (2 * n * d * width + 6 * n * width) + 4 * n * 2 * width * e + 3 * n * 2 * width + n * e
     assert build("hedgehog", d_out=width, init="kaiming").flops(n, e) == 2 * F
@@ -167,7 +147,7 @@ def test_hedgehog_flops() -> None:
         ({"init": "xavier"}, "init must be one of"),
     ],
 )
-def test_hedgehog_refuses(options: dict, message: str) -> None:
+def test_refuses(options: dict, message: str) -> None:
     with pytest.raises(luna.LunaError, match=message):
         build("hedgehog", **options)
 
@@ -181,7 +161,7 @@ def entropy(T: Tensor, mask: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
-def test_hedgehog_T4_loss_is_at_least_the_entropy(kind: str) -> None:
+def test_loss_is_at_least_the_entropy(kind: str) -> None:
     q, k, _ = qkv()
     mask = mask_of(kind)
     T = softmax_rows(q, k, mask)
@@ -195,7 +175,7 @@ def test_hedgehog_T4_loss_is_at_least_the_entropy(kind: str) -> None:
     assert H < attention_cross_entropy(T, near, mask) < H + 1e-2
 
 
-def test_hedgehog_T4_loss_is_the_formula() -> None:
+def test_loss_is_the_formula() -> None:
     T = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]])
     A = torch.tensor([[[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]]])
     rows = [
@@ -212,7 +192,7 @@ def test_hedgehog_T4_loss_is_the_formula() -> None:
     )
 
 
-def test_hedgehog_T4_every_token_weighs_the_same() -> None:
+def test_every_token_weighs_the_same() -> None:
     """A mean over rows of the batch, not a mean of the examples' means."""
     q, k, _ = qkv()
     mask = torch.arange(64) < torch.tensor([[60], [3]])
@@ -224,7 +204,7 @@ def test_hedgehog_T4_every_token_weighs_the_same() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_hedgehog_T4_teacher(causal: bool) -> None:
+def test_teacher(causal: bool) -> None:
     q, k, v = qkv()
     mask = mask_of("prefix")
     T = softmax_rows(q, k, mask, causal=causal)
@@ -241,7 +221,7 @@ def test_hedgehog_T4_teacher(causal: bool) -> None:
     assert difference(rows[:, :, 5:].sum(-1), torch.ones(2, 2, 59).double()) < 1e-12
 
 
-def test_hedgehog_T4_training_closes_the_gap() -> None:
+def test_training_closes_the_gap() -> None:
     torch.manual_seed(0)
     q, k, _ = (t.float() for t in qkv(n=32))
     mask = mask_of("prefix", n=32)
@@ -258,7 +238,7 @@ def test_hedgehog_T4_training_closes_the_gap() -> None:
     assert 0 < gaps[-1] < 0.7 * gaps[0]
 
 
-def test_hedgehog_T4_loss_is_float32_under_autocast() -> None:
+def test_loss_is_float32_under_autocast() -> None:
     q, k, _ = (t.float() for t in qkv())
     T = softmax_rows(q, k)
     A = build("hedgehog").matrix(q, k)

@@ -13,7 +13,7 @@ PROFILES = ("strict", "published", "official")
 
 
 @pytest.mark.parametrize("kind", MASKS)
-def test_LinearTransformer_T1_zero_inputs_attend_uniformly(kind: str):
+def test_zero_inputs_attend_uniformly(kind: str):
     q, k, _ = qkv()
     m = mask_of(kind)
     A = build("linear").matrix(0 * q, 0 * k, m)
@@ -22,7 +22,7 @@ def test_LinearTransformer_T1_zero_inputs_attend_uniformly(kind: str):
     assert difference(A, expected) < 1e-12
 
 
-def test_LinearTransformer_T2_negative_inputs_are_exponentials():
+def test_negative_inputs_are_exponentials():
     q, k, v = qkv()
     q, k = -q.abs(), -k.abs()
     kernel = (q.unsqueeze(3) + k.unsqueeze(2)).exp().sum(-1)  # sum_c exp(q_c + k_c)
@@ -30,7 +30,7 @@ def test_LinearTransformer_T2_negative_inputs_are_exponentials():
     assert difference(build("linear")(q, k, v), expected) < 1e-10
 
 
-def test_LinearTransformer_T3_positive_inputs_are_shifted_products():
+def test_positive_inputs_are_shifted_products():
     q, k, v = qkv()
     q, k = q.abs(), k.abs()
     kernel = (q + 1) @ (k + 1).mT

@@ -10,26 +10,7 @@ from torch import Tensor
 
 import luna
 
-from ..kit import (
-    BI,
-    CI,
-    CV,
-    MASKS,
-    PE,
-    PI,
-    D,
-    H,
-    N,
-    amp_gap,
-    build,
-    counted_flops,
-    difference,
-    gradients_agree,
-    largest_tensor,
-    mask_of,
-    qkv,
-    softmax_attention,
-)
+from ..kit import D, H, N, build, counted_flops, difference, mask_of, qkv, softmax_attention
 
 SHARES = ("none", "kv", "heads", "heads_kv")
 
@@ -50,13 +31,13 @@ def zeroed(t: Tensor, mask: Tensor) -> Tensor:
     return t.masked_fill(~mask[:, None, :, None], 0)
 
 
-def test_LI_1_identity_projection_is_softmax():
+def test_identity_projection_is_softmax():
     tensors = qkv()
     assert difference(identity()(*tensors), softmax_attention(*tensors)) < 1e-11
 
 
 @pytest.mark.parametrize("kind", ["prefix", "scatter"])
-def test_LI_2_masked_keys_keep_the_weight_of_a_zero_score(kind):
+def test_masked_keys_keep_the_weight_of_a_zero_score(kind):
     (q, k, v), mask = qkv(), mask_of(kind)
     out = identity()(q, k, v, mask)
     unmasked = softmax_attention(q, zeroed(k, mask), zeroed(v, mask))
@@ -64,36 +45,14 @@ def test_LI_2_masked_keys_keep_the_weight_of_a_zero_score(kind):
     assert difference(out, softmax_attention(q, k, v, mask), mask) > 1e-2
 
 
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("profile", ["strict", "published"])
-@pytest.mark.parametrize("share", SHARES)
-def test_LI_3_properties(kind, profile, share):
-    attention, mask = linformer(profile=profile, share=share), mask_of(kind)
-    assert max(f(attention, mask) for f in (PI, CI, BI)) < 1e-10
-    assert CV(attention, mask) > 1e-2
-
-
-def test_LI_3_official_ignores_the_mask():
+def test_official_ignores_the_mask():
     attention, mask = linformer(profile="official"), mask_of("scatter")
-    assert min(PI(attention, mask), CI(attention, mask)) > 1e-2
     q, k, v = qkv()
     assert difference(attention(q, k, v, mask), attention(q, k, v)) == 0
     assert difference(attention.matrix(q, k, mask) @ v, attention(q, k, v)) < 1e-10
 
 
-@pytest.mark.parametrize("kind", MASKS)
-def test_LI_4_equivariant_only_with_the_columns_of_the_projection(kind):
-    (q, k, v), mask, attention = qkv(), mask_of(kind), linformer()
-    assert PE(attention, mask) > 1e-2
-    out = attention(q, k, v, mask)
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
-    with torch.no_grad():
-        attention.E[..., :N] = attention.E[..., order]
-    moved = attention(q[:, :, order], k[:, :, order], v[:, :, order], mask[:, order])
-    assert difference(moved, out[:, :, order], mask[:, order]) < 1e-10
-
-
-def test_LI_5_strict_trains_the_projection():
+def test_strict_trains_the_projection():
     attention = linformer(share="none")
     parameters = dict(attention.named_parameters())
     assert set(parameters) == {"E", "F"}
@@ -104,7 +63,7 @@ def test_LI_5_strict_trains_the_projection():
         assert projection.grad[..., N:].abs().max() == 0  # columns beyond the sequence
 
 
-def test_LI_5_published_does_not():
+def test_published_does_not():
     attention = linformer(profile="published")
     assert not list(attention.parameters())
     assert "E" in attention.state_dict()  # a resumed run must keep what it was trained with
@@ -168,38 +127,6 @@ def test_init(init, std, bound):
         if bound:
             assert 0.99 * bound < head.abs().max() <= bound
     assert build("linformer", init_std=0.5).E.std().item() == pytest.approx(0.5, rel=0.02)
-
-
-@pytest.mark.parametrize("profile", ["strict", "published"])
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("kind", MASKS)
-def test_matrix(profile, share, kind):
-    attention, (q, k, v), mask = linformer(profile=profile, share=share), qkv(d_v=5), mask_of(kind)
-    assert difference(attention(q, k, v, mask), attention.matrix(q, k, mask) @ v, mask) < 1e-10
-    assert difference(attention(q, k, v), attention.matrix(q, k) @ v) < 1e-10
-
-
-def test_too_long():
-    with pytest.raises(luna.LunaError, match="max_len=32 tokens and got 64"):
-        linformer(max_len=32)(*qkv())
-
-
-@pytest.mark.parametrize("share", SHARES)
-def test_GC(share):
-    attention = linformer(n_heads=2, head_dim=3, max_len=6, k=4, share=share)
-    assert gradients_agree(attention, mask_of("scatter", 1, 6))
-
-
-@pytest.mark.parametrize("profile", ["strict", "published"])
-def test_AMP(profile):
-    assert amp_gap(build("linformer", profile=profile)) == 0
-
-
-def test_no_tensor_is_quadratic_in_n():
-    """The largest is the projection, or the scores, or q."""
-    n, k = 1024, 8
-    attention = build("linformer", n_heads=2, head_dim=8, max_len=n, k=k)
-    assert largest_tensor(attention, n) <= 2 * n * k
 
 
 @pytest.mark.parametrize(("n", "millions"), [(1024, 34), (2048, 67), (4096, 134)])

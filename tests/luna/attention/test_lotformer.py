@@ -12,7 +12,6 @@ import luna
 from luna.attention.lotformer import sinkhorn
 
 from ..kit import build, difference, mask_of, qkv
-from . import checks
 
 
 def sharp(**options) -> luna.Attention:
@@ -42,7 +41,7 @@ def log_uniform(n: int) -> Tensor:
     return torch.full((1, n), -math.log(n), dtype=torch.float64)
 
 
-def test_lotformer_T1_converged_is_doubly_stochastic() -> None:
+def test_converged_is_doubly_stochastic() -> None:
     attention = sharp(R=8, half_steps=4001)
     q, k, _ = qkv(1, 2, 50)
     mask = torch.arange(50)[None] % 5 != 2
@@ -58,7 +57,7 @@ def test_lotformer_T1_converged_is_doubly_stochastic() -> None:
 
 @pytest.mark.parametrize("masses", ["uniform", "learned"])
 @pytest.mark.parametrize(("eps", "half_steps"), [(0.1, 49), (0.1, 50), (1.0, 5), (1.0, 6), (1, 1)])
-def test_lotformer_T2_parity(eps: float, half_steps: int, masses: str) -> None:
+def test_parity(eps: float, half_steps: int, masses: str) -> None:
     attention = sharp(R=8, eps=eps, half_steps=half_steps, masses=masses)
     q, k, _ = qkv(1, 2, 50)
     v = torch.eye(50, dtype=torch.float64).expand(1, 2, 50, 50)
@@ -69,7 +68,7 @@ def test_lotformer_T2_parity(eps: float, half_steps: int, masses: str) -> None:
     assert loose > 1e-9
 
 
-def test_lotformer_T3_rank() -> None:
+def test_rank() -> None:
     q, k, _ = qkv()
     for R in (1, 3, 8):
         singular = torch.linalg.svdvals(sharp(R=R).matrix(q, k))
@@ -77,7 +76,7 @@ def test_lotformer_T3_rank() -> None:
     assert (singular[..., 7] > 1e-6 * singular[..., 0]).all()
 
 
-def test_lotformer_T4_infinite_entropy_is_the_mean() -> None:
+def test_infinite_entropy_is_the_mean() -> None:
     q, k, v = qkv()
     mask = mask_of("scatter")
     n_v = mask.sum(-1)[:, None, None]
@@ -87,7 +86,7 @@ def test_lotformer_T4_infinite_entropy_is_the_mean() -> None:
     assert difference(sharp(eps=0.1)(q, k, v, mask), mean.unsqueeze(2).expand_as(v), mask) > 0.1
 
 
-def test_lotformer_T5_a_row_constant_is_absorbed() -> None:
+def test_a_row_constant_is_absorbed() -> None:
     S, bump = torch.randn(2, 2, 30, 6, generator=torch.Generator().manual_seed(0)).double(), 7.0
     mu, nu = log_uniform(30).mT, log_uniform(6)
     moved = S.clone()
@@ -98,7 +97,7 @@ def test_lotformer_T5_a_row_constant_is_absorbed() -> None:
     assert (6 * plans[0].sum(-2) - 1).abs().max() < 1e-10
 
 
-def test_lotformer_T5_so_that_no_additive_mask_can_hide_a_key() -> None:
+def test_so_that_no_additive_mask_can_hide_a_key() -> None:
     """What is added to the similarity of padding leaves it its mass; a zero marginal does not."""
     S = torch.randn(1, 1, 50, 4, generator=torch.Generator().manual_seed(0)).double()
     padded = (torch.arange(50) >= 40)[:, None]
@@ -111,7 +110,7 @@ def test_lotformer_T5_so_that_no_additive_mask_can_hide_a_key() -> None:
 
 
 @pytest.mark.parametrize("half_steps", [1, 2, 50, 51])
-def test_lotformer_T6_one_pivot_is_the_mean(half_steps: int) -> None:
+def test_one_pivot_is_the_mean(half_steps: int) -> None:
     q, k, v = qkv()
     mask = mask_of("prefix")
     attention = sharp(R=1, half_steps=half_steps)
@@ -126,18 +125,14 @@ def test_lotformer_T6_one_pivot_is_the_mean(half_steps: int) -> None:
 
 
 @pytest.mark.parametrize("masses", ["uniform", "learned"])
-def test_lotformer_T7_generic_properties(masses: str) -> None:
-    """G3, G4, G5, G6, with the odd number of half-steps that makes G4 and G6 exact."""
-    checks.padding_is_invisible("lotformer", half_steps=51, masses=masses, init="swin")
+def test_outputs_are_averages_after_an_odd_half_step(masses: str) -> None:
+    """An odd number of half-steps makes rows sum to 1."""
     attention = sharp(half_steps=51, masses=masses)
     q, k, v = qkv()
     mask = mask_of("scatter")
     out = attention(q, k, v, mask)
     ones = attention(q, k, torch.ones_like(v), mask)
     assert difference(ones, torch.ones_like(v), mask) < 1e-12
-    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
-    moved = attention(*(t[:, :, order] for t in (q, k, v)), mask[:, order])
-    assert difference(moved, out[:, :, order]) < 1e-10
     real = v[:, :, mask[0]]
     valid = out[:, :, mask[0]]
     assert (valid <= real.amax(2, keepdim=True) + 1e-12).all()
@@ -146,7 +141,7 @@ def test_lotformer_T7_generic_properties(masses: str) -> None:
 
 @pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
 @pytest.mark.parametrize("masses", ["uniform", "learned"])
-def test_lotformer_T8_output_is_the_composition(masses: str, kind: str) -> None:
+def test_output_is_the_composition(masses: str, kind: str) -> None:
     attention = sharp(R=6, half_steps=7, eps=0.3, masses=masses)
     q, k, v = qkv(d_v=9)
     mask = mask_of(kind)
@@ -171,7 +166,7 @@ def test_lotformer_T8_output_is_the_composition(masses: str, kind: str) -> None:
 
 @pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize("half_steps", [1, 4, 25])
-def test_lotformer_gradients_equal_unrolling(half_steps: int, rows: bool) -> None:
+def test_gradients_equal_unrolling(half_steps: int, rows: bool) -> None:
     """Against the same problem without its padded rows (or columns), where nothing is infinite."""
     g = torch.Generator().manual_seed(0)
     S = (3 * torch.randn(2, 2, 13, 5, generator=g).double()).requires_grad_()
@@ -217,22 +212,14 @@ def stored(half_steps: int, method: str) -> int:
     return kept
 
 
-def test_lotformer_memory_of_a_half_step() -> None:
+def test_memory_of_a_half_step() -> None:
     few, many = (stored(T, "ours") for T in (10, 110))
     per_step = (many - few) / 100
     assert per_step <= 4 * (256 + 32) * 2  # potentials, not plans: 4 bytes, n or R of them
     assert (stored(110, "unrolled") - stored(10, "unrolled")) / 100 > 4 * 256 * 32 * 0.9
 
 
-def test_lotformer_contract() -> None:
-    for options in ({}, {"masses": "learned", "eps": 1.0, "half_steps": 5}):
-        checks.gradients("lotformer", R=3, init="swin", **options | {"half_steps": 6})
-        checks.autocast("lotformer", **options)
-        checks.edges("lotformer", **options)
-        checks.memory_is_linear("lotformer", **options)
-
-
-def test_lotformer_extreme_scores_stay_finite() -> None:
+def test_extreme_scores_stay_finite() -> None:
     attention = sharp(R=8).float()
     q, k, v = (t.float().requires_grad_() for t in qkv())
     out = attention(300 * q, 300 * k, v, mask_of("scatter"))
@@ -244,7 +231,7 @@ def test_lotformer_extreme_scores_stay_finite() -> None:
 # ---------------------------------------------------------------------- options and quirks
 
 
-def test_lotformer_init() -> None:
+def test_init() -> None:
     torch.manual_seed(0)
     lra, swin = build("lotformer", R=64), build("lotformer", R=64, init="swin")
     assert lra.pivots.shape == (2, 64, 32)
@@ -257,7 +244,7 @@ def test_lotformer_init() -> None:
     assert difference(uniform, torch.full((2, 64), 1 / 64).double()) < 1e-12
 
 
-def test_lotformer_learned_masses_follow_head_and_temperature() -> None:
+def test_learned_masses_follow_head_and_temperature() -> None:
     """Every head has its own masses, for every example of the batch."""
     attention = sharp(R=4, masses="learned", mass_temperature=0.25)
     zeta = attention.log_zeta(torch.float64, torch.device("cpu")).exp()
@@ -273,7 +260,7 @@ def test_lotformer_learned_masses_follow_head_and_temperature() -> None:
 
 
 @pytest.mark.parametrize("R", [4, 64])
-def test_lotformer_listed_rows_sum_to_one_over_R_squared(R: int) -> None:
+def test_listed_rows_sum_to_one_over_R_squared(R: int) -> None:
     options = {"R": R, "half_steps": 51}
     q, k, v = qkv()
     listed, reference = sharp(scaling="listed", **options), sharp(**options)
@@ -283,7 +270,7 @@ def test_lotformer_listed_rows_sum_to_one_over_R_squared(R: int) -> None:
     assert difference(listed.matrix(q, k) * R**2, reference.matrix(q, k)) < 1e-10
 
 
-def test_lotformer_published() -> None:
+def test_published() -> None:
     """Listed scaling, clamped scores, and padding that carries mass like any other token."""
     attention = sharp(profile="published")
     assert attention.scaling == "listed"
@@ -299,7 +286,7 @@ def test_lotformer_published() -> None:
     assert sharp().scores(1e3 * q, k)[0].abs().max() > 50
 
 
-def test_lotformer_image_setting_is_mean_pooling_at_init() -> None:
+def test_image_setting_is_mean_pooling_at_init() -> None:
     """eps = 25 with scores of 0.02: both plans are nearly independent couplings."""
     torch.manual_seed(0)
     attention = build("lotformer", R=8, eps=25.0, half_steps=5)
@@ -307,7 +294,7 @@ def test_lotformer_image_setting_is_mean_pooling_at_init() -> None:
     assert (64 * attention.matrix(q, k) - 1).abs().max() < 1e-4
 
 
-def test_lotformer_flops() -> None:
+def test_flops() -> None:
     n, d, R, T = 1000, 32, 32, 50
     assert build("lotformer").flops(n) == 2 * (8 * n * R * d + (10 * T + 8) * n * R)
     assert build("lotformer").flops(n, 20) == 2 * (4 * n * R * (d + 20) + (10 * T + 8) * n * R)
@@ -326,6 +313,6 @@ def test_lotformer_flops() -> None:
         ({"causal": True}, "no causal form"),
     ],
 )
-def test_lotformer_refuses(options: dict, message: str) -> None:
+def test_refuses(options: dict, message: str) -> None:
     with pytest.raises(luna.LunaError, match=message):
         build("lotformer", **options)

@@ -11,10 +11,9 @@ from torch import Tensor
 
 import luna
 from luna.feature_maps.random import gaussian_projection
-from luna.linear import linear_attention
+from luna.linear import linear_sums
 
-from ..kit import build, difference, mask_of, qkv, softmax_attention
-from . import checks
+from ..kit import build, difference, mask_of, normalised, qkv, softmax_attention
 
 
 def estimates(x: Tensor, y: Tensor, m: int, seed: int = 0, **options) -> Tensor:
@@ -41,7 +40,7 @@ def pair(d: int, norm: float) -> tuple[Tensor, Tensor, float, float]:
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
-def test_performer_T1_unbiased(orthogonal: bool) -> None:
+def test_unbiased(orthogonal: bool) -> None:
     d, draws = 16, 10_000  # a draw is one orthogonal block, or d independent rows
     x, y, kernel, _ = pair(d, 0.7)
     each = estimates(x, y, d * draws, orthogonal=orthogonal).view(draws, d).mean(-1)
@@ -50,7 +49,7 @@ def test_performer_T1_unbiased(orthogonal: bool) -> None:
     assert error < 0.02 * kernel  # the interval is narrow enough to mean something
 
 
-def test_performer_T2_rate() -> None:
+def test_rate() -> None:
     x, y, kernel, z = pair(8, 0.4)
     pool = estimates(x, y, 2**20, orthogonal=False)
     sizes = [16, 64, 256, 1024, 4096]
@@ -65,7 +64,7 @@ def slope(x: list[int], y: list[float]) -> float:
     return float(((a - a.mean()) * (b - b.mean())).sum() / (a - a.mean()).square().sum())
 
 
-def test_performer_orthogonal_rows_have_no_larger_variance() -> None:
+def test_orthogonal_rows_have_no_larger_variance() -> None:
     d, draws = 16, 8000
     x, y, kernel, _ = pair(
         d, 0.3
@@ -76,7 +75,7 @@ def test_performer_orthogonal_rows_have_no_larger_variance() -> None:
 
 
 @pytest.mark.parametrize("scaling", ["norm", "sqrt_d"])
-def test_performer_T3_orthogonal_blocks(scaling: str) -> None:
+def test_orthogonal_blocks(scaling: str) -> None:
     d, m = 16, 40  # two blocks and a half
     generator = torch.Generator().manual_seed(0)
     Omega = gaussian_projection(m, d, generator, orthogonal=True, scaling=scaling)
@@ -92,7 +91,7 @@ def test_performer_T3_orthogonal_blocks(scaling: str) -> None:
     assert (Omega[:d] @ Omega[d : 2 * d].mT).abs().max() > 1  # blocks are independent
 
 
-def test_performer_rows_are_standard_normal() -> None:
+def test_rows_are_standard_normal() -> None:
     generator = torch.Generator().manual_seed(0)
     Omega = gaussian_projection(8 * 4000, 8, generator, orthogonal=True).view(4000, 8, 8)
     for moment, expected, spread in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
@@ -100,7 +99,7 @@ def test_performer_rows_are_standard_normal() -> None:
         assert (Omega.pow(moment).mean(0) - expected).abs().max() < error
 
 
-def test_performer_T4_converges_to_softmax() -> None:
+def test_converges_to_softmax() -> None:
     q, k, v = qkv(n=32, d=16)
     q, k = 0.4 * q, 0.4 * k
     exact = softmax_attention(q, k, v)
@@ -115,7 +114,7 @@ def test_performer_T4_converges_to_softmax() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_performer_T5_shift(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shift(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = build("performer", eps=0.0, causal=causal)
     q, k, v = qkv()
     mask = mask_of("scatter")
@@ -127,7 +126,7 @@ def test_performer_T5_shift(causal: bool, monkeypatch: pytest.MonkeyPatch) -> No
     assert difference(attention(q, k, v, mask), before, mask) < 1e-10
 
 
-def test_performer_features_are_the_formula() -> None:
+def test_features_are_the_formula() -> None:
     attention = build("performer", m=40, eps=1e-3)
     q, k, _ = qkv()
     mask = mask_of("scatter")
@@ -140,7 +139,7 @@ def test_performer_features_are_the_formula() -> None:
     assert (phi_k.masked_select(~mask[:, None, :, None]) == 0).all()
 
 
-def test_performer_large_norms_stay_sharp() -> None:
+def test_large_norms_stay_sharp() -> None:
     """The public stabiliser leaves the norm out: features sink to eps, attention is uniform."""
     n, attention = 32, build("performer")
     q, k = (15 * t / t.norm(dim=-1, keepdim=True) for t in qkv(n=n)[:2])
@@ -156,13 +155,7 @@ def test_performer_large_norms_stay_sharp() -> None:
     assert (n * attention.matrix(q, k)).amax(-1).median() > 10
 
 
-@pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_performer_padding(scale: float) -> None:
-    """At scale 20 a padded key, 0, would be the largest by far, were it part of the maximum."""
-    checks.padding_is_invisible("performer", scale=scale)
-
-
-def test_performer_published_is_the_harness() -> None:
+def test_published_is_the_harness() -> None:
     attention = build("performer", profile="published", m=24)
     q, k, v = qkv(d_v=7)
     mask = mask_of("prefix")
@@ -174,7 +167,7 @@ def test_performer_published_is_the_harness() -> None:
     u = 32**-0.25 * k_0 @ attention.Omega.double().mT
     norm = (32**-0.25 * k_0).square().sum(-1, keepdim=True) / 2
     phi_k = 24**-0.5 * ((u - norm - u.max()).exp() + 1e-4)
-    expected = linear_attention(phi_q, phi_k, v_0, eps=0.0)
+    expected = normalised(linear_sums(phi_q, phi_k, v_0), eps=0.0)
     assert difference(attention(q, k, v, mask), expected) < 1e-12
     assert difference(attention.matrix(q, k, mask) @ v, expected) < 1e-12
     ones = attention(q, k, torch.ones_like(v), mask)
@@ -184,7 +177,7 @@ def test_performer_published_is_the_harness() -> None:
     assert difference(other, alone) > 1e-9  # the maximum is of the whole batch
 
 
-def test_performer_official_redraws_from_the_queries() -> None:
+def test_official_redraws_from_the_queries() -> None:
     attention = build("performer", profile="official", m=16)
     q, k, v = qkv()
     first = attention(q, k, v)
@@ -197,7 +190,7 @@ def test_performer_official_redraws_from_the_queries() -> None:
     assert torch.equal(fixed(q, k, v), fixed(q, k, v))
 
 
-def test_performer_official_attends_padding_and_lifts_denominators() -> None:
+def test_official_attends_padding_and_lifts_denominators() -> None:
     attention = build("performer", profile="official", m=16)
     q, k, v = qkv()
     assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
@@ -207,7 +200,7 @@ def test_performer_official_attends_padding_and_lifts_denominators() -> None:
     assert (far(q, k, torch.ones_like(v)) < 0.5).any()
 
 
-def test_performer_redraws_by_optimiser_steps() -> None:
+def test_redraws_by_optimiser_steps() -> None:
     attention = build("performer", redraw=3).train()
     Omega = attention.Omega
     q, k, v = qkv(n=4)
@@ -220,7 +213,7 @@ def test_performer_redraws_by_optimiser_steps() -> None:
     assert not torch.equal(attention.Omega, Omega)
 
 
-def test_performer_default_interval_is_1000_steps() -> None:
+def test_default_interval_is_1000_steps() -> None:
     attention = build("performer", m=2)
     Omega = attention.Omega
     for _ in range(999):
@@ -230,7 +223,7 @@ def test_performer_default_interval_is_1000_steps() -> None:
     assert not torch.equal(attention.Omega, Omega)
 
 
-def test_performer_redraws_by_training_forwards() -> None:
+def test_redraws_by_training_forwards() -> None:
     attention = build("performer", redraw=2, redraw_unit="forward")
     q, k, v = (t.requires_grad_() for t in qkv(n=4))
     Omega = attention.Omega
@@ -246,7 +239,7 @@ def test_performer_redraws_by_training_forwards() -> None:
 
 
 @pytest.mark.parametrize("profile", ["published", "strict"])
-def test_performer_redraw_zero_means_never(profile: str) -> None:
+def test_redraw_zero_means_never(profile: str) -> None:
     attention = build("performer", profile=profile, redraw=0 if profile == "strict" else None)
     Omega = attention.Omega
     for _ in range(2000):
@@ -254,7 +247,7 @@ def test_performer_redraw_zero_means_never(profile: str) -> None:
     assert torch.equal(attention.Omega, Omega)
 
 
-def test_performer_resumes_its_schedule() -> None:
+def test_resumes_its_schedule() -> None:
     first = build("performer", redraw=3, seed=1)
     for _ in range(5):
         first.after_step()
@@ -267,42 +260,14 @@ def test_performer_resumes_its_schedule() -> None:
     assert not torch.equal(second.Omega, build("performer", redraw=3, seed=1).Omega)
 
 
-def test_performer_seed_and_heads() -> None:
+def test_seed_and_heads() -> None:
     assert torch.equal(build("performer", seed=4).Omega, build("performer", seed=4).Omega)
     assert not torch.equal(build("performer", seed=4).Omega, build("performer", seed=5).Omega)
     assert build("performer", m=100).Omega.shape == (100, 32)
     assert list(build("performer").parameters()) == []
 
 
-@pytest.mark.parametrize("eps", [0.0, 1e-6, 1e-2])
-def test_performer_causal_row_is_the_prefix(eps: float) -> None:
-    checks.causal_matches_prefixes("performer", m=24, eps=eps)
-
-
-def test_performer_causal_with_large_norms() -> None:
-    checks.causal_matches_prefixes("performer", m=24, scale=10.0)
-
-
-def test_performer_causal_reads_no_future() -> None:
-    checks.future_is_not_read("performer", m=24)
-
-
-@pytest.mark.parametrize("options", [{}, {"eps": 0.1}, {"causal": True, "eps": 0.1}])
-def test_performer_gradients(options: dict) -> None:
-    checks.gradients("performer", m=6, **options)
-
-
-def test_performer_autocast() -> None:
-    checks.autocast("performer")
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_performer_memory_and_edges(causal: bool) -> None:
-    checks.memory_is_linear("performer", causal=causal)
-    checks.edges("performer", causal=causal)
-
-
-def test_performer_flops() -> None:
+def test_flops() -> None:
     n, d, m, e = 1000, 32, 128, 20
     F = 2 * (2 * n * d * m + 3 * n * d + 5 * n * m) + 4 * n * m * e + 3 * n * m + n * e
     assert build("performer").flops(n, e) == 2 * F
@@ -319,6 +284,6 @@ def test_performer_flops() -> None:
         ({"causal": True, "profile": "published"}, "profile=strict"),
     ],
 )
-def test_performer_refuses(options: dict, message: str) -> None:
+def test_refuses(options: dict, message: str) -> None:
     with pytest.raises(luna.LunaError, match=message):
         build("performer", **options)

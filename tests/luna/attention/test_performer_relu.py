@@ -8,11 +8,10 @@ import torch
 import luna
 
 from ..kit import build, difference, mask_of, qkv
-from . import checks
 
 
 @pytest.mark.parametrize("eps", [1e-3, 0.3])
-def test_performer_relu_is_the_formula(eps: float) -> None:
+def test_is_the_formula(eps: float) -> None:
     q, k, v = qkv(d_v=7)
     mask = mask_of("scatter")
     A = (q.relu() + eps) @ (k.relu() + eps).mT * mask[:, None, None, :]
@@ -20,7 +19,7 @@ def test_performer_relu_is_the_formula(eps: float) -> None:
     assert difference(build("performer_relu", eps=eps)(q, k, v, mask), expected, mask) < 1e-12
 
 
-def test_performer_relu_official_attends_padding() -> None:
+def test_official_attends_padding() -> None:
     attention = build("performer_relu", profile="official")
     q, k, v = qkv()
     mask = mask_of("prefix")
@@ -31,7 +30,7 @@ def test_performer_relu_official_attends_padding() -> None:
     assert difference(attention.matrix(q, k, mask) @ v, out) < 1e-12
 
 
-def test_performer_relu_at_the_official_pathfinder_width() -> None:
+def test_at_the_official_pathfinder_width() -> None:
     """Two channels per head, and a token whose features are eps alone: still a weighted mean."""
     attention = build("performer_relu", head_dim=2)
     q, k, v = qkv(n=3, d=2)
@@ -39,25 +38,12 @@ def test_performer_relu_at_the_official_pathfinder_width() -> None:
     assert difference(out, v.mean(2, keepdim=True).expand_as(v)) < 1e-12
 
 
-def test_performer_relu_causal() -> None:
-    checks.causal_matches_prefixes("performer_relu")
-    checks.future_is_not_read("performer_relu")
-
-
-def test_performer_relu_contract() -> None:
-    checks.gradients("performer_relu")
-    checks.autocast("performer_relu")
-    checks.edges("performer_relu")
-    checks.memory_is_linear("performer_relu")
-    checks.padding_is_invisible("performer_relu")
-
-
-def test_performer_relu_flops() -> None:
+def test_flops() -> None:
     n, d, e = 1000, 32, 20
     F = 2 * 2 * n * d + 4 * n * d * e + 3 * n * d + n * e
     assert build("performer_relu").flops(n, e) == 2 * F
 
 
-def test_performer_relu_refuses() -> None:
+def test_refuses() -> None:
     with pytest.raises(luna.LunaError, match="eps must be at least 0"):
         build("performer_relu", eps=-1.0)

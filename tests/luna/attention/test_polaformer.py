@@ -10,26 +10,7 @@ from torch import Tensor
 
 import luna
 
-from ..kit import (
-    BI,
-    CI,
-    CV,
-    MASKS,
-    PE,
-    PI,
-    B,
-    D,
-    H,
-    N,
-    amp_gap,
-    build,
-    counted_flops,
-    difference,
-    gradients_agree,
-    largest_tensor,
-    mask_of,
-    qkv,
-)
+from ..kit import MASKS, B, D, H, N, build, counted_flops, difference, mask_of, qkv
 
 BARE = {"gate": "none", "local": "none"}
 
@@ -72,7 +53,7 @@ def by_channel(attention, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, T
     return tuple(A / A.sum(-1, keepdim=True).clamp(min=1e-6) for A in (same, opposite))
 
 
-def test_T1_without_power_scale_and_positions_the_streams_split_the_dot_product():
+def test_without_power_scale_and_positions_the_streams_split_the_dot_product():
     """p = 1, s = 1, E = 0: Q_s K = sum of q+ k+ + q- k-, and Q_s K - Q_o K = q . k."""
     q, k, _ = qkv()
     attention = build("polaformer", alpha=0.0, **BARE).double()
@@ -84,7 +65,7 @@ def test_T1_without_power_scale_and_positions_the_streams_split_the_dot_product(
     assert difference(same - opposite, q @ k.mT) < 1e-12
 
 
-def test_T2_negating_the_queries_swaps_the_streams():
+def test_negating_the_queries_swaps_the_streams():
     attention, (q, k, v) = pola(), qkv()
     same, opposite = attention.streams(q, k)
     assert difference(same, opposite) > 1e-3
@@ -96,7 +77,7 @@ def test_T2_negating_the_queries_swaps_the_streams():
     assert difference(attention(-q, k, v), crossed) < 1e-12
 
 
-def test_T3_no_power_without_alpha():
+def test_no_power_without_alpha():
     attention = pola(alpha=0.0)
     assert attention.rho.abs().max() > 0.5
     assert torch.equal(attention.powers(), torch.ones(H, 1, D, dtype=torch.float64))
@@ -106,7 +87,7 @@ def test_T3_no_power_without_alpha():
 
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("profile", ["strict", "published"])
-def test_T4_G1_each_stream_is_its_matrix_times_its_half(kind, profile):
+def test_each_stream_is_its_matrix_times_its_half(kind, profile):
     attention, (q, k, v), mask = pola(profile=profile), qkv(), mask_of(kind)
     streams = by_channel(attention, q, k, mask)
     expected = torch.cat([A @ half for A, half in zip(streams, v.chunk(2, -1), strict=True)], -1)
@@ -115,33 +96,7 @@ def test_T4_G1_each_stream_is_its_matrix_times_its_half(kind, profile):
         assert difference(A, B_, mask) < 1e-10
 
 
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("local", ["none", "conv1d"])
-def test_T4_G3_padding_with_positions_away_from_zero(kind, local):
-    attention, mask = pola(local=local), mask_of(kind)
-    assert attention.E.abs().max() > 0.5
-    assert max(PI(attention, mask, extra) for extra in (1, 5, 50)) < 1e-10
-    assert max(CI(attention, mask), BI(attention, mask)) < 1e-10
-    assert PE(attention, mask) > 1e-2
-    assert (CV(attention, mask) < 1e-10) is (local == "none")
-    q, k, v = qkv()
-    v = v.masked_fill(~mask[:, None, :, None], float("nan"))
-    out = attention(q, k, v, mask)
-    assert out.isfinite().all()
-    assert (out * ~mask[:, None, :, None] == 0).all()
-
-
-def test_T4_G3_gate_does_not_read_padding():
-    attention, (q, k, v), mask = pola(gate="x"), qkv(), mask_of("scatter")
-    x = hidden()
-    dirty = x.masked_fill(~mask[:, :, None], float("nan"))
-    out = attention(q, k, v, mask, dirty)
-    assert difference(out, attention(q, k, v, mask, x)) == 0
-    out.sum().backward()
-    assert all(p.grad.isfinite().all() for p in attention.parameters())
-
-
-def test_T5_initial_power_and_scale():
+def test_initial_power_and_scale():
     attention = build("polaformer")
     assert attention.alpha == 3
     assert torch.equal(attention.powers(), torch.full((H, 1, D), 2.5))
@@ -213,14 +168,11 @@ def test_local_branch_on_the_grid():
 
 
 def test_published_switches_the_local_branch_on():
-    """And has another denominator, which the tests of the streams tell apart."""
     options = {"max_len": N, "profile": "published"}
     assert build("polaformer").local is None
     assert build("polaformer", **options).local.kind == "conv1d"
     assert build("polaformer", **options, local="conv2d").local.kind == "conv2d"
     assert build("polaformer", **options, local="none").local is None
-    assert CV(pola(), mask_of("full")) < 1e-10
-    assert CV(pola(profile="published"), mask_of("full")) > 1e-8
 
 
 def test_dead_query():
@@ -237,39 +189,6 @@ def test_dead_query():
         assert all(t.grad.isfinite().all() for t in given)
 
 
-@pytest.mark.parametrize("options", [BARE, {"gate": "q", "local": "conv1d"}, {"local": "conv2d"}])
-@pytest.mark.parametrize("alpha", [0.0, 3.0])
-def test_GC(options, alpha):
-    attention = pola(n_heads=2, head_dim=4, max_len=9, alpha=alpha, **options)
-    assert gradients_agree(attention, mask_of("scatter", 1, 9), n=9)
-
-
-def test_GC_through_the_gate():
-    attention = pola(n_heads=2, head_dim=2, max_len=5, gate="x")
-    assert gradients_agree(attention, mask_of("scatter", 1, 5), n=5, x=hidden(5, 4)[:1])
-
-
-@pytest.mark.parametrize("profile", ["strict", "published"])
-def test_AMP(profile):
-    x = hidden().bfloat16().float()
-    assert amp_gap(build("polaformer", profile=profile), x) == 0
-
-
-@pytest.mark.parametrize("profile", ["strict", "published"])
-def test_G9_large_inputs_stay_finite(profile):
-    attention = build("polaformer", profile=profile)
-    tensors = [30 * t.bfloat16() for t in qkv()]
-    with torch.autocast("cpu", torch.bfloat16):
-        assert attention(*tensors, x=hidden().bfloat16()).isfinite().all()
-
-
-def test_no_tensor_is_quadratic_in_n():
-    """The largest are the features, n x 2d per head."""
-    n, d = 1024, 8
-    attention = build("polaformer", n_heads=2, head_dim=d, max_len=n, local="conv2d", gate="q")
-    assert largest_tensor(attention, n) <= 2 * n * 2 * d
-
-
 def test_value_width():
     q, k, v = qkv(d_v=6)
     attention = pola()
@@ -281,11 +200,6 @@ def test_value_width():
     for options in ({"gate": "q"}, {"local": "conv1d"}):
         with pytest.raises(luna.LunaError, match="the values have 6"):
             pola(**options)(q, k, v)
-
-
-def test_too_long():
-    with pytest.raises(luna.LunaError, match="max_len=32 tokens and got 64"):
-        build("polaformer", max_len=32, **BARE)(*qkv())
 
 
 @pytest.mark.parametrize(

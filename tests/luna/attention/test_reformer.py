@@ -8,7 +8,7 @@ from torch import Tensor
 
 import luna
 
-from ..kit import BI, CI, CV, MASKS, PE, PI, build, difference, extend, mask_of, qkv
+from ..kit import MASKS, build, difference, extend, mask_of, qkv
 
 
 def rotations(attention: luna.Attention, buckets: int, seed: int = 3) -> Tensor:
@@ -91,7 +91,7 @@ def test_wrap_is_none_under_strict_and_list_under_published():
 @pytest.mark.parametrize("profile", ["strict", "published"])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("n", [64, 40, 1])
-def test_RE_1_one_chunk_is_full_attention(profile: str, kind: str, n: int):
+def test_one_chunk_is_full_attention(profile: str, kind: str, n: int):
     q, k, v = qkv(n=n)
     mask = mask_of(kind, n=n)
     for rounds in (1, 2):
@@ -101,7 +101,7 @@ def test_RE_1_one_chunk_is_full_attention(profile: str, kind: str, n: int):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", MASKS)
-def test_RE_1_two_chunks_in_a_circle_are_full_attention(seed: int, kind: str):
+def test_two_chunks_in_a_circle_are_full_attention(seed: int, kind: str):
     q, k, v = qkv()
     mask = mask_of(kind)
     for options in ({"wrap": "round"}, {"wrap": "list"}, {"profile": "published"}):
@@ -110,13 +110,13 @@ def test_RE_1_two_chunks_in_a_circle_are_full_attention(seed: int, kind: str):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_RE_2_so_are_any_number_of_rounds_that_wrap_each_on_itself(rounds: int):
+def test_so_are_any_number_of_rounds_that_wrap_each_on_itself(rounds: int):
     q, k, v = qkv(n=256)
     attention = reformer(max_len=256, chunk=128, rounds=rounds, wrap="round")
     assert difference(attention(q, k, v), shared_qk(q, v)) < 1e-12
 
 
-def test_RE_2_but_not_as_published_nor_without_a_predecessor():
+def test_but_not_as_published_nor_without_a_predecessor():
     q, k, v = qkv(n=256)
     for options in ({"profile": "published"}, {"wrap": "none"}):
         attention = reformer(max_len=256, chunk=128, rounds=3, **options)
@@ -125,7 +125,7 @@ def test_RE_2_but_not_as_published_nor_without_a_predecessor():
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("wrap", ["none", "round", "list"])
-def test_RE_3_identical_rows_take_the_mean_of_their_chunk_and_the_one_before(seed: int, wrap: str):
+def test_identical_rows_take_the_mean_of_their_chunk_and_the_one_before(seed: int, wrap: str):
     q, k, v = qkv()
     q = q[:, :, :1].expand_as(q)
     out = reformer(8, seed, chunk=16, wrap=wrap)(q, k, v)
@@ -150,25 +150,7 @@ def test_a_token_that_sees_nothing_else_sees_itself(profile: str, n: int):
 # ---------------------------------------------------------------------- padding
 
 
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("profile", ["strict", "published"])
-def test_RE_4_CI_BI_and_CV_with_fixed_rotations(kind: str, profile: str):
-    attention, mask = reformer(chunk=8, profile=profile), mask_of(kind)
-    assert CI(attention, mask) < 1e-12
-    assert BI(attention, mask) == 0
-    assert CV(attention, mask) < 1e-12
-    assert PE(attention, mask) > 0.01
-
-
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("extra", [8, 16, 64, 3])
-def test_RE_4_PI_without_a_predecessor(kind: str, extra: int):
-    """Of a multiple of the chunk, and of less: the last chunk is filled up inside."""
-    assert PI(reformer(chunk=8), mask_of(kind), extra) < 1e-12
-    assert PI(build("reformer", chunk=8), mask_of(kind), extra) < 1e-12  # buckets of max_len
-
-
-def test_RE_4_published_padding_reaches_the_first_chunk_of_each_round_and_no_other():
+def test_published_padding_reaches_the_first_chunk_of_each_round_and_no_other():
     n, c = 256, 32
     q, k, v = qkv(n=n)
     attention = reformer(16, chunk=c, max_len=512, profile="published")
@@ -188,7 +170,7 @@ def test_RE_4_published_padding_reaches_the_first_chunk_of_each_round_and_no_oth
 # ---------------------------------------------------------------------- the hash
 
 
-def test_RE_5_the_bucket_of_a_token_does_not_depend_on_its_length():
+def test_the_bucket_of_a_token_does_not_depend_on_its_length():
     attention = reformer()
     q, _, _ = qkv()
     scale = (
@@ -203,7 +185,7 @@ def test_RE_5_the_bucket_of_a_token_does_not_depend_on_its_length():
 
 
 @pytest.mark.parametrize("profile", ["strict", "published", "official"])
-def test_RE_6_no_gradient_reaches_k(profile: str):
+def test_no_gradient_reaches_k(profile: str):
     q, k, v = (t.requires_grad_() for t in qkv())
     attention = build("reformer", chunk=8, profile=profile)
     attention(q, k, v).square().sum().backward()

@@ -12,13 +12,13 @@ from ..kit import MASKS, N, build, difference, mask_of, qkv, softmax_attention
 
 
 @pytest.mark.parametrize("kind", MASKS)
-def test_SM_1_equals_the_dense_reference(kind: str):
+def test_equals_the_dense_reference(kind: str):
     q, k, v = qkv()
     m = mask_of(kind)
     assert difference(build("softmax")(q, k, v, m), softmax_attention(q, k, v, m), m) < 1e-10
 
 
-def test_SM_2_a_shift_of_all_keys_changes_nothing():
+def test_a_shift_of_all_keys_changes_nothing():
     q, k, v = qkv()
     shift = 5 * torch.randn(k.shape[-1], dtype=k.dtype, generator=torch.Generator().manual_seed(1))
     attention = build("softmax")
@@ -26,7 +26,7 @@ def test_SM_2_a_shift_of_all_keys_changes_nothing():
 
 
 @pytest.mark.parametrize("kind", MASKS)
-def test_SM_3_zero_queries_average_the_valid_values(kind: str):
+def test_zero_queries_average_the_valid_values(kind: str):
     q, k, v = qkv()
     m = mask_of(kind)
     rows = torch.stack([v[b, :, m[b]].mean(1) for b in range(len(v))])  # (B, H, d)

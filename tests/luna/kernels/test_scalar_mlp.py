@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from luna.kernels.scalar_mlp import (
 from luna.kernels.scalar_mlp.piecewise import tables
 
 from ..kit import Sizes
+from ..listing import channels
 
 F64 = torch.float64
 NUMBA = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")
@@ -52,18 +52,6 @@ def parameters(
 def scalars(G: int, N: int, dtype: torch.dtype = F64, seed: int = 0) -> Tensor:
     u = torch.randn(G, N, generator=torch.Generator().manual_seed(seed), dtype=F64)
     return u.to(dtype).requires_grad_()
-
-
-def one_by_one(u: Tensor, e: Tensor, f: Tensor, a: Tensor, g: Tensor, act, nonneg: bool) -> Tensor:
-    """The definition, in loops over groups and channels."""
-    out = torch.empty(*u.shape, g.shape[1], dtype=u.dtype)
-    for i in range(u.shape[0]):
-        for l in range(g.shape[1]):
-            c = 0 if e.shape[1] == 1 else l
-            hidden = act(u[i].unsqueeze(-1) * e[i, c] + f[i, c])
-            y = (hidden * a[i, l]).sum(-1) + g[i, l]
-            out[i, :, l] = y.relu() if nonneg else y
-    return out
 
 
 def weights_like(y: Tensor) -> Tensor:
@@ -89,10 +77,10 @@ def largest_gap(first: list[Tensor], second: list[Tensor]) -> float:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("nonneg", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_dense_is_the_definition(activation: str, nonneg: bool, shared: bool):
+def test_dense_is_the_listing(activation: str, nonneg: bool, shared: bool):
     p, u = parameters(2, 3, 5, shared=shared), scalars(2, 17)
     y = scalar_mlp(u, *p, activation=activation, nonneg=nonneg, evaluate="dense")
-    expected = one_by_one(u, *p, ACTIVATIONS[activation], nonneg)
+    expected = channels(u, *p, activation=activation, nonneg=nonneg)
     assert (y - expected).abs().max() < 1e-14
     expected_gradients = torch.autograd.grad(expected, [u, *p], weights_like(y))
     gradients = torch.autograd.grad(y, [u, *p], weights_like(y))
@@ -129,15 +117,12 @@ def test_recomputation_changes_nothing_and_stores_no_hidden_unit(monkeypatch: py
 @pytest.mark.parametrize("activation", SLOPES)
 @pytest.mark.parametrize("nonneg", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("G", "L", "w"), [(1, 8, 64), (3, 2, 16), (1, 1, 1), (2, 16, 5)])
-@pytest.mark.parametrize("N", [1, 17, 1000])
-def test_piecewise_equals_dense(
-    how: str, activation: str, nonneg: bool, shared: bool, G: int, L: int, w: int, N: int
-):
-    p, u = parameters(G, L, w, shared=shared), scalars(G, N)
+def test_piecewise_equals_dense(how: str, activation: str, nonneg: bool, shared: bool):
     options = {"activation": activation, "nonneg": nonneg}
-    dense = with_gradients(u, p, evaluate="dense", **options)
-    assert largest_gap(with_gradients(u, p, evaluate=how, **options), dense) < 1e-12
+    for G, L, w, N in ((1, 8, 64, 1000), (3, 2, 16, 17), (1, 1, 1, 1), (2, 16, 5, 1000)):
+        p, u = parameters(G, L, w, shared=shared), scalars(G, N)
+        dense = with_gradients(u, p, evaluate="dense", **options)
+        assert largest_gap(with_gradients(u, p, evaluate=how, **options), dense) < 1e-12
 
 
 @pytest.mark.parametrize("how", FAST)
@@ -257,18 +242,6 @@ def test_huge_and_tiny_weights(how: str, scale: float):
             assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
 
 
-@pytest.mark.parametrize("how", FAST)
-def test_gradcheck(how: str):
-    p, u = parameters(2, 3, 4), scalars(2, 6)
-    for activation in SLOPES:
-        assert torch.autograd.gradcheck(
-            lambda *t, activation=activation: scalar_mlp(
-                *t, activation=activation, nonneg=True, evaluate=how
-            ),
-            (u, *p),
-        )
-
-
 def test_the_table_is_what_it_says():
     """Between its keys every channel is the line that the table holds for the interval."""
     p = [t.detach() for t in parameters(1, 3, 7)]
@@ -278,7 +251,7 @@ def test_the_table_is_what_it_says():
     assert (keys.diff() >= 0).all()
     inside = (keys[0, 1:] + keys[0, :-1]) / 2
     for j, u in enumerate([keys[0, 0] - 1, *inside, keys[0, -1] + 1]):
-        expected = one_by_one(u.view(1, 1), *p, torch.relu, nonneg=False)[0, 0]
+        expected = channels(u.view(1, 1), *p, nonneg=False)[0, 0]
         assert (table[0, j, :3] * u + table[0, j, 3:] - expected).abs().max() < 1e-13
 
 
@@ -297,7 +270,7 @@ def test_piecewise_memory_does_not_know_the_hidden_width(how: str):
 
 
 @pytest.mark.parametrize("how", FAST)
-def test_poisoned_memory_does_not_show(how: str, monkeypatch: pytest.MonkeyPatch):
+def test_all_memory_is_written_before_it_is_read(how: str, monkeypatch: pytest.MonkeyPatch):
     """Everything that is allocated is written: results are the same where memory starts as NaN."""
     p, u = parameters(2, 3, 4), scalars(2, 100)
     clean = with_gradients(u, p, nonneg=True, chunk=60, evaluate=how)
@@ -387,7 +360,7 @@ def test_operators_are_sound_for_torch_compile(how: str):
 
 
 @NUMBA
-def test_the_operator_refuses_what_does_not_fit_whoever_calls_it():
+def test_the_operator_refuses_tensors_that_do_not_fit():
     """It indexes raw memory."""
     from luna.kernels.scalar_mlp.compiled import grid, lookup
 
@@ -483,59 +456,11 @@ def test_auto_takes_the_fast_one_where_it_applies(monkeypatch: pytest.MonkeyPatc
             check(how, "gelu")
 
 
-@pytest.fixture
-def uncached() -> Iterator[None]:
-    cpu.cache_folder.cache_clear()
-    yield
-    cpu.cache_folder.cache_clear()
-
-
-@NUMBA
-def test_machine_code_is_as_old_as_the_oldest_kernel_file(tmp_path: Path, uncached: None):
-    """numba itself notices a change in a kernel's own file, not in one it calls."""
-    source = tmp_path / "kernels" / "deep" / "inner.py"
-    source.parent.mkdir(parents=True)
-    folders = []
-    for text in ("CELLS = 4096", "CELLS = 16384", "CELLS = 4096"):
-        source.write_text(text, encoding="utf-8")
-        cpu.cache_folder.cache_clear()
-        folders.append(cpu.cache_folder(tmp_path / "kernels"))
-    assert folders[0] == folders[2] != folders[1]
-    from luna.kernels.luna_attention.compiled import project
-
-    own = cpu.cache_folder(Path(cpu.__file__).parent)
-    assert own in Path(project._cache.cache_path).parents  # type: ignore[attr-defined]
-
-
-@NUMBA
-def test_each_kind_of_processor_has_machine_code_of_its_own(
-    tmp_path: Path, uncached: None, monkeypatch: pytest.MonkeyPatch
-):
-    own = cpu.cache_folder(tmp_path)
-    monkeypatch.setattr("numba.core.config.CPU_NAME", "another")  # as NUMBA_CPU_NAME does
-    cpu.cache_folder.cache_clear()
-    assert cpu.cache_folder(tmp_path) != own
-
-
-@NUMBA
-def test_kernels_run_where_machine_code_cannot_be_kept(
-    tmp_path: Path,
-    uncached: None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
-    file = tmp_path / "file"
-    file.touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))  # no folder, and root cannot make it one
-    assert cpu.jit(lambda x: 2 * x)(3) == 6
-    assert f"none of these folders can be written: {file}; set NUMBA_CACHE_DIR" in caplog.text
-
-
-def test_what_is_missing_is_said_once(
+def test_missing_numba_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(cpu, "AVAILABLE", False)
-    scalar_mlp_module._say_what_is_missing.cache_clear()
+    scalar_mlp_module._warn_without_numba.cache_clear()
     attention = luna.build("luna", n_heads=1, head_dim=4, max_len=8)
     assert not caplog.records, "nothing is slow yet"
     for _ in range(3):
