@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,16 @@ def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[No
                 f"or {cure}"
             ) from error
         raise
+
+
+def require_space(folder: Path, needed: int, cure: str = "choose another folder") -> None:
+    """Refuse at once what cannot fit on the folder's disk."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"no space left on the disk of {folder}: {needed / 1e6:,.0f} MB are needed, "
+            f"{free / 1e6:,.0f} MB are free; free some, or {cure}"
+        )
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:

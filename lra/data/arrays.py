@@ -46,7 +46,7 @@ class Layout:
 
 
 class Example(NamedTuple):
-    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # as long as it comes; a pair for a dual task
+    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
     label: int
 
 

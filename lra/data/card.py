@@ -10,7 +10,7 @@ from typing import Any
 
 from lra import data
 from lra.data.arrays import QUANTILES, SPLITS
-from lra.data.prepare import asked, command, find
+from lra.data.prepare import command, find, known_facts
 from lra.data.task import Task, TaskOptions
 from lra.data.verify import expected
 
@@ -18,9 +18,9 @@ WIDTH = 100  # columns of a line
 
 
 def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
-    """Markdown. Statistics are those of the prepared data, or what is committed of them."""
+    """The card as Markdown, with the statistics of the prepared data or else the committed ones."""
     task = data.get(options.name)
-    facts = asked(task, options, max_length)
+    facts = known_facts(task, options, max_length)
     prepared = find(options, max_length=max_length, data_dir=data_dir)
     if prepared:
         counted = prepared.facts
@@ -91,7 +91,7 @@ def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
             yield _line(name, *cells)
     if duplicates := facts.get("duplicates"):
         counts = ", ".join(f"{where} {count:,}" for where, count in duplicates.items())
-        yield from ("", *_wrapped(f"Examples that come twice, within and across splits: {counts}."))
+        yield from ("", *_wrapped(f"Repeated examples, within and across splits: {counts}."))
     for reason, count in facts.get("notes", {}).items():
         yield from ("", f"{reason}: {count:,}")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +17,25 @@ SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
 def add_parser(commands: Any) -> None:
-    """Hang `data` and its commands under the subparsers of `lra`."""
-    parser = commands.add_parser("data", help="prepare, verify, look at the data of the tasks")
+    """Add `data` and its commands to the subparsers of `lra`."""
+    parser = commands.add_parser("data", help="prepare, verify and inspect the data of the tasks")
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="action", parser_class=_AnyOrder
     )
 
-    listing = actions.add_parser("list", help="the tasks, and what is prepared")
+    listing = actions.add_parser("list", help="the tasks, their sources, what is prepared")
     listing.set_defaults(run=_list)
 
     prepare = actions.add_parser("prepare", help="turn a task's source into arrays, once")
     _choose(prepare)
     prepare.add_argument("--workers", type=int, help="processes (default: as many as cores)")
-    prepare.add_argument("--force", action="store_true", help="anew, even where it is prepared")
+    prepare.add_argument(
+        "--force", action="store_true", help="prepare again what is prepared already"
+    )
     prepare.set_defaults(run=_prepare)
 
     verify = actions.add_parser("verify", help="recompute hashes and statistics of prepared data")
-    _choose(verify, "all that is prepared, without")
+    _choose(verify, "default: everything that is prepared")
     verify.set_defaults(run=_verify)
 
     show = actions.add_parser("show", help="text, ids, mask and label of examples")
@@ -44,9 +44,9 @@ def add_parser(commands: Any) -> None:
     show.add_argument(
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
     )
-    show.add_argument("--nonzero", action="store_true", help="the mask of mask=nonzero")
+    show.add_argument("--nonzero", action="store_true", help="the mask of ids that are not 0")
     form = show.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object a line")
+    form.add_argument("--json", action="store_true", help="one JSON object per line")
     form.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
     show.set_defaults(run=_show)
 
@@ -57,33 +57,20 @@ def add_parser(commands: Any) -> None:
     export = actions.add_parser("export", help="write prepared data in the official format")
     _choose(export)
     export.add_argument("--to", type=Path, required=True, metavar="DIR")
-    export.add_argument("--force", action="store_true", help="over files that are there already")
+    export.add_argument("--force", action="store_true", help="overwrite existing files")
     export.set_defaults(run=_export)
 
-    download = actions.add_parser("download", help="fetch the official archive, 8 GB")
+    download = actions.add_parser("download", help="download the official archive (8 GB)")
     download.add_argument("what", choices=["release"])
-    download.add_argument("--url", help="of a mirror (default: where the authors put it)")
+    download.add_argument("--url", help="address of a mirror (default: the authors' own)")
     download.set_defaults(run=_download)
 
     for action in (listing, prepare, verify, show, card, export, download):
         action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m lra.data.commands data ...`: the same commands without the rest of `lra`."""
-    parser = argparse.ArgumentParser(prog="lra")
-    add_parser(parser.add_subparsers(required=True))
-    arguments = parser.parse_args(argv)
-    try:
-        arguments.run(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 class _AnyOrder(argparse.ArgumentParser):
-    """Takes settings after options too; argparse gives all that `*` means to the first words."""
+    """Accepts settings after options too; argparse matches `*` with the first words only."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, left = super().parse_known_args(args, namespace)
@@ -94,7 +81,7 @@ class _AnyOrder(argparse.ArgumentParser):
 
 
 def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
-    """The words that say which preparation is meant."""
+    """Add the arguments that choose a preparation."""
     tasks = f"one of {', '.join(data.names())}"
     if optional:
         parser.add_argument("task", nargs="?", help=f"{tasks} ({optional})")
@@ -102,10 +89,12 @@ def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
         parser.add_argument("task", help=tasks)
     parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help=SETTINGS)
     parser.add_argument(
-        "--protocol", default="luna", help="whose length and dev split to use (default: luna)"
+        "--protocol",
+        default="luna",
+        help="protocol whose length and dev split are used (default: luna)",
     )
     parser.add_argument(
-        "--max-length", type=int, metavar="N", help="ids kept of an example, whatever the protocol"
+        "--max-length", type=int, metavar="N", help="ids kept per example (default: the protocol's)"
     )
 
 
@@ -264,7 +253,3 @@ def _numbers(words: str) -> list[int]:
             message = f"'{word}' is not a number nor a range such as 100-103"
             raise argparse.ArgumentTypeError(message) from None
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from lra.data.arrays import Example
 from lra.data.sources import archives, cifar, tfds
 from lra.data.sources.archives import Checksum
 from lra.data.sources.tfds_order import order, percent
-from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
+from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 DATASET = tfds.Dataset("cifar10", "3.0.2", archive=cifar.BINARY.archive)
 GREY = "grey-v1"  # change it when the same colours give other levels
@@ -39,7 +40,12 @@ class Image(Task):
     vocab = 256
     max_length = SIDE * SIDE
     grid = (SIDE, SIDE)
-    sources = ("tfds", "files", "tiny")
+    sources: ClassVar = {
+        "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
+        "files": Source("the published CIFAR-10 files"),
+        "tiny": MINIATURE,
+    }
+    encoding: ClassVar = {"grey": GREY}
     Options = ImageOptions
     about = About(
         origin="CIFAR-10 (Krizhevsky 2009), in grey, pixel by pixel (Tay et al. 2021).",
@@ -60,8 +66,7 @@ class Image(Task):
 
     def splits(self, options: ImageOptions, job: Job) -> list[RawSplit]:
         if options.source == "tfds":
-            tfds.prepare(DATASET, job.data_dir)
-            job.inputs += tfds.files(DATASET, ("train", "test"), job.data_dir)
+            job.inputs += tfds.prepare(DATASET, job.data_dir)
             train, test = (_stored(split, job.data_dir) for split in ("train", "test"))
         else:
             train, test = _published(self._place(options), _checksum(options))
@@ -85,18 +90,10 @@ class Image(Task):
             there = options.path and Path(options.path).expanduser().exists()
             note = cifar.note(self._place(options)) if there else None  # it may be gone by now
             return f"files in the format of CIFAR-10, not the published ones: {note or 'unknown'}"
-        return {
-            "tfds": f"TensorFlow Datasets, {DATASET}",
-            "files": "the published CIFAR-10 files",
-            "tiny": "a bundled miniature, for trying things out",
-        }[options.source]
-
-    def versions(self, options: ImageOptions) -> dict[str, str]:
-        own = {"tfds": {"dataset": str(DATASET)}, "tiny": {"files": "1"}}
-        return {"grey": GREY, **own.get(options.source, {})}
+        return super().provenance(options)
 
     def inputs(self, options: ImageOptions) -> list[Path]:
-        if options.source == "tfds" or (options.source == "files" and options.path is None):
+        if options.source != "tiny" and options.path is None:
             return []
         return self._place(options).inputs()
 
@@ -106,7 +103,7 @@ class Image(Task):
     def width(self, options: ImageOptions, max_length: int) -> int:
         return SIDE * SIDE  # a picture is not cut
 
-    def _place(self, options: ImageOptions) -> cifar.Place:
+    def _place(self, options: ImageOptions) -> cifar.CifarFiles:
         if options.source == "tiny":
             return cifar.find(TINY / "image")
         names = " or ".join(version.archive for version in cifar.VERSIONS)
@@ -140,7 +137,7 @@ class Pictures:
             yield Example(levels, label)
 
 
-def _published(place: cifar.Place, checksum: Checksum) -> list[Pictures]:
+def _published(place: cifar.CifarFiles, checksum: Checksum) -> list[Pictures]:
     """train and test, each sorted by the running number of its pictures over its files."""
     found = {
         name: Pictures(grey(batch.planes), batch.labels)

@@ -1,5 +1,5 @@
-"""A task's options: configs/task/<name>.yaml and `key=value` overrides, held against the task's
-schema. What a task's file leaves to the protocol is looked up in that one's file.
+"""A task's options: configs/task/<name>.yaml and `key=value` overrides, checked against the task's
+schema. What a task's file leaves to the protocol is looked up in the protocol's file.
 
 Read as plain YAML, without Hydra."""
 
@@ -60,17 +60,19 @@ def check(task: Task, options: TaskOptions) -> None:
                 f"{field.name} is read by source={' and source='.join(sources)} only, "
                 f"not by source={options.source}"
             )
+        value, least = getattr(options, field.name), field.metadata.get("least")
+        if options.source in sources and least is not None and value < least:
+            raise UserError(f"{field.name}={value} is out of range: it must be at least {least}")
     task.check_options(options)
 
 
 def defaults(task: Task) -> dict[str, Any]:
-    """What the YAML of the task says under the default protocol, as the values of its Options."""
+    """The options of the task's YAML under the default protocol, by name."""
     return vars(OmegaConf.to_object(_load(task, "luna")))
 
 
 def overrides(task: Task, options: TaskOptions) -> list[str]:
-    """The `key=value` words that turn the defaults into these options, for a command to be
-    shown."""
+    """The `key=value` words that turn the defaults into these options, for printed commands."""
     usual = defaults(task)
     return [
         f"{key}={'null' if value is None else plain(value)}"
@@ -80,8 +82,7 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
 
 
 def default_length(task: Task, protocol: str = "luna") -> int:
-    """Ids kept of an example under a protocol; the benchmark's own number where it says nothing of
-    the task."""
+    """Number of ids kept per example: the protocol's, or else the benchmark's."""
     table = groups.read("protocol", protocol).get("tasks", {})
     return table.get(task.name, {}).get("max_length", task.max_length)
 
@@ -108,7 +109,7 @@ def _load(task: Task, protocol: str) -> DictConfig:
 
 
 def _types(task: Task) -> dict[str, tuple[type, ...]]:
-    """The types a field takes, None apart."""
+    """The types of each field, without None."""
     hints = typing.get_type_hints(task.Options)
     return {
         field.name: tuple(

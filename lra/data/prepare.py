@@ -1,11 +1,10 @@
-"""From options to prepared arrays: found where they lie, or made once."""
+"""From options to prepared arrays: found on disk, or made once."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import shlex
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,14 @@ from lra.data.arrays import (
 from lra.data.options import check, default_length, overrides
 from lra.data.parallel import cores
 from lra.data.progress import Progress
-from lra.data.store import disk_errors, lock, new_folder, read_errors, sha256
+from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
+from lra.disk import disk_errors, require_space
 
 
 def identity(task: Task, options: TaskOptions, max_length: int) -> str:
     """The preparation id: the source, and a hash of everything that decides the arrays."""
-    facts = asked(task, options, max_length)
+    facts = known_facts(task, options, max_length)
     facts.pop("provenance")  # words, not data
     return f"{options.source}-{digest_of(facts)[:10]}"
 
@@ -58,8 +58,8 @@ def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prep
 def find_or_prepare(
     options: TaskOptions, *, max_length: int, data_dir: str | Path, workers: int | None = None
 ) -> Prepared:
-    """The prepared data. What is not prepared is prepared now, unless that takes a download: then
-    UserError gives the command."""
+    """The prepared data, prepared now if they are missing. If that takes a download, UserError
+    gives the command instead."""
     found = find(options, max_length=max_length, data_dir=data_dir)
     if found is not None:
         return found
@@ -81,7 +81,7 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
 ) -> Prepared:
-    """Prepare a task, or return it where it is prepared already; `force` makes it anew."""
+    """Prepare a task, or return what is prepared already; `force` prepares it again."""
     task = data.get(options.name)
     where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
     if not force and (found := find(options, **where)):
@@ -109,7 +109,7 @@ def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> s
     return shlex.join(words)
 
 
-def asked(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
+def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
     """The facts that are known before any example is seen."""
     return {
         "task": task.name,
@@ -136,7 +136,7 @@ def _make(
 ) -> None:
     """Fill `partial` with arrays and their manifest."""
     start = time.monotonic()
-    facts = asked(task, options, max_length)
+    facts = known_facts(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]
     arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
@@ -162,9 +162,10 @@ def _write(
     task: Task, splits: list[RawSplit], width: int, partial: Path
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Write the arrays; what they are, and how many examples of each split had to be cut."""
-    _room(task, splits, width, partial)
     sizes = [split.size for split in splits]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
+    if total is not None and not task.dual:  # how often the texts of pairs repeat is unknown
+        require_space(partial.parent, total * (width * (1 + (task.vocab > 256)) + 5))
     writer = Writer(partial, task, width)
     try:
         with Progress(f"preparing {task.name}", total) as progress:
@@ -176,26 +177,12 @@ def _write(
         writer.abandon()
 
 
-def _room(task: Task, splits: list[RawSplit], width: int, folder: Path) -> None:
-    """Refuse at once what cannot fit; what only fails on the way is refused there."""
-    if task.dual:  # how often texts repeat is not known
-        return
-    needed = sum(split.size or 0 for split in splits) * (width * (1 + (task.vocab > 256)) + 5)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"no space left on the disk of {folder.parent}: {task.name} takes "
-            f"{needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; free some, or choose another "
-            "folder"
-        )
-
-
 def _input(path: Path) -> dict[str, Any]:
     return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 def _same_inputs(prepared: Prepared, task: Task, options: TaskOptions) -> None:
-    """Other files than those the arrays were made of must not pass for them."""
+    """Refuse input files that differ from those the arrays were made from."""
     known = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
     for path in task.inputs(options):
         if sha256(path) not in known:

@@ -1,7 +1,7 @@
 """Retrieval: does one paper cite the other? Two classes, two texts byte by byte (pairs of the ACL
 Anthology Network; Radev et al. 2013; Tay et al. 2021, 2.2.3).
 
-Papers come again and again in the 180,000 pairs: each text is stored once, a pair is two numbers.
+Papers repeat in the 180,000 pairs: each text is stored once, and a pair is two row numbers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, release
 from lra.data.store import read_errors
-from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
+from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
 FOLDER = "tsv_data"  # where the release keeps them
@@ -38,14 +39,18 @@ class Retrieval(Task):
     vocab = byte_ids.VOCAB
     max_length = 4000
     dual = True
-    sources = ("release", "tiny")
+    sources: ClassVar = {
+        "release": Source("the official files, or files in their format"),
+        "tiny": MINIATURE,
+    }
+    encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
     Options = RetrievalOptions
     about = About(
         origin="Pairs of papers of the ACL Anthology Network (Radev et al. 2013), some linked by a "
         "citation, some not (Tay et al. 2021).",
-        licence="That of the papers: of the ACL Anthology CC BY-NC-SA 3.0 until 2015, CC BY 4.0 "
-        "since. The benchmark's authors say that only ids may be passed on; their archive holds "
-        "the texts.",
+        licence="The papers' own: those of the ACL Anthology are CC BY-NC-SA 3.0 until 2015 and "
+        "CC BY 4.0 since. The benchmark's authors say that only ids may be passed on; their "
+        "archive holds the texts.",
         splits="147,086 / 18,090 / 17,437, in the order of the files.",
         problems=(
             "The texts are in the 8 GB archive only, whose server has refused requests, and users "
@@ -69,18 +74,8 @@ class Retrieval(Task):
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
 
-    def provenance(self, options: RetrievalOptions) -> str:
-        return {
-            "release": "the official files, or files in their format",
-            "tiny": "a bundled miniature, for trying things out",
-        }[options.source]
-
-    def versions(self, options: RetrievalOptions) -> dict[str, str]:
-        own = {"files": "1"} if options.source == "tiny" else {}
-        return {"tokenizer": byte_ids.VERSION, **own}
-
     def inputs(self, options: RetrievalOptions) -> list[Path]:
-        if options.source == "release" and options.path is None:
+        if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
         return [path] if path.is_file() else list(find(path).values())

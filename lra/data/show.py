@@ -1,8 +1,9 @@
-"""Prepared examples for the eye: raw text, ids, mask, label; images as one picture."""
+"""Prepared examples for people to look at: text, ids, mask, label; images as one picture."""
 
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from lra import data
 from lra.config import UserError
 from lra.data.arrays import Prepared
-from lra.data.sheet import sheet
 from lra.disk import disk_errors, write_atomically
 
 WIDTH = 100  # columns of a line
+GAP = 8  # pixels between pictures
+LINE = 14  # height of a caption
+GROUND, INK = 96, 255  # grey levels of the ground and of the captions
+SMALLEST = 128  # width to which small pictures are enlarged
 
 
 def examples(
@@ -76,6 +81,26 @@ def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) ->
     with disk_errors(file.parent, "name another file"):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, out.getvalue())
+
+
+def sheet(
+    pictures: Sequence[np.ndarray], captions: Sequence[str], *, columns: int | None = None
+) -> Image.Image:
+    """Grey pictures (rows, columns) uint8, all of one size, enlarged by a whole number so that
+    every pixel stays a square."""
+    rows, width = pictures[0].shape
+    zoom = max(1, math.ceil(SMALLEST / width))
+    across = columns or math.ceil(math.sqrt(len(pictures)))
+    down = math.ceil(len(pictures) / across)
+    cell = width * zoom + GAP, rows * zoom + LINE + GAP  # (x, y)
+    page = Image.new("L", (across * cell[0] + GAP, down * cell[1] + GAP), GROUND)
+    draw, font = ImageDraw.Draw(page), ImageFont.load_default()
+    for i, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+        x, y = GAP + i % across * cell[0], GAP + i // across * cell[1]
+        draw.text((x, y), caption, fill=INK, font=font)
+        large = np.kron(picture, np.ones((zoom, zoom), np.uint8))
+        page.paste(Image.fromarray(large), (x, y + LINE))
+    return page
 
 
 def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -> dict[str, Any]:

@@ -26,10 +26,22 @@ class TaskOptions:
     source: str
 
 
-def read_by(*sources: str, place: bool = False) -> Any:
-    """A field that only these sources read. A `place` says where data lie, not what they are: it
-    decides nothing about the prepared arrays."""
-    return dataclasses.field(metadata={"sources": sources, "place": place})
+def read_by(*sources: str, place: bool = False, least: int | None = None) -> Any:
+    """A field that only these sources read, at least `least`. A `place` says where data lie, not
+    what they are: the prepared arrays do not depend on it."""
+    return dataclasses.field(metadata={"sources": sources, "place": place, "least": least})
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One way to get the data of a task."""
+
+    provenance: str  # where the data come from, in words; re-generated data say so
+    # of the generator, data set or files
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+MINIATURE = Source("a bundled miniature, for trying things out", {"files": "1"})
 
 
 class RawSplit(NamedTuple):
@@ -42,20 +54,18 @@ class RawSplit(NamedTuple):
 
 @dataclasses.dataclass
 class Job:
-    """What a task is given beside its options when it prepares."""
+    """What a task receives beside its options when it is prepared."""
 
     workers: int
     data_dir: Path  # downloads and unpacked archives go below it
-    notes: Counter[str] = dataclasses.field(
-        default_factory=Counter
-    )  # what was skipped, and how often
-    inputs: list[Path] = dataclasses.field(
-        default_factory=list
-    )  # files that were read beside Task.inputs(): downloaded, or unpacked from them
+    # what was skipped, and how often
+    notes: Counter[str] = dataclasses.field(default_factory=Counter)
+    # files that were read beside Task.inputs(): downloaded, or unpacked from an archive
+    inputs: list[Path] = dataclasses.field(default_factory=list)
 
 
 class About(NamedTuple):
-    """What a data card says beside what can be counted."""
+    """The part of a data card that cannot be counted."""
 
     origin: str
     licence: str
@@ -68,7 +78,8 @@ class Task(Layout):
 
     title: ClassVar[str]  # half a line, for `lra data list`
     max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
-    sources: ClassVar[tuple[str, ...]]
+    sources: ClassVar[dict[str, Source]]  # the default first
+    encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
     Options: ClassVar[type[TaskOptions]]
     about: ClassVar[About]
 
@@ -83,36 +94,30 @@ class Task(Layout):
         raise NotImplementedError(f"{type(self).__name__} must implement decode()")
 
     def provenance(self, options: Any) -> str:
-        """Where the data come from, in words; re-generated data say so."""
-        raise NotImplementedError(f"{type(self).__name__} must implement provenance()")
-
-    def versions(self, options: Any) -> dict[str, str]:
-        """The versions of all that decides the ids: tokeniser, generator, bundled files."""
-        return {}
+        return self.sources[options.source].provenance
 
     def inputs(self, options: Any) -> list[Path]:
-        """The files that are read; `verify` re-reads them, where they still are."""
+        """The files that are read; `verify` re-reads them if they still exist."""
         return []
 
     def needs_download(self, options: Any, data_dir: Path) -> bool:
-        """Whether preparing would fetch something that does not lie below `data_dir` yet."""
+        """Whether preparing would download something that `data_dir` does not hold yet."""
         return False
 
     def check_options(self, options: Any) -> None:
-        """Ranges and combinations; UserError says what is allowed."""
+        """Refuse invalid combinations with a UserError that says what is allowed."""
 
     def width(self, options: Any, max_length: int) -> int:
         """How many ids are kept of an example: columns of the stored array."""
         return max_length
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """What this task can check of its prepared examples beyond hashes and counts: (holds,
-        sentence)."""
+        """Checks of the prepared examples beyond hashes and counts: (holds, sentence)."""
         return iter(())
 
     def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """Hold the arrays against inputs that are too many for the manifest, such as an image file
-        per example: (holds, sentence). Asked when the files of `inputs` are as they were."""
+        """Compare the arrays with inputs that are too many for the manifest, such as one image file
+        per example: (holds, sentence). Called only if the files of `inputs` are unchanged."""
         return iter(())
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
@@ -121,9 +126,13 @@ class Task(Layout):
 
     # ------------------------------------------------------------------ what every task inherits
 
+    def versions(self, options: TaskOptions) -> dict[str, str]:
+        """The versions of everything that decides the ids."""
+        return {**self.encoding, **self.sources[options.source].versions}
+
     def matters(self, options: TaskOptions) -> dict[str, Any]:
-        """The options that decide the data, as plain values: those this source reads, places
-        apart."""
+        """The options that decide the data, as plain values: those that the source reads, without
+        places."""
         return {
             field.name: plain(getattr(options, field.name))
             for field in dataclasses.fields(options)

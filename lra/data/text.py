@@ -1,9 +1,8 @@
 """Text: is a film review good or bad? Two classes, byte by byte (IMDB; Maas et al. 2011; Tay et al.
 2021, 2.2.2).
 
-The official code has no dev split: it selects on the test set, and so do all who built on it.
-`dev=train` cuts one from train instead, the last 10 % in the official order. The protocol says
-which.
+The official code has no dev split: it selects on the test set, and so does all code built on it.
+`dev=train` cuts one from train instead, the last 10 % in the official order. The protocol decides.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from lra.data.arrays import Example
 from lra.data.sources import archives, imdb, tfds
 from lra.data.sources.archives import Checksum
 from lra.data.sources.tfds_order import order, percent
-from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
+from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 DATASET = tfds.Dataset("imdb_reviews", "1.0.0", archive=imdb.ARCHIVE, config="plain_text")
 
@@ -41,7 +41,12 @@ class Text(Task):
     classes = 2
     vocab = byte_ids.VOCAB
     max_length = 1000  # of the released config; the paper has 1000 to 4000
-    sources = ("tfds", "files", "tiny")
+    sources: ClassVar = {
+        "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
+        "files": Source("the published aclImdb_v1"),
+        "tiny": MINIATURE,
+    }
+    encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
     Options = TextOptions
     about = About(
         origin="IMDB reviews of 1 to 4 or 7 to 10 stars of 10, at most 30 of a film (Maas et al. "
@@ -74,19 +79,11 @@ class Text(Task):
     def provenance(self, options: TextOptions) -> str:
         if options.source == "files" and options.checksum is Checksum.any:
             return "files in the format of aclImdb_v1, not checked against it"
-        return {
-            "tfds": f"TensorFlow Datasets, {DATASET}",
-            "files": "the published aclImdb_v1",
-            "tiny": "a bundled miniature, for trying things out",
-        }[options.source]
-
-    def versions(self, options: TextOptions) -> dict[str, str]:
-        own = {"tfds": {"dataset": str(DATASET)}, "tiny": {"files": "1"}}
-        return {"tokenizer": byte_ids.VERSION, **own.get(options.source, {})}
+        return super().provenance(options)
 
     def inputs(self, options: TextOptions) -> list[Path]:
-        """The archive; an unpacked copy is 50,000 files, held to their digest when it is read."""
-        if options.source == "tfds" or (options.source == "files" and options.path is None):
+        """The archive; the 50,000 files of an unpacked copy are checked when they are read."""
+        if options.source != "tiny" and options.path is None:
             return []
         place = self._place(options)
         return [place] if place.is_file() else []
@@ -97,8 +94,7 @@ class Text(Task):
     def _splits(self, options: TextOptions, job: Job) -> list[Labelled]:
         """train and test, in the official order."""
         if options.source == "tfds":
-            tfds.prepare(DATASET, job.data_dir)
-            job.inputs += tfds.files(DATASET, ("train", "test"), job.data_dir)
+            job.inputs += tfds.prepare(DATASET, job.data_dir)
             return [_stored(split, job.data_dir) for split in ("train", "test")]
         checksum = Checksum.any if options.source == "tiny" else options.checksum
         found = imdb.read(self._place(options), checksum)

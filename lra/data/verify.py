@@ -1,5 +1,5 @@
-"""Prepared data held against their manifest, against themselves, and against what is known of
-them."""
+"""Checks of prepared data: against their manifest, by counting again, and against the committed
+statistics."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from lra.data.store import sha256
 EXPECTED = Path(__file__).parent / "expected"
 
 
-class Line(NamedTuple):
+class Check(NamedTuple):
     status: str  # ok | differs | unknown
     text: str
 
 
-def verify(folder: Path) -> Iterator[Line]:
-    """One line per thing that was checked. What depends on a damaged file is not looked at
-    further."""
+def verify(folder: Path) -> Iterator[Check]:
+    """One line per check. What depends on a damaged file is not checked further."""
     try:
         manifest = read_manifest(folder)
     except UserError as error:
-        yield Line("differs", str(error))
+        yield Check("differs", str(error))
         return
-    yield Line("ok", f"manifest.json  fingerprint {manifest['fingerprint']}")
+    yield Check("ok", f"manifest.json  fingerprint {manifest['fingerprint']}")
     arrays = list(_arrays(folder, manifest["facts"]["arrays"]))
     yield from arrays
     inputs = list(_inputs(manifest["made"]["inputs"]))
@@ -39,77 +38,75 @@ def verify(folder: Path) -> Iterator[Line]:
         yield from _recount(prepared)
         for split in SPLITS:
             for holds, text in task.audit(prepared.split(split)):
-                yield Line("ok" if holds else "differs", text)
+                yield Check("ok" if holds else "differs", text)
         yield from _expected(prepared)
         if all(line.status == "ok" for line in inputs):
             for holds, text in task.reread(prepared):
-                yield Line("ok" if holds else "differs", text)
+                yield Check("ok" if holds else "differs", text)
     yield from inputs
 
 
 def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is committed of data with these facts, counted or not: parts of what their manifest
-    must say."""
+    """The committed statistics of data with these facts: parts of what their manifest must say."""
     file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
     entries = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [entry["expect"] for entry in entries if not list(_differences(entry["when"], facts))]
 
 
-def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Line]:
+def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Check]:
     for name, facts in arrays.items():
         path = folder / f"{name}.npy"
         if path.exists():
             yield _same(path, facts)
         else:
-            yield Line("differs", f"{path}: {facts['bytes']:,} bytes expected, no file found")
+            yield Check("differs", f"{path}: {facts['bytes']:,} bytes expected, no file found")
     strangers = {p.name for p in folder.iterdir()} - {f"{name}.npy" for name in arrays}
     for stranger in sorted(strangers - {"manifest.json"}):
-        yield Line("unknown", f"{folder / stranger}: not in the manifest")
+        yield Check("unknown", f"{folder / stranger}: not in the manifest")
 
 
-def _same(path: Path, facts: dict[str, Any]) -> Line:
+def _same(path: Path, facts: dict[str, Any]) -> Check:
     size = path.stat().st_size
     if size != facts["bytes"]:
-        return Line("differs", f"{path}: {facts['bytes']:,} bytes expected, {size:,} found")
+        return Check("differs", f"{path}: {facts['bytes']:,} bytes expected, {size:,} found")
     found = sha256(path)
     if found != facts["sha256"]:
-        return Line("differs", f"{path}: sha256 {facts['sha256']} expected, {found} found")
-    return Line("ok", f"{path.name}  {size:,} bytes, sha256 {found[:16]}")
+        return Check("differs", f"{path}: sha256 {facts['sha256']} expected, {found} found")
+    return Check("ok", f"{path.name}  {size:,} bytes, sha256 {found[:16]}")
 
 
-def _recount(prepared: Prepared) -> Iterator[Line]:
-    """Counts, labels, lengths, ids and duplicates, from the arrays anew."""
+def _recount(prepared: Prepared) -> Iterator[Check]:
+    """Counts, labels, lengths, ids and duplicates, counted again in the arrays."""
     found = statistics({s: prepared.split(s) for s in SPLITS})
     for split in SPLITS:
         for key, value in found["splits"][split].items():
             yield _compare(f"{split}: {key}", prepared.facts["splits"][split][key], value)
         lowest, highest = found["splits"][split]["ids"]
         if not 0 <= lowest <= highest < prepared.layout.vocab:
-            yield Line("differs", f"{split}: ids {lowest} to {highest} of {prepared.layout.vocab}")
+            yield Check("differs", f"{split}: ids {lowest} to {highest} of {prepared.layout.vocab}")
     yield _compare("duplicates", prepared.facts["duplicates"], found["duplicates"])
 
 
-def _compare(what: str, expected: Any, found: Any) -> Line:
+def _compare(what: str, expected: Any, found: Any) -> Check:
     if expected != found:
-        return Line("differs", f"{what}: {_brief(expected)} expected, {_brief(found)} found")
-    return Line("ok", f"{what}: {_brief(found)}")
+        return Check("differs", f"{what}: {_brief(expected)} expected, {_brief(found)} found")
+    return Check("ok", f"{what}: {_brief(found)}")
 
 
-def _expected(prepared: Prepared) -> Iterator[Line]:
-    """Fingerprint and statistics committed for this task and source, where these options have
-    any."""
+def _expected(prepared: Prepared) -> Iterator[Check]:
+    """Compare with the fingerprint and statistics committed for these options, if there are any."""
     facts = {"fingerprint": prepared.fingerprint, **prepared.facts}
     what = f"statistics committed for {facts['task']} from source={facts['source']}"
     applying = expected(facts)
     if not applying:
-        yield Line("unknown", f"{what}: none for these options")
+        yield Check("unknown", f"{what}: none for these options")
     for known in applying:
         wrong = list(_differences(known, facts))
         if not wrong:
-            yield Line("ok", f"{what}: {', '.join(known)}")
+            yield Check("ok", f"{what}: {', '.join(known)}")
         for where, wanted, found in wrong:
             difference = f"{where}: {_brief(wanted)} expected, {_brief(found)} found"
-            yield Line("differs", f"{what}: {difference}")
+            yield Check("differs", f"{what}: {difference}")
 
 
 def _differences(expected: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -122,14 +119,14 @@ def _differences(expected: Any, found: Any, where: str = "") -> Iterator[tuple[s
         yield where, expected, found
 
 
-def _inputs(inputs: list[dict[str, Any]]) -> Iterator[Line]:
-    """The files the arrays were made from, where they still are."""
+def _inputs(inputs: list[dict[str, Any]]) -> Iterator[Check]:
+    """The files that the arrays were made from, if they still exist."""
     for facts in inputs:
         path = Path(facts["path"])
         if path.exists():
             yield _same(path, facts)
         else:
-            yield Line("unknown", f"{path}: not there any more")
+            yield Check("unknown", f"{path}: not there any more")
 
 
 def _brief(value: Any) -> str:

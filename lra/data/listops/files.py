@@ -15,7 +15,8 @@ from lra.config import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.listops.tokens import CLOSE, binary, encode, fault
 from lra.data.sources import release
-from lra.data.store import disk_errors, read_errors
+from lra.data.store import read_errors
+from lra.disk import disk_errors
 
 PREFIX = "basic"  # what the official generator calls its files
 ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)

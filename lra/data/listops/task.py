@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from lra.data.listops import files as tsv
 from lra.data.listops import generator, tokens
 from lra.data.progress import Progress
 from lra.data.sources import archives, release
-from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
+from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
@@ -40,10 +41,10 @@ class Brackets(Enum):
 class ListOpsOptions(TaskOptions):
     brackets: Brackets
     path: str | None = read_by("release", place=True)
-    seed: int = read_by("generated")
-    n_train: int = read_by("generated")
-    n_val: int = read_by("generated")
-    n_test: int = read_by("generated")
+    seed: int = read_by("generated", least=0)
+    n_train: int = read_by("generated", least=1)
+    n_val: int = read_by("generated", least=1)
+    n_test: int = read_by("generated", least=1)
     min_length: int = read_by("generated")
     max_length: int = read_by("generated")
     max_depth: int = read_by("generated")
@@ -57,13 +58,20 @@ class ListOps(Task):
     classes = 10
     vocab = tokens.VOCAB
     max_length = 2000
-    sources = ("generated", "release", "tiny")
+    sources: ClassVar = {
+        "generated": Source(
+            "re-generated, not the released files", {"generator": generator.VERSION}
+        ),
+        "release": Source("the official files, or files in their format"),
+        "tiny": MINIATURE,
+    }
+    encoding: ClassVar = {"vocabulary": tokens.VERSION}
     Options = ListOpsOptions
     about = About(
         origin="Expressions are drawn by a program (Nangia and Bowman 2018; Tay et al. 2021). The "
         "released files are one draw; source=generated draws from the same distribution.",
-        licence="Of the released files none is stated; the program that drew them is Apache-2.0, "
-        "and so is this one.",
+        licence="None stated for the released files. The program that drew them is Apache-2.0, and "
+        "so is this one.",
         splits="96,000 / 2,000 / 2,000, in the order of the files.",
         problems=(
             "The released tokenizer lost all brackets until March 2021, and the nesting with them; "
@@ -71,7 +79,7 @@ class ListOps(Task):
             "The released code numbers tokens by the order of a Python set, which changes from "
             "process to process: a restored model is scored on permuted ids. Here: a fixed table.",
             "The folder is called listops-1000; expressions have 501 to 1,999 tokens.",
-            "Labels are uneven: 0 and 9 have a sixth each. A constant answer scores about 17 %.",
+            "Labels are uneven: 0 and 9 are a sixth each. A constant answer scores about 17 %.",
             "The release holds two copies. The inner one is read, as by public code.",
         ),
     )
@@ -90,19 +98,8 @@ class ListOps(Task):
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
 
-    def provenance(self, options: ListOpsOptions) -> str:
-        return {
-            "generated": "re-generated, not the released files",
-            "release": "the official files, or files in their format",
-            "tiny": "a bundled miniature, for trying things out",
-        }[options.source]
-
-    def versions(self, options: ListOpsOptions) -> dict[str, str]:
-        own = {"generated": {"generator": generator.VERSION}, "tiny": {"files": "1"}}
-        return {"vocabulary": tokens.VERSION, **own.get(options.source, {})}
-
     def inputs(self, options: ListOpsOptions) -> list[Path]:
-        if options.source == "generated" or (options.source == "release" and options.path is None):
+        if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
         return [path] if path.is_file() else list(tsv.find(path).values())
@@ -110,20 +107,13 @@ class ListOps(Task):
     def check_options(self, options: ListOpsOptions) -> None:
         if options.source == "generated":
             _shape(options)
-            for name in ("n_train", "n_val", "n_test"):
-                if getattr(options, name) < 1:
-                    raise UserError(
-                        f"{name}={getattr(options, name)} is out of range: it must be at least 1"
-                    )
-            if options.seed < 0:
-                raise UserError(f"seed={options.seed} is out of range: it must be at least 0")
 
     def width(self, options: ListOpsOptions, max_length: int) -> int:
         longest = {"generated": options.max_length - 1, "tiny": TINY_SHAPE.max_length - 1}
         return min(max_length, longest.get(options.source, max_length))
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Expressions evaluate to their labels."""
+        """Whether expressions evaluate to their labels."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids, lengths = split.ids(index), split.lengths(index)
         wrong, whole = [], 0

@@ -5,7 +5,7 @@
 
 The metadata are text in spite of their name, a line per image: folder, file, index, label (1 for
 connected) and seven settings of the generator. The official reader uses the first two and the
-label; what follows the last newline it drops.
+label, and ignores text after the last newline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from PIL import Image
 from lra.config import UserError
 from lra.data.pathfinder.generator import PathfinderSettings
 from lra.data.sources import release
-from lra.data.store import disk_errors, read_errors
+from lra.data.store import read_errors
+from lra.disk import disk_errors
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -339,7 +339,6 @@ class ImageBlock(NamedTuple):
 
     images: np.ndarray  # (k, side, side) uint8
     labels: np.ndarray  # (k,) uint8
-    margins: np.ndarray  # (k,) uint8
 
 
 def generate(
@@ -348,16 +347,10 @@ def generate(
     *,
     seed: int,
     workers: int = 1,
-    progress: Callable[[int], None] | None = None,
 ) -> Iterator[ImageBlock]:
-    """The images of these numbers, in this order. `progress` receives their number so far."""
+    """The images of these numbers, in this order."""
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
-    done = 0
-    for block in ordered_map(functools.partial(_block, settings, seed), work, workers=workers):
-        yield block
-        done += len(block.images)
-        if progress is not None:
-            progress(done)
+    return ordered_map(functools.partial(_block, settings, seed), work, workers=workers)
 
 
 _image_generator = functools.lru_cache(maxsize=1)(
@@ -370,8 +363,8 @@ def _block(
 ) -> ImageBlock:
     generator = _image_generator(settings)
     images = np.empty((len(numbers), settings.side, settings.side), np.uint8)
-    labels, margins = np.empty((2, len(numbers)), np.uint8)
+    labels = np.empty(len(numbers), np.uint8)
     for i, number in enumerate(numbers):
         images[i], scene = generator.image(seed, int(number))
-        labels[i], margins[i] = scene.label, scene.margin
-    return ImageBlock(images, labels, margins)
+        labels[i] = scene.label
+    return ImageBlock(images, labels)

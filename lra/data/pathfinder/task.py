@@ -25,7 +25,7 @@ from lra.data.progress import Progress
 from lra.data.sources import archives, release
 from lra.data.sources.tfds_order import order as tfds_order
 from lra.data.sources.tfds_order import percent
-from lra.data.task import TINY, About, Job, RawSplit, Task, TaskOptions, read_by
+from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 AUDITED = 1000  # images per split that `verify` looks at
 SHADES = " .:-=+*#%@"
@@ -48,8 +48,8 @@ class PathfinderOptions(TaskOptions):
     difficulty: Difficulty
     order: Order
     path: str | None = read_by("release", place=True)
-    seed: int = read_by("generated")
-    n: int = read_by("generated")
+    seed: int = read_by("generated", least=0)
+    n: int = read_by("generated", least=10)
     distractors: int | None = read_by("generated")
 
 
@@ -61,13 +61,19 @@ class Pathfinder(Task):
     vocab = 256
     max_length = 32 * 32
     grid = (32, 32)
-    sources = ("generated", "release", "tiny")
+    sources: ClassVar = {
+        "generated": Source(
+            "re-generated, not the released images", {"generator": generator.VERSION}
+        ),
+        "release": Source("the official images, or images in their folders"),
+        "tiny": MINIATURE,
+    }
     Options = PathfinderOptions
     about = About(
         origin="Images are drawn by a program (Linsley et al. 2018; Tay et al. 2021). The released "
         "ones are one draw; source=generated draws them by the same rules.",
-        licence="Of the released images none is stated; the program that drew them is MIT. "
-        "Generated ones are Apache-2.0, as this code.",
+        licence="None stated for the released images. The program that drew them is MIT; "
+        "generated ones are Apache-2.0, like this code.",
         splits="160,000 / 20,000 / 20,000 of the chosen difficulty: 80/10/10 % in the order of "
         "TensorFlow Datasets, or at random with seed 42 (order=s4).",
         problems=(
@@ -109,19 +115,8 @@ class Pathfinder(Task):
         levels = cells.max(axis=(1, 3)).astype(int) * len(SHADES) // 256
         return "\n".join("".join(SHADES[level] for level in row) for row in levels)
 
-    def provenance(self, options: PathfinderOptions) -> str:
-        return {
-            "generated": "re-generated, not the released images",
-            "release": "the official images, or images in their folders",
-            "tiny": "a bundled miniature, for trying things out",
-        }[options.source]
-
-    def versions(self, options: PathfinderOptions) -> dict[str, str]:
-        own = {"generated": {"generator": generator.VERSION}, "tiny": {"files": "1"}}
-        return own.get(options.source, {})
-
     def inputs(self, options: PathfinderOptions) -> list[Path]:
-        if options.source == "generated" or (options.source == "release" and options.path is None):
+        if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
         return [path] if path.is_file() else tree.metadata(tree.find(path, *self._kind(options)))
@@ -133,18 +128,12 @@ class Pathfinder(Task):
             )
         if options.source == "generated":
             self._settings(options)
-            for name, least in (("n", 10), ("seed", 0)):
-                if getattr(options, name) < least:
-                    raise UserError(
-                        f"{name}={getattr(options, name)} is out of range: "
-                        f"it must be at least {least}"
-                    )
 
     def width(self, options: PathfinderOptions, max_length: int) -> int:
         return self.side * self.side  # a picture is not cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Images are scaled to the whole range of grey."""
+        """Whether images reach from black to white."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids = split.ids(index)
         wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
@@ -152,7 +141,7 @@ class Pathfinder(Task):
         yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {result}"
 
     def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """The image files, where they still are, hold the prepared pixels."""
+        """Whether the image files still hold the prepared pixels."""
         inputs = [Path(item["path"]) for item in prepared.manifest["made"]["inputs"]]
         roots = [path.parent.parent for path in inputs if path.parent.name == "metadata"]
         if not roots:
@@ -302,7 +291,7 @@ def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndar
 
 
 def _options(prepared: Prepared) -> PathfinderOptions:
-    """What it was prepared with, as far as that decides the data."""
+    """The options that decided the prepared data, read back from their facts."""
     facts = prepared.facts
     known = dict.fromkeys(field.name for field in dataclasses.fields(PathfinderOptions))
     options = PathfinderOptions(

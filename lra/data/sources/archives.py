@@ -26,7 +26,7 @@ class Checksum(Enum):
 
 
 def given(path: str | None, source: str, what: str, *, endings: tuple[str, ...] = ("",)) -> Path:
-    """The file or folder that `path=` names, whole or but for an ending such as _train.tsv."""
+    """The file or folder of the option `path`; with `endings`, a prefix of files will do."""
     place = Path(path or "").expanduser()
     if path is not None and any(Path(f"{place}{ending}").exists() for ending in endings):
         return place
@@ -44,7 +44,7 @@ class Member:
         self._path, self._content = path, content
 
     def chunks(self) -> Iterator[bytes]:
-        with _complaints(self._path):
+        with _archive_errors(self._path):
             while self._content is not None and (chunk := self._content.read(CHUNK)):
                 yield chunk
 
@@ -58,7 +58,7 @@ def members(path: Path) -> Iterator[Member]:
     An archive is read to its last byte: tarfile alone takes a damaged header for the end, and does
     not notice that half of a download is missing.
     """
-    with read_errors(path), path.open("rb") as raw, _complaints(path):
+    with read_errors(path), path.open("rb") as raw, _archive_errors(path):
         packed = raw.read(len(GZIP)) == GZIP
         raw.seek(0)
         with (
@@ -91,8 +91,8 @@ def check(path: Path, *, md5: str, size: int = 0) -> None:
 
 
 @contextlib.contextmanager
-def _complaints(path: Path) -> Iterator[None]:
-    """What readers of damaged archives raise, as one sentence that names the file."""
+def _archive_errors(path: Path) -> Iterator[None]:
+    """Turn what readers of damaged archives raise into one sentence that names the file."""
     try:
         yield
     except EOFError as error:

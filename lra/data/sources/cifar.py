@@ -26,7 +26,7 @@ CLASSES = 10
 NOTE = "PROVENANCE.txt"  # of a copy that is not the original: what it is, in its first line
 
 
-class Version(NamedTuple):
+class CifarVersion(NamedTuple):
     """One of the two published forms."""
 
     archive: str
@@ -42,7 +42,7 @@ class Version(NamedTuple):
         return self.train + self.test
 
 
-BINARY = Version(
+BINARY = CifarVersion(
     archive="cifar-10-binary.tar.gz",
     md5="c32a1d4ab5d03f1284b67883e8d87530",
     size=170_052_171,
@@ -51,7 +51,7 @@ BINARY = Version(
     test=("test_batch.bin",),
     single={},
 )
-PYTHON = Version(
+PYTHON = CifarVersion(
     archive="cifar-10-python.tar.gz",
     md5="c58f30108f718f92721af3b95e74349a",
     size=170_498_071,
@@ -70,11 +70,11 @@ PYTHON = Version(
 VERSIONS = (BINARY, PYTHON)
 
 
-class Place(NamedTuple):
-    """Where one of them lies: an archive, or a folder."""
+class CifarFiles(NamedTuple):
+    """One of the versions on disk: an archive or a folder."""
 
     path: Path
-    version: Version
+    version: CifarVersion
 
     @property
     def packed(self) -> bool:
@@ -87,26 +87,26 @@ class Place(NamedTuple):
         return [self.path / name for name in self.version.files]
 
 
-class Batch(NamedTuple):
+class CifarBatch(NamedTuple):
     planes: np.ndarray  # (N, 3, 1024) uint8: red, green, blue
     labels: np.ndarray  # (N,) uint8
 
 
-def find(path: Path) -> Place:
+def find(path: Path) -> CifarFiles:
     """The archive or the unpacked folder that `path` is or holds; archives go first."""
     for version in VERSIONS:
         for archive in (path, path / version.archive):
             if archive.name == version.archive and archive.is_file():
-                return Place(archive, version)
+                return CifarFiles(archive, version)
     for version in VERSIONS:
         for folder in (path, path / version.folder):
             if any((folder / name).is_file() for name in version.files):
-                return Place(folder, version)
+                return CifarFiles(folder, version)
     names = " nor ".join(f"{v.archive} nor {v.folder}" for v in VERSIONS)
     raise UserError(f"{path} is and holds neither {names}")
 
 
-def note(place: Place) -> str | None:
+def note(place: CifarFiles) -> str | None:
     """What a copy that is not the original says of itself: the first line of its NOTE, which is the
     first file of an archive."""
     if place.packed:
@@ -118,7 +118,7 @@ def note(place: Place) -> str | None:
     return text.decode("utf-8", "replace").partition("\n")[0].strip()[:200] or None
 
 
-def batches(place: Place, checksum: Checksum) -> Iterator[tuple[str, Batch]]:
+def batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarBatch]]:
     """Every batch by the name of its file, in the order in which they lie there."""
     if checksum is Checksum.official:
         _check(place)
@@ -131,12 +131,12 @@ def batches(place: Place, checksum: Checksum) -> Iterator[tuple[str, Batch]]:
     _complete(place, missing)
 
 
-def _complete(place: Place, missing: Collection[str]) -> None:
+def _complete(place: CifarFiles, missing: Collection[str]) -> None:
     if missing:
         raise UserError(f"{place.path} is not complete: {' and '.join(missing)} not found")
 
 
-def _check(place: Place) -> None:
+def _check(place: CifarFiles) -> None:
     version = place.version
     if place.packed:
         archives.check(place.path, md5=version.md5, size=version.size)
@@ -151,7 +151,7 @@ def _check(place: Place) -> None:
             archives.check(place.path / name, md5=md5)
 
 
-def _packed(place: Place) -> Iterator[tuple[str, str, bytes]]:
+def _packed(place: CifarFiles) -> Iterator[tuple[str, str, bytes]]:
     for at, member in enumerate(m for m in archives.members(place.path) if m.plain):
         folder, _, name = member.name.rpartition("/")
         if name == NOTE and at > 0:
@@ -160,7 +160,7 @@ def _packed(place: Place) -> Iterator[tuple[str, str, bytes]]:
             yield f"{place.path}, {name}", name, member.read()
 
 
-def _unpacked(place: Place) -> Iterator[tuple[str, str, bytes]]:
+def _unpacked(place: CifarFiles) -> Iterator[tuple[str, str, bytes]]:
     for file in place.inputs():
         with read_errors(file):
             yield str(file), file.name, file.read_bytes()
@@ -177,7 +177,7 @@ def _first(archive: Path) -> bytes:
 # ---------------------------------------------------------------------- one batch
 
 
-def _binary(where: str, content: bytes) -> Batch:
+def _binary(where: str, content: bytes) -> CifarBatch:
     if not content or len(content) % RECORD:
         raise UserError(
             f"{where} is damaged: {len(content):,} bytes are no whole number of images of "
@@ -187,10 +187,12 @@ def _binary(where: str, content: bytes) -> Batch:
     return _batch(where, records[:, 1:], records[:, 0])
 
 
-def _python(where: str, content: bytes) -> Batch:
+def _python(where: str, content: bytes) -> CifarBatch:
     try:
         found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-        data, labels = found[b"data"].array(), np.asarray(found[b"labels"])
+        data, labels = found[b"data"], np.asarray(found[b"labels"])
+        if data.dtype != np.uint8:
+            raise ValueError("its pixels are not bytes")
         if data.ndim != 2 or labels.dtype.kind != "i" or labels.shape != data.shape[:1]:
             raise ValueError(f"{data.shape} pixels and {labels.shape} labels")
     except Exception as error:  # an unpickler of damaged bytes raises whatever it meets
@@ -198,7 +200,7 @@ def _python(where: str, content: bytes) -> Batch:
     return _batch(where, data, labels)
 
 
-def _batch(where: str, pixels: np.ndarray, labels: np.ndarray) -> Batch:
+def _batch(where: str, pixels: np.ndarray, labels: np.ndarray) -> CifarBatch:
     if pixels.shape[1] != 3 * PIXELS:
         raise UserError(f"{where}: an image has {pixels.shape[1]} bytes, not {3 * PIXELS}")
     wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES))
@@ -207,37 +209,13 @@ def _batch(where: str, pixels: np.ndarray, labels: np.ndarray) -> Batch:
             f"{where}, image {wrong[0]}: label {labels[wrong[0]]}, "
             f"the labels are 0 to {CLASSES - 1}"
         )
-    return Batch(pixels.reshape(-1, 3, PIXELS), labels.astype(np.uint8))
+    return CifarBatch(pixels.reshape(-1, 3, PIXELS), labels.astype(np.uint8))
 
 
-class _Array:
-    """What a pickled numpy array says of itself, and nothing of numpy's own unpickling."""
-
-    def __init__(self, *_: Any):
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def array(self) -> np.ndarray:
-        _, shape, dtype, fortran, content = self.state
-        if dtype.kind not in ("u1", b"u1") or not isinstance(content, bytes):
-            raise ValueError("its pixels are not bytes")
-        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
-
-
-class _Dtype:
-    def __init__(self, kind: Any = None, *_: Any):
-        self.kind = kind
-
-    def __setstate__(self, state: Any) -> None:
-        """Byte order and flags, which one byte has none of."""
-
-
-PICKLED = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
+PICKLED = {  # what an array of the published files is made of
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import threading
 import time
 import urllib.error
@@ -16,17 +15,18 @@ from typing import NamedTuple
 
 from lra.config import UserError
 from lra.data.progress import Progress
-from lra.data.store import disk_errors, lock, sha256
+from lra.data.store import lock, sha256
+from lra.disk import disk_errors, require_space
 
-ANSWER = 10.0  # seconds a server has to answer, or to send something more
-RESOLVE = 3.0  # seconds beyond those for what no timeout covers: the name look-up
-TRIES = 3  # in a row that may bring nothing, once something came
+ANSWER = 10.0  # seconds within which a server must answer or send more
+RESOLVE = 3.0  # seconds more for the name look-up, which no timeout covers
+TRIES = 3  # attempts in a row that may bring nothing, after one that brought something
 PAUSE = 2.0  # seconds between them
 CHUNK = 2**20
 
 
-class Broken(Exception):
-    """The connection went away in the middle."""
+class ConnectionBroken(Exception):
+    """The connection broke during a transfer."""
 
 
 class Answer(NamedTuple):
@@ -56,13 +56,13 @@ def fetch(
 
 
 def _receive(url: str, partial: Path, instead: str) -> None:
-    """Fill `partial`, taking up broken transfers as long as they bring something."""
+    """Fill `partial`; broken transfers are resumed as long as each brings new bytes."""
     left = 1  # a server that never answered is reported at once
     while True:
         before = _have(partial)
         try:
             return _transfer(url, partial, instead)
-        except Broken as broken:
+        except ConnectionBroken as broken:
             left = TRIES if _have(partial) > before else left - 1
             have = f"{_have(partial) / CHUNK:,.0f} MiB are here"
             if left == 0:
@@ -93,7 +93,7 @@ def _transfer(url: str, partial: Path, instead: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     if answer.total is not None and _have(partial) != answer.total:
-        raise Broken(f"{_host(url)} closed the connection")
+        raise ConnectionBroken(f"{_host(url)} closed the connection")
 
 
 def _ask(url: str, partial: Path, instead: str) -> Answer | None:
@@ -114,7 +114,7 @@ def _ask(url: str, partial: Path, instead: str) -> Answer | None:
         ) from error
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise Broken(f"{_host(url)} cannot be reached ({reason})") from error
+        raise ConnectionBroken(f"{_host(url)} cannot be reached ({reason})") from error
     start = have if body.status == 206 else 0
     length = body.headers.get("Content-Length")
     with disk_errors(partial.parent):
@@ -148,20 +148,15 @@ def _read(body: HTTPResponse, url: str) -> bytes:
     try:
         return body.read(CHUNK)
     except (OSError, HTTPException) as error:
-        raise Broken(f"{_host(url)} broke the connection") from error
+        raise ConnectionBroken(f"{_host(url)} broke the connection") from error
 
 
 def _room(answer: Answer, partial: Path) -> None:
     if answer.total is None:
         return
-    needed, free = answer.total - answer.start, shutil.disk_usage(partial.parent).free
     there = f", {answer.start / 1e6:,.0f} MB of them are there" if answer.start else ""
     print(f"downloading {answer.total / 1e6:,.0f} MB to {partial.parent}{there}", flush=True)
-    if needed > free:
-        raise UserError(
-            f"no space left on the disk of {partial.parent}: {needed / 1e6:,.0f} MB are needed, "
-            f"{free / 1e6:,.0f} MB are free; free some, or choose another folder"
-        )
+    require_space(partial.parent, answer.total - answer.start)
 
 
 def _check(found: Path, target: Path, size: int | None, digest: str | None) -> None:

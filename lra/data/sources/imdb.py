@@ -25,7 +25,7 @@ ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"
 MD5, SIZE = "7c2ac02c03563afcf9b574c7e56c153a", 84_125_825
 LABELS = ("neg", "pos")
 REVIEW = re.compile(rf"{FOLDER}/(train|test)/({'|'.join(LABELS)})/")
-# Of names and texts, see _digest: what an unpacked copy is held to.
+# Digests of the published folders (_digest), to check an unpacked copy.
 DIGESTS = {
     "train/neg": "d414cad5c7597be56f6bdd872016cf63a4cab55f61f22700b4b105a7142ebbc2",
     "train/pos": "b70933e7ee72e44bb57aae71f6db167bf243c8c2f3df864259e5745143aa5739",
@@ -93,7 +93,7 @@ def _unpacked(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(top: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:  # os.walk alone passes over what it may not read
+    def refuse(error: OSError) -> None:  # os.walk alone skips what it may not read
         raise error
 
     with read_errors(top):
@@ -102,7 +102,7 @@ def _files(top: Path) -> Iterator[Path]:
 
 
 def _hidden(key: str) -> bool:
-    """What TensorFlow Datasets does not take from an archive: notes of systems and editors."""
+    """Whether TensorFlow Datasets skips this file: hidden files and backups of editors."""
     return key.endswith("~") or key.rpartition("/")[2].startswith(".")
 
 

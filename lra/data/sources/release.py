@@ -3,8 +3,8 @@
     lra_release/lra_release/{listops-1000,tsv_data,pathfinder32,...}/...
     lra_release/{listops-1000,pathfinder128}/...            second copies; the inner ones are read
 
-An archive is read once to see what it holds, and once for every task that is unpacked from it; both
-results stay in <data_dir>/release. A folder is taken as it is.
+An archive is read once to list what it holds and once per task that is unpacked from it; both
+results stay in <data_dir>/release. A folder is used as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import itertools
 import json
 import posixpath
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -23,12 +22,13 @@ from lra.data.progress import Progress
 from lra.data.sources import archives
 from lra.data.sources.archives import Member
 from lra.data.sources.fetch import fetch
-from lra.data.store import disk_errors, lock, new_folder, read_errors
+from lra.data.store import lock, new_folder, read_errors
+from lra.disk import disk_errors, require_space
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 NAME = "lra_release.gz"
 WHAT = f"the official archive {NAME} or its folder: `lra data download release` fetches it (8 GB)"
-# Where the tasks lie below a folder the user gives, the copy to be read first.
+# Where the tasks lie below the user's folder; the copy that is read comes first.
 PLACES = ("lra_release/lra_release", "lra_release", ".")
 TASK = re.compile(r"listops-1000|tsv_data|pathfinder\d+")
 INDEX = "index.json"
@@ -51,7 +51,9 @@ def root(path: Path, wanted: str, data_dir: Path) -> Path:
         ]
     if held:
         print(f"{path} holds {', '.join(held)}")
-    _tell_copies([folder for folder in held if _copy(folder, wanted.partition("/")[0]) is not None])
+    _report_copies(
+        [folder for folder in held if _copy(folder, wanted.partition("/")[0]) is not None]
+    )
     return path
 
 
@@ -90,7 +92,7 @@ def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
             raise UserError(
                 f"{archive} holds no {wanted}; it holds {', '.join(index) or 'no task'}"
             )
-        inner = _tell_copies(copies)[0]
+        inner = _report_copies(copies)[0]
         _unpack(archive, inner, home / inner, copies[inner])
     return home
 
@@ -119,15 +121,10 @@ def _index(archive: Path, file: Path) -> Index:
 def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
     """The plain files below the folder `name` of the archive."""
     files, size = (sum(facts[key] for facts in held.values()) for key in ("files", "bytes"))
-    if _there(target) == (files, size):
+    if _count_files(target) == (files, size):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
-    if size > free:
-        raise UserError(
-            f"no space left on the disk of {target}: {size / 1e6:,.0f} MB are needed, "
-            f"{free / 1e6:,.0f} MB are free; free some, or choose another --data-dir"
-        )
+    require_space(target.parent, size, "choose another --data-dir")
     with new_folder(target) as partial, Progress(f"unpacking {name}", files) as progress:
         for member in progress.track(_below(archive, name, files)):
             path = partial / PurePosixPath(member.name).relative_to(name)
@@ -138,14 +135,14 @@ def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
 
 
 def _below(archive: Path, name: str, files: int) -> Iterator[Member]:
-    """The first so many plain files below a folder: all there are."""
+    """The plain files below a folder, up to the last one: their number is known."""
     found = (m for m in archives.members(archive) if m.plain and m.name.startswith(f"{name}/"))
     for member in itertools.islice(found, files):
         _refuse(archive, member)
         yield member
 
 
-def _there(target: Path) -> tuple[int, int]:
+def _count_files(target: Path) -> tuple[int, int]:
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
 
@@ -165,7 +162,7 @@ def _copy(folder: str, wanted: str) -> str | None:
     return found[0] if found else None
 
 
-def _tell_copies(copies: Iterable[str]) -> list[str]:
+def _report_copies(copies: Iterable[str]) -> list[str]:
     """Innermost first: that is the one public code reads."""
     ordered = sorted(copies, key=lambda name: (-name.count("/"), name))
     for other in ordered[1:]:

@@ -18,14 +18,15 @@ import io
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lra.config import UserError
 from lra.data.sources.fetch import fetch
-from lra.data.store import disk_errors, lock
+from lra.data.store import lock
+from lra.disk import disk_errors
 
 PINNED = "4.9.10"
 AT_ONCE = 1000  # records read at a time: three times as fast as one by one
@@ -50,7 +51,7 @@ class Dataset(NamedTuple):
 
 
 def is_there(dataset: Dataset, data_dir: Path) -> bool:
-    """Whether it can be read, or prepared, without a download."""
+    """Whether it can be read or prepared without a download."""
     return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
 
 
@@ -69,37 +70,40 @@ def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str
         ) from error
 
 
-def files(dataset: Dataset, splits: Iterable[str], data_dir: Path) -> list[Path]:
-    """What `read` reads."""
+def prepare(dataset: Dataset, data_dir: Path) -> list[Path]:
+    """Download and prepare it unless that is done; the files of train and test."""
     folder = dataset.folder(data_dir)
-    return [f for s in splits for f in sorted(folder.glob(f"{dataset.name}-{s}.array_record*"))]
-
-
-def prepare(dataset: Dataset, data_dir: Path) -> None:
-    """Download and prepare it, where that is not done yet."""
-    folder, target = dataset.folder(data_dir), dataset.download(data_dir)
     with lock(folder, f"another process is preparing {folder}; waiting for it"):
-        if folder.exists():
-            return
-        with _version_in_errors(dataset):
-            builder = _builder(dataset, data_dir)
-            ((url, info),) = builder.url_infos.items()
-        other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
-        fetch(url, target, instead=other, size=int(info.size), digest=info.checksum)
-        print(f"TensorFlow Datasets {_library().__version__} prepares {dataset} from {target}")
-        with (
-            disk_errors(folder.parent),
-            tempfile.TemporaryDirectory(dir=target.parent) as space,
-            _version_in_errors(dataset),
-            _without_tensorflow(),
-            contextlib.redirect_stdout(io.StringIO()),  # it tells of a download of unknown size
-        ):
-            config = _library().download.DownloadConfig(
-                manual_dir=target.parent, extract_dir=space, try_download_gcs=False
-            )
-            builder.download_and_prepare(
-                download_dir=space, download_config=config, file_format="array_record"
-            )
+        if not folder.exists():
+            _make(dataset, data_dir)
+    return [
+        file
+        for split in ("train", "test")
+        for file in sorted(folder.glob(f"{dataset.name}-{split}.array_record*"))
+    ]
+
+
+def _make(dataset: Dataset, data_dir: Path) -> None:
+    folder, target = dataset.folder(data_dir), dataset.download(data_dir)
+    with _version_in_errors(dataset):
+        builder = _builder(dataset, data_dir)
+        ((url, info),) = builder.url_infos.items()
+    other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
+    fetch(url, target, instead=other, size=int(info.size), digest=info.checksum)
+    print(f"TensorFlow Datasets {_library().__version__} prepares {dataset} from {target}")
+    with (
+        disk_errors(folder.parent),
+        tempfile.TemporaryDirectory(dir=target.parent) as space,
+        _version_in_errors(dataset),
+        _without_tensorflow(),
+        contextlib.redirect_stdout(io.StringIO()),  # it prints a download of unknown size
+    ):
+        config = _library().download.DownloadConfig(
+            manual_dir=target.parent, extract_dir=space, try_download_gcs=False
+        )
+        builder.download_and_prepare(
+            download_dir=space, download_config=config, file_format="array_record"
+        )
 
 
 def _home(data_dir: Path) -> Path:
@@ -122,7 +126,7 @@ def _builder(dataset: Dataset, data_dir: Path) -> Any:
 
 @contextlib.contextmanager
 def _without_tensorflow() -> Iterator[None]:
-    """Lend the library the few things it takes from TensorFlow; taken back at the end."""
+    """Give the library the few things it takes from TensorFlow, until the block ends."""
     images = importlib.import_module("tensorflow_datasets.core.features.image_feature")
 
     def encode(self: Any, pixels: Any) -> bytes:
@@ -149,7 +153,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _version_in_errors(dataset: Dataset) -> Iterator[None]:
-    """Whatever fails inside the library is most likely another version of it."""
+    """Name the version when the library fails: another one is the most likely cause."""
     try:
         yield
     except UserError:

@@ -1,10 +1,10 @@
-"""Two tasks made of numbers, so that every id can be told; and the bundled miniature, prepared."""
+"""Three tasks made of numbers, so that every id is known; and the bundled miniature, prepared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from lra import groups
 from lra.cli import main
 from lra.data.arrays import SPLITS, Example, Prepared
 from lra.data.prepare import prepare
-from lra.data.task import About, Job, RawSplit, Task, TaskOptions
+from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
 
 YAML = "name: {name}\nsource: generated\n"
 
@@ -28,7 +28,7 @@ class Numbers(Task):
     classes = 3
     vocab = 300
     max_length = 150
-    sources = ("generated",)
+    sources: ClassVar = {"generated": Source("made up")}
     Options = TaskOptions
     about = About("made up", "none", "150 / 20 / 11", ("numbers are not words",))
     sizes = (150, 20, 11)
@@ -41,9 +41,6 @@ class Numbers(Task):
 
     def decode(self, ids: np.ndarray) -> str:
         return " ".join(map(str, ids.tolist()))
-
-    def provenance(self, options: Any) -> str:
-        return "made up"
 
 
 class Pairs(Numbers):

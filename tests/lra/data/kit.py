@@ -1,5 +1,5 @@
-"""Small archives in the layouts of CIFAR-10, IMDB and the release, and TensorFlow Datasets told to
-take them for the published ones."""
+"""Small archives in the layouts of CIFAR-10, IMDB and the release, which TensorFlow Datasets can be
+made to accept as the published ones."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from lra.data.store import sha256
 Members = Iterable[tuple[str, bytes]]
 
 
-def tar(path: Path, members: Members, *, packed: bool = True) -> Path:
-    headers = []
+def headers(members: Members) -> list[tuple[tarfile.TarInfo, bytes]]:
+    found = []
     for name, content in members:
-        headers.append((tarfile.TarInfo(name), content))
-        headers[-1][0].size = len(content)
-    return tar_of(path, headers, packed=packed)
+        found.append((tarfile.TarInfo(name), content))
+        found[-1][0].size = len(content)
+    return found
+
+
+def tar(path: Path, members: Members, *, packed: bool = True) -> Path:
+    return tar_of(path, headers(members), packed=packed)
 
 
 def tar_of(
-    path: Path, headers: Iterable[tuple[tarfile.TarInfo, bytes]], *, packed: bool = True
+    path: Path, entries: Iterable[tuple[tarfile.TarInfo, bytes]], *, packed: bool = True
 ) -> Path:
     """An archive of any headers, those that no honest program writes too."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for header, content in headers:
+        for header, content in entries:
             archive.addfile(header, io.BytesIO(content))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(out.getvalue(), 1) if packed else out.getvalue())

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from lra.data.arrays import MANIFEST, SPLITS, Prepared, manifest_text, read_mani
 from lra.data.prepare import find, find_or_prepare, load, prepare
 from lra.data.store import ArrayFile, Rows, lock
 from lra.data.verify import verify
-from tests.lra.conftest import command, start
+from tests.lra.conftest import start
 
 Call = Callable[..., tuple[int, str, str]]
 Fake = Callable[[str], Prepared]
@@ -298,8 +299,8 @@ def test_another_fingerprint_than_the_committed_one_is_found(
     for wanted, wrong in ((tiny.fingerprint, 0), ("0123456789abcdef", 1)):
         entry = {"when": {"width": 59}, "expect": {"fingerprint": wanted}}
         (tmp_path / "listops.tiny.json").write_text(json.dumps([entry]), encoding="utf-8")
-        told = f"fingerprint: {wanted} expected, {tiny.fingerprint} found"
-        assert [told in line for line in lines(tiny.folder)] == [True] * wrong
+        difference = f"fingerprint: {wanted} expected, {tiny.fingerprint} found"
+        assert [difference in line for line in lines(tiny.folder)] == [True] * wrong
 
 
 def test_a_stranger_in_the_folder_is_mentioned(tiny: Prepared) -> None:
@@ -376,28 +377,23 @@ def test_kill_minus_9_while_preparing(tmp_path: Path) -> None:
     assert leftovers(data_dir) != []
     options = lra.data.configure("listops", ["n_train=1500", "n_val=5", "n_test=5"])
     assert find(options, max_length=2000, data_dir=data_dir) is None
-    done = command(*words)
-    assert done.returncode == 0, done.stderr
+    prepared = prepare(options, max_length=2000, data_dir=data_dir, workers=1)
     assert leftovers(data_dir) == []
-    prepared = find(options, max_length=2000, data_dir=data_dir)
-    assert prepared is not None
     assert lines(prepared.folder) == []
 
 
-def test_two_processes_prepare_once(tmp_path: Path) -> None:
-    """The second waits for the first and takes what it made."""
+def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = lra.data.configure("listops", ["source=tiny"])
     folder = tmp_path / "listops" / preparing.identity(lra.data.get("listops"), options, 2000)
-    words = ("-m", "lra", "data", "prepare", "listops", "source=tiny")
-    with lock(folder, "never"):
-        second = start(*words, "--data-dir", str(tmp_path))
-        assert second.stdout is not None
-        waiting = second.stdout.readline()
-        assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
-        assert not folder.exists()
-    out, _ = second.communicate(timeout=60)
-    assert second.returncode == 0, out
-    assert folder.exists()
+    with ThreadPoolExecutor() as pool:
+        with lock(folder, "never"):
+            second = pool.submit(prepare, options, max_length=2000, data_dir=tmp_path)
+            waiting, deadline = "", time.monotonic() + 60
+            while not waiting and time.monotonic() < deadline:
+                waiting = capsys.readouterr().out
+            assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
+            assert not folder.exists()
+        assert second.result(timeout=60).folder == folder
 
 
 def test_the_one_that_waited_does_not_prepare_again(
@@ -411,14 +407,14 @@ def test_the_one_that_waited_does_not_prepare_again(
     assert prepare(options, max_length=2000, data_dir=tmp_path) is made
 
 
-def test_many_processes_at_once(tmp_path: Path) -> None:
+def test_two_processes_at_once_prepare_the_same(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "lra", "data", "prepare", "listops", *SMALL]
     processes = [
         subprocess.Popen([*words, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
+        for _ in range(2)
     ]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 3
+    assert [process.returncode for process in processes] == [0] * 2
     assert len({out.split("fingerprint ")[1].split()[0] for out in outputs}) == 1
     assert leftovers(tmp_path) == []
     (folder,) = (tmp_path / "listops").glob("[!.]*")
@@ -442,14 +438,14 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("warned", [True, False])
 def test_a_full_disk(full_disk: Path, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told beforehand from the sizes, or met on the way: the same end."""
+    """Refused beforehand from the sizes, or met while writing: the same end."""
     if not warned:
-        monkeypatch.setattr(preparing, "_room", lambda *a: None)
+        monkeypatch.setattr(preparing, "require_space", lambda *a: None)
     options = lra.data.configure("listops", ["n_train=900", "n_val=5", "n_test=5"])
     with pytest.raises(UserError) as error:
         prepare(options, max_length=2000, data_dir=full_disk)
     assert f"no space left on the disk of {full_disk / 'listops'}" in str(error.value)
-    assert ("listops takes 2 MB, 1 MB are free" in str(error.value)) == warned
+    assert ("2 MB are needed, 1 MB are free" in str(error.value)) == warned
     assert leftovers(full_disk) == []
     assert shutil.disk_usage(full_disk).used < 2**16
 
@@ -492,11 +488,10 @@ def closed_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_closed_folder(closed_folder: Path) -> None:
-    done = command("-m", "lra", "data", "prepare", "listops", "source=tiny", "--data-dir",
-                   str(closed_folder))  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: cannot write to {closed_folder / 'listops'} (")
-    assert "Traceback" not in done.stderr
+    options = lra.data.configure("listops", ["source=tiny"])
+    with pytest.raises(UserError) as error:
+        prepare(options, max_length=2000, data_dir=closed_folder)
+    assert str(error.value).startswith(f"cannot write to {closed_folder / 'listops'} (")
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path, lra_data: Call) -> None:

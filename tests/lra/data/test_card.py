@@ -34,22 +34,22 @@ def test_every_task_and_source_has_a_card(name: str, lra_data: Call, tmp_path: P
         code, out, err = lra_data("card", name, *words)
         assert (code, err) == (0, "")
         assert out.splitlines()[0] == f"# {name}: {task.title}"
-        told = joined(out)
+        printed = joined(out)
         for text in (task.about.origin, task.about.licence, task.about.splits):
-            assert text in told
-        assert all(f"- {problem}" in told for problem in task.about.problems)
+            assert text in printed
+        assert all(f"- {problem}" in printed for problem in task.about.problems)
         provenance = task.provenance(lra.data.configure(name, words))
-        assert f"- source: {source}: {provenance} -" in told
-        assert "Not prepared with these settings: `lra data prepare" in told
+        assert f"- source: {source}: {provenance} -" in printed
+        assert "Not prepared with these settings: `lra data prepare" in printed
         assert all(len(line) <= 100 or str(tmp_path) in line for line in out.splitlines())
 
 
 def test_statistics_are_those_of_the_prepared_data(lra_data: Call) -> None:
     words = ("listops", "source=tiny")
-    _, told, _ = lra_data("prepare", *words)
+    _, printed, _ = lra_data("prepare", *words)
     code, out, _ = lra_data("card", *words)
     assert code == 0
-    folder, described = (line.strip() for line in told.splitlines()[1:3])
+    folder, described = (line.strip() for line in printed.splitlines()[1:3])
     assert f"Counted in {folder}, {described.split(', ')[-1]}." in joined(out)
     assert row(out, "examples") == ["96", "32", "32"]
     assert row(out, "label 9")[0] == "16.7%"
@@ -70,7 +70,7 @@ def test_a_picture_has_no_lengths_and_a_pair_is_two(fake: Callable, lra_data: Ca
     assert "- example: 2 x at most 150 ids of 300, one of 3 labels" in out
 
 
-def test_what_is_committed_is_told_where_nothing_is_prepared(
+def test_what_is_committed_is_printed_where_nothing_is_prepared(
     lra_data: Call, tmp_path: Path
 ) -> None:
     _, out, _ = lra_data("card", "listops")
@@ -93,7 +93,7 @@ def test_the_protocol_decides_which_data_are_meant(lra_data: Call) -> None:
     assert row(out, "length, max") == ["1,000"] * 3
 
 
-def test_what_was_skipped_is_told(
+def test_what_was_skipped_is_printed(
     fake: Callable, lra_data: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     splits = Numbers.splits

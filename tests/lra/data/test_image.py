@@ -111,14 +111,14 @@ def test_the_order_is_that_of_the_whole_set() -> None:
 # ---------------------------------------------------------------------- what is checked
 
 
-def official(monkeypatch: pytest.MonkeyPatch, version: cifar.Version, **facts: Any) -> None:
+def official(monkeypatch: pytest.MonkeyPatch, version: cifar.CifarVersion, **facts: Any) -> None:
     changed = [v._replace(**facts) if v is version else v for v in cifar.VERSIONS]
     monkeypatch.setattr(cifar, "VERSIONS", tuple(changed))
 
 
 @pytest.mark.parametrize("version", cifar.VERSIONS)
 def test_only_the_published_archive_passes(
-    version: cifar.Version, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
+    version: cifar.CifarVersion, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = kit.python_members if version is cifar.PYTHON else kit.binary_members
     archive = kit.tar(tmp_path / version.archive, make(BATCHES))
@@ -177,13 +177,13 @@ def test_a_copy_says_what_it_is(packed: bool, tmp_path: Path) -> None:
         kit.tar(tmp_path / cifar.BINARY.archive, members)
     else:
         kit.unpack(tmp_path, members)
-    told = "files in the format of CIFAR-10, not the published ones: "
+    source = "files in the format of CIFAR-10, not the published ones: "
     summary = prepared(tmp_path, tmp_path / "data").summary()
-    assert summary["provenance"] == told + "JPEG-compressed copy (quality 75)"
+    assert summary["provenance"] == source + "JPEG-compressed copy (quality 75)"
     assert summary["options"] == {"checksum": "any"}
 
     other = kit.tar(tmp_path / "other" / cifar.BINARY.archive, members[1:])
-    assert prepared(other, tmp_path / "more").summary()["provenance"] == told + "unknown"
+    assert prepared(other, tmp_path / "more").summary()["provenance"] == source + "unknown"
 
 
 def test_what_is_prepared_does_not_need_its_files(tmp_path: Path) -> None:

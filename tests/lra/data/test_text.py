@@ -109,12 +109,12 @@ def test_the_protocol_says_where_the_dev_split_comes_from(tmp_path: Path, lra_da
     words = ("prepare", "text", "source=tiny")
     _, ours, _ = lra_data(*words)
     _, theirs, _ = lra_data(*words, "--protocol", "official")
-    _, told, _ = lra_data(*words, "dev=test", "--max-length", "1000")
+    _, ours, _ = lra_data(*words, "dev=test", "--max-length", "1000")
     assert [out.splitlines()[2].split(", ")[2] for out in (ours, theirs)] == [
         "90 / 10 / 60 examples",
         "100 / 60 / 60 examples",
     ]
-    assert told.splitlines()[:3] == ["text was prepared already", *theirs.splitlines()[1:3]]
+    assert ours.splitlines()[:3] == ["text was prepared already", *theirs.splitlines()[1:3]]
     # and under the quirk verify says that every dev example is a test example
     folder = theirs.splitlines()[1].strip()
     code, out, _ = lra_data("verify", "text", "source=tiny", "--protocol", "official")

@@ -160,9 +160,8 @@ def test_both_length_bounds_are_strict() -> None:
     assert lengths == set(range(4, 40))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_short_expressions_evaluate(seed: int) -> None:
-    for ids, value in itertools.islice(generate(SHORT, seed=seed), 1000):
+def test_short_expressions_evaluate() -> None:
+    for ids, value in itertools.islice(generate(SHORT, seed=0), 1000):
         assert evaluate(tokens.binary(ids)) == value
 
 
@@ -193,7 +192,7 @@ def test_workers_change_nothing() -> None:
         return [(ids.tobytes(), value) for ids, value in itertools.islice(found, 3000)]
 
     one = first(1)
-    assert first(3) == one
+    assert first(2) == one
     assert len({ids for ids, _ in one}) == 3000
 
 
@@ -203,7 +202,7 @@ def test_seeds_and_blocks_differ() -> None:
 
 
 def test_the_stream_of_seed_0_has_not_changed() -> None:
-    """When this fails, other data come of the same seed: change listops_generator.VERSION and the
+    """When this fails, other data come of the same seed: change generator.VERSION and the
     statistics in lra/data/expected."""
     digest = hashlib.sha256()
     for ids, value in itertools.islice(generate(OFFICIAL, seed=0), 500):

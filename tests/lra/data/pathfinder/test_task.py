@@ -410,16 +410,6 @@ def test_miniatures_are_small() -> None:
     assert sum(sizes) < 300_000
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
-    options = lra.data.configure("pathfinder", ["n=120", "difficulty=easy"])
-    one, two = (
-        prepare(options, max_length=1024, data_dir=tmp_path / str(workers), workers=workers)
-        for workers in (1, 2)
-    )
-    assert one.fingerprint == two.fingerprint
-    assert [one.facts["splits"][s]["examples"] for s in SPLITS] == [96, 12, 12]
-
-
 def test_a_checked_png_is_checked_to_its_last_byte() -> None:
     buffer = io.BytesIO()
     Image.fromarray(picture(1)).save(buffer, format="PNG")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lra.data.sheet import GAP, GROUND, LINE, sheet
+from lra.data.show import GAP, GROUND, LINE, sheet
 
 
 @pytest.mark.parametrize(("side", "zoom"), [(32, 4), (100, 2), (128, 1), (256, 1)])
