@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and what to say when a disk refuses."""
+"""Atomic writing of files, and readable errors of disks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lra.config import UserError
 
 @contextlib.contextmanager
 def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[None]:
-    """Full disks and closed folders are the caller's to mend: say which, and how."""
+    """Turn errors of full disks and closed folders into a UserError that names the remedy."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[No
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(
-                f"cannot write to {place} ({os.strerror(error.errno)}): mend its permissions, "
+                f"cannot write to {place} ({os.strerror(error.errno)}): change its permissions, "
                 f"or {cure}"
             ) from error
         raise
@@ -43,7 +43,7 @@ def require_space(folder: Path, needed: int, cure: str = "choose another folder"
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """All of it or nothing, whatever dies when: a temporary file beside it, fsync, rename."""
+    """Write all or nothing, even if the process dies: a temporary file, fsync, rename."""
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
     try:
         with temporary.open("wb") as f:

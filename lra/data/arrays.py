@@ -77,7 +77,7 @@ class Split:
         return self._ids.take(pairs.ravel(), columns).reshape(*pairs.shape, columns)
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All (ids, lengths) in order, some megabytes at a time."""
+        """All (ids, lengths) in order, in blocks of some megabytes."""
         rows = max(1, BLOCK // (self.width * self._ids.dtype.itemsize * (1 + self.layout.dual)))
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
@@ -85,7 +85,7 @@ class Split:
 
 
 class Prepared:
-    """A prepared task, opened. Its arrays are read when they are asked for."""
+    """A prepared task on disk; its arrays are read on demand."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any], layout: Layout):
         self.folder, self.manifest, self.layout = folder, manifest, layout
@@ -97,13 +97,13 @@ class Prepared:
             if found != facts["bytes"]:
                 state = "missing" if found is None else f"damaged: {found:,} bytes found"
                 raise UserError(
-                    f"{path} is {state}, {facts['bytes']:,} bytes expected; {_again(manifest)}"
+                    f"{path} is {state}, {facts['bytes']:,} bytes expected; {_remedy(manifest)}"
                 )
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
         try:
             self._splits = {s: Split(s, layout, self.facts["width"], arrays) for s in SPLITS}
         except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
-            raise UserError(f"{folder} is damaged ({error}); {_again(manifest)}") from error
+            raise UserError(f"{folder} is damaged ({error}); {_remedy(manifest)}") from error
 
     def split(self, name: str) -> Split:
         return self._splits[name]
@@ -202,8 +202,7 @@ class Writer:
 
 
 def statistics(splits: dict[str, Split]) -> dict[str, Any]:
-    """What can be counted in the arrays alone: per split, and duplicates within and across
-    splits."""
+    """Statistics of the arrays: per split, and duplicates within and across splits."""
     facts, seen = {}, {}
     for name, split in splits.items():
         facts[name], seen[name] = _describe(split)
@@ -264,7 +263,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if version != FORMAT:
         raise UserError(
             f"{folder} was prepared in format {version}, this version reads format {FORMAT}: "
-            f"{_again(manifest)}"
+            f"{_remedy(manifest)}"
         )
     if text != manifest_text(manifest.get("facts"), manifest.get("made")).encode():
         raise UserError(
@@ -274,7 +273,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _again(manifest: dict[str, Any]) -> str:
+def _remedy(manifest: dict[str, Any]) -> str:
     made = manifest.get("made")
     command = made.get("command") if isinstance(made, dict) else None
     return f"prepare it again with `{command or 'lra data prepare <task>'} --force`"

@@ -82,7 +82,7 @@ class _AnyOrder(argparse.ArgumentParser):
 
 def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
     """Add the arguments that choose a preparation."""
-    tasks = f"one of {', '.join(data.names())}"
+    tasks = "a task of `lra data list`"  # their names would import every task
     if optional:
         parser.add_argument("task", nargs="?", help=f"{tasks} ({optional})")
     else:
@@ -186,7 +186,7 @@ def _verify(arguments: argparse.Namespace) -> None:
 
 
 def _meant(arguments: argparse.Namespace) -> list[Path]:
-    """The preparation of these settings; without settings, all of the task; without a task, all."""
+    """The preparation of these settings, or all of the task, or all of every task."""
     if arguments.settings or arguments.max_length or arguments.protocol != "luna":
         return [_prepared(arguments).folder]
     names = [data.get(arguments.task).name] if arguments.task else data.names()

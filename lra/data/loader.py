@@ -2,7 +2,7 @@
 
 Training is one stream of batches without epochs in its interface: epoch e visits every example
 once, in an order that is a function of (seed, e) alone, and a batch may straddle two epochs.
-Whoever knows how many batches were delivered knows the rest of the stream, so that number is the
+The number of batches delivered so far determines the rest of the stream, so that number is the
 whole state of a loader. Nothing is drawn from a global random state.
 """
 

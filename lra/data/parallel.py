@@ -29,7 +29,7 @@ def ordered_map(
     """function(item) for each item, in order. Work may be endless: at most `ahead` results per
     worker wait.
 
-    The processes are spawned, not forked: whoever calls this may have started threads.
+    The processes are spawned, not forked: the caller may have started threads.
     """
     if workers < 1:
         raise UserError(f"workers={workers} is out of range: it must be at least 1")
@@ -62,7 +62,7 @@ def _start_worker() -> None:
 
 
 def _follow_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """End with the parent process: a worker whose parent was killed would wait forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -104,7 +104,7 @@ def find(path: Path) -> dict[str, Path]:
 
 
 def read(file: Path) -> Iterator[Example]:
-    """A row at a time. Quotes are bytes like any other; a row ends with LF or CRLF."""
+    """One example per row. Quotes are bytes like any other; a row ends with LF or CRLF."""
     number = 0
     with read_errors(file), file.open("rb") as rows:
         for number, row in enumerate(rows, 1):

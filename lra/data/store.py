@@ -30,8 +30,8 @@ def read_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill beside `folder`; it takes that place, whole and on disk, when the block
-    ends well."""
+    """A temporary folder to fill; it is renamed to `folder`, whole and on disk, when the block ends
+    without an error."""
     partial = folder.with_name(f".{folder.name}.partial")
     replaced = folder.with_name(f".{folder.name}.replaced")
     with disk_errors(folder.parent):
@@ -57,8 +57,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(folder: Path, waiting: str) -> Iterator[None]:
-    """One process at a time for `folder`; the others say what they wait for. The lock is the
-    kernel's: it goes with its process, however that ends."""
+    """One process at a time for `folder`; the others print `waiting` and wait. The kernel releases
+    the lock when the process ends, even if it is killed."""
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         handle = folder.with_name(f".{folder.name}.lock").open("a")

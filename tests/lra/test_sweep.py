@@ -339,7 +339,7 @@ def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(tmp_path,
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="2"):
         Summary().on_multirun_start(config(tmp_path / "file" / "sweep"))
-    assert re.match("error: cannot write to .*: mend its permissions", capsys.readouterr().err)
+    assert re.match("error: cannot write to .*: change its permissions", capsys.readouterr().err)
 
     def full() -> None:  # Hydra, which writes a multirun.yaml
         raise OSError(errno.ENOSPC, "No space left on device")

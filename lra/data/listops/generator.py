@@ -28,9 +28,8 @@ from lra.data.parallel import ordered_map
 VERSION = "listops-generator-1"  # change it when the same seed gives other expressions
 
 OPERATORS = np.array([MAX, MED, MIN, SM], np.uint8)  # consecutive ids
-NODES_PER_BLOCK = (
-    2**20
-)  # expected; small enough for the caches, large enough to hide numpy's overhead
+# Expected nodes: few enough for the caches, enough to hide numpy's overhead.
+NODES_PER_BLOCK = 2**20
 FRUITLESS_BLOCKS = 64  # in a row, before the options are declared impossible
 
 
@@ -121,7 +120,7 @@ def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
 
 
 def accept(levels: list[Level], shape: TreeShape) -> list[Level]:
-    """Keep the trees of an accepted length, with everything below their roots."""
+    """The trees of an accepted length, with everything below their roots."""
     root = levels[0].length
     keep = (root > shape.min_length) & (root < shape.max_length)
     kept = []
@@ -167,9 +166,8 @@ def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
     table.sort(axis=1)
     at = np.arange(len(args))
     largest, smallest = table[at, args - 1], table[:, 0]
-    middle = (
-        table[at, (args - 1) // 2] + table[at, args // 2]
-    ) // 2  # even counts: mean, truncated
+    # an even count has two in the middle: their mean, truncated
+    middle = (table[at, (args - 1) // 2] + table[at, args // 2]) // 2
     total = np.add.reduceat(children, first)  # at most 25 * 9: fits
     return np.choose(op - OPERATORS[0], [largest, middle, smallest, total % 10])
 

@@ -9,14 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 VERSION = "listops-v1"  # stored with prepared data; change it when an id changes its meaning
-TOKENS = (
-    *"0123456789",
-    "[MAX",
-    "[MED",
-    "[MIN",
-    "[SM",
-    "]",
-)  # sorted; id = position + 1, 0 is padding
+# Sorted; id = position + 1, 0 is padding.
+TOKENS = (*"0123456789", "[MAX", "[MED", "[MIN", "[SM", "]")
 UNKNOWN = len(TOKENS) + 1  # reserved, as in the official encoder; nothing here ever writes it
 VOCAB = UNKNOWN + 1
 ID = {token: position + 1 for position, token in enumerate(TOKENS)}
@@ -41,8 +35,8 @@ def decode(ids: np.ndarray) -> str:
 
 
 def fault(ids: np.ndarray) -> str | None:
-    """What is wrong with the brackets, or None: one digit, or an operator that closes with the
-    last token."""
+    """What is wrong with the brackets, or None. An expression is one digit, or an operator that
+    closes with the last token."""
     if not len(ids):
         return "it is empty"
     opens, closes = (ids >= OPENING[0]) & (ids <= OPENING[-1]), ids == CLOSE

@@ -20,9 +20,8 @@ import numpy as np
 from lra.data.pathfinder.exact import arctan2, cosine, sine
 from lra.data.pathfinder.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
 
-CERTAIN = (
-    2**38
-)  # the weight of an endpoint straight ahead; with 255 of room, 64 of them fit a double
+# The weight of an endpoint straight ahead; 64 of them, each times 255 of room, fit a double.
+CERTAIN = 2**38
 
 
 def move(at: Point, angle: float, distance: float) -> Point:

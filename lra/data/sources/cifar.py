@@ -107,8 +107,8 @@ def find(path: Path) -> CifarFiles:
 
 
 def note(place: CifarFiles) -> str | None:
-    """What a copy that is not the original says of itself: the first line of its NOTE, which is the
-    first file of an archive."""
+    """The first line of the NOTE of a copy that is not the original. In an archive, the NOTE is the
+    first file."""
     if place.packed:
         text = _first(place.path)
     else:

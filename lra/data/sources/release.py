@@ -98,7 +98,7 @@ def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
 
 
 def _index(archive: Path, file: Path) -> Index:
-    """What the archive holds, by folder; written down, because looking takes minutes."""
+    """What the archive holds, by folder; stored, because reading it all takes minutes."""
     try:
         index: Index = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def _count_files(target: Path) -> tuple[int, int]:
 
 
 def _folder(name: str) -> str | None:
-    """The folder a file is counted in: its task's, or one deeper where the task has folders."""
+    """The folder that a file counts for: its task's, or one deeper if the task has folders."""
     parts = name.split("/")
     for i, part in enumerate(parts[:-1]):
         if TASK.fullmatch(part):

@@ -1,7 +1,7 @@
 """Data sets of TensorFlow Datasets, without TensorFlow.
 
-Reading prepared array_record files takes none. Preparing does, though only for file handles and for
-one PNG encoder: `_without_tensorflow` lends the library these from the standard library and Pillow
+Reading prepared array_record files does not need it. Preparing does, but only for file handles and
+one PNG encoder: `_without_tensorflow` gives the library these from the standard library and Pillow
 while its own builder runs. That touches private modules, so it holds for the version that
 constraints.txt pins; another one that differs is refused by name. What the builder reads is
 downloaded by lra.data.sources.fetch and checked against the sizes and SHA-256 that the library has
@@ -30,7 +30,7 @@ from lra.disk import disk_errors
 
 PINNED = "4.9.10"
 AT_ONCE = 1000  # records read at a time: three times as fast as one by one
-# Where the library holds TensorFlow as `tf` and, on our way through it, uses what we lend.
+# Modules of the library that hold TensorFlow as `tf` and use what we give them instead.
 USERS = ("core.download.extractor", "core.shuffle", "image_classification.cifar")
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lra.data.arrays import MANIFEST
 from lra.data.sources import cifar, tfds
 from lra.data.store import sha256
+from lra.data.verify import verify
 
 Members = Iterable[tuple[str, bytes]]
 
@@ -49,6 +51,23 @@ def unpack(folder: Path, members: Members) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
+
+
+def leftovers(data_dir: Path) -> list[str]:
+    """Files that are neither a lock nor in a finished preparation."""
+    files = (p for p in data_dir.rglob("*") if p.is_file())
+    return [str(p) for p in files if p.suffix != ".lock" and not (p.parent / MANIFEST).exists()]
+
+
+def differences(folder: Path) -> list[str]:
+    """What `verify` finds wrong in a prepared folder."""
+    return [line.text for line in verify(folder) if line.status == "differs"]
+
+
+def files(folder: Path) -> list[str]:
+    """Everything below a folder, but locks."""
+    found = (p for p in folder.rglob("*") if not p.is_dir() and p.suffix != ".lock")
+    return sorted(p.relative_to(folder).as_posix() for p in found)
 
 
 # ---------------------------------------------------------------------- CIFAR-10

@@ -12,12 +12,14 @@ import pytest
 
 import lra.data
 from lra.cli import main
-from lra.data.options import default_length, overrides
+from lra.data.options import default_length
 from lra.data.prepare import command as prepare_command
 from lra.data.show import GAP, LINE, SMALLEST
 from tests.lra.conftest import command
 
 Call = Callable[..., tuple[int, str, str]]
+
+
 TINY = ("listops", "source=tiny")
 
 
@@ -286,26 +288,3 @@ def test_a_command_is_quoted_for_the_shell(tmp_path: Path) -> None:
     options = lra.data.configure("listops", ["source=release", "path=/a b"])
     printed = prepare_command(options, max_length=2000, data_dir="my data")
     assert printed == "lra data prepare listops source=release 'path=/a b' --data-dir 'my data'"
-
-
-def test_overrides_are_what_differs_from_the_file() -> None:
-    task = lra.data.get("listops")
-    words = ["source=release", "brackets=drop", "path=/a b"]
-    assert overrides(task, lra.data.configure("listops", words)) == words
-    assert overrides(task, lra.data.configure("listops")) == []
-    assert lra.data.configure("listops", ["p_leaf=8e-1"]).p_leaf == 0.8
-    assert lra.data.configure("listops", ["source=release", "path=007"]).path == "007"
-
-
-@pytest.mark.parametrize("line", ["seed: x", "sede: 1", "seed: ???", ": ["])
-def test_a_task_s_file_that_is_wrong(
-    line: str, fakes: None, tmp_path: Path, lra_data: Call
-) -> None:
-    file = tmp_path / "configs" / "task" / "numbers.yaml"
-    file.write_text(
-        file.read_text(encoding="utf-8") + line.replace("seed: ???", "source: ???") + "\n",
-        encoding="utf-8",
-    )
-    code, _, err = lra_data("prepare", "numbers")
-    assert code == 2
-    assert str(file) in err

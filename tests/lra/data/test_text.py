@@ -107,14 +107,14 @@ def test_the_two_dev_splits_lie_beside_each_other(tmp_path: Path) -> None:
 
 def test_the_protocol_says_where_the_dev_split_comes_from(tmp_path: Path, lra_data: Call) -> None:
     words = ("prepare", "text", "source=tiny")
-    _, ours, _ = lra_data(*words)
+    _, default, _ = lra_data(*words)
     _, theirs, _ = lra_data(*words, "--protocol", "official")
-    _, ours, _ = lra_data(*words, "dev=test", "--max-length", "1000")
-    assert [out.splitlines()[2].split(", ")[2] for out in (ours, theirs)] == [
+    _, again, _ = lra_data(*words, "dev=test", "--max-length", "1000")
+    assert [out.splitlines()[2].split(", ")[2] for out in (default, theirs)] == [
         "90 / 10 / 60 examples",
         "100 / 60 / 60 examples",
     ]
-    assert ours.splitlines()[:3] == ["text was prepared already", *theirs.splitlines()[1:3]]
+    assert again.splitlines()[:3] == ["text was prepared already", *theirs.splitlines()[1:3]]
     # and under the quirk verify says that every dev example is a test example
     folder = theirs.splitlines()[1].strip()
     code, out, _ = lra_data("verify", "text", "source=tiny", "--protocol", "official")

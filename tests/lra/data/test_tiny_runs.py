@@ -77,7 +77,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    itertools.product(("text", "retrieval", "listops"), ("luna", "softmax")),
+    list(itertools.product(("text", "retrieval", "listops"), ("luna", "softmax"))),
 )
 def test_padding_to_the_batch_gives_the_same_logits(task: str, attention: str, place: Path) -> None:
     run = run_of(task, attention, place)

@@ -18,7 +18,7 @@ import lra.data
 from lra.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.pathfinder import files as tree
-from lra.data.pathfinder.generator import generate, settings
+from lra.data.pathfinder.generator import ImageGenerator, generate, settings
 from lra.data.prepare import find, prepare
 from lra.data.task import TINY
 from lra.data.verify import verify
@@ -75,7 +75,7 @@ def differing(verified: str) -> list[str]:
 # ---------------------------------------------------------------------- splits
 
 
-def test_1_5_membership_follows_from_the_metadata_by_md5(tmp_path: Path) -> None:
+def test_membership_follows_from_the_metadata_by_md5(tmp_path: Path) -> None:
     """Batches of 7 and 20; bounds at round(21.6) = 22 and round(24.3) = 24 of 27."""
     prepared = load(official(tmp_path / "tree", {"0": 7, "11": 20}), tmp_path)
     keys = [f"imgs/{b}_sample_{i}.png_{i + 1}" for b, n in (("0", 7), ("11", 20)) for i in range(n)]
@@ -95,7 +95,7 @@ def test_the_difficulty_is_the_salt_and_chooses_the_folder(tmp_path: Path) -> No
         load(folder, tmp_path)
 
 
-def test_6_7_the_s4_split_is_pytorchs(tmp_path: Path) -> None:
+def test_the_s4_split_is_pytorchs(tmp_path: Path) -> None:
     """Files by number, 2 before 10; the sizes rounded down for val and test."""
     prepared = load(official(tmp_path / "tree", {"10": 30, "2": 27}), tmp_path, "order=s4")
     listed = [*range(30, 57), *range(30)]  # batch 2 was written second
@@ -352,10 +352,10 @@ def test_numbers_in_the_metadata_are_written_as_in_the_original(
     assert file.read_text(encoding="utf-8") == f"imgs/0 sample_0.png 0 1 {settings_written}\n"
 
 
-def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
+def test_metadata_are_read_back_as_written(tmp_path: Path) -> None:
     chosen = settings(128, "easy")
-    blocks = list(generate(range(12), chosen, seed=1))
-    drawn = [row for block in blocks for row in zip(*block, strict=True)]
+    made = [ImageGenerator(chosen).image(1, number) for number in range(12)]
+    drawn = [(pixels, scene.label, scene.margin) for pixels, scene in made]
     (file,) = tree.write(tmp_path, drawn, chosen)
     lines = file.read_bytes().decode("ascii").split("\n")
     assert lines.pop() == ""
@@ -372,10 +372,10 @@ def test_5_3_the_metadata_round_trip(tmp_path: Path) -> None:
     assert {margin for _, _, margin in drawn} == {2, 3}
 
 
-def test_the_example_of_5_3() -> None:
-    blocks = generate(range(1), settings(32), seed=0)
-    _, label, margin = next(zip(*next(blocks), strict=True))
-    line = f"imgs/0 sample_0.png 0 {label} 1.0 14 4 2 0.5 {margin} 1\n"
+def test_the_first_line_of_the_bundled_metadata() -> None:
+    _, scene = ImageGenerator(settings(32)).image(0, 0)
+    label = scene.label
+    line = f"imgs/0 sample_0.png 0 {label} 1.0 14 4 2 0.5 {scene.margin} 1\n"
     assert (TINY / HARD / META).read_text(encoding="utf-8").startswith(line)
     assert label == 1
 

@@ -1,0 +1,271 @@
+"""Preparing: identity, all or nothing, one process at a time, full and closed disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lra.data
+from lra.config import UserError
+from lra.data import prepare as preparing
+from lra.data.arrays import MANIFEST, Prepared
+from lra.data.prepare import find, find_or_prepare, load, prepare
+from lra.data.store import ArrayFile, lock
+from tests.lra.conftest import start
+
+from . import kit
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+SMALL = ("n_train=300", "n_val=20", "n_test=20", "min_length=20", "max_length=200")
+
+
+def test_the_fingerprint_knows_the_data_and_not_the_circumstances(tmp_path: Path) -> None:
+    def made(where: str, *settings: str, n: int = 199) -> Prepared:
+        options = lra.data.configure("listops", [*SMALL, *settings])
+        return prepare(options, max_length=n, data_dir=tmp_path / where)
+
+    first = made("a")
+    assert made("b").fingerprint == first.fingerprint
+    assert made("b").folder.name == first.folder.name
+    changed = [
+        made("a", "seed=1"),
+        made("a", "n_val=21"),
+        made("a", "brackets=drop"),
+        made("a", n=99),
+    ]
+    assert len({p.fingerprint for p in [first, *changed]}) == 5
+    assert len({p.folder for p in [first, *changed]}) == 5
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_another_format_is_named_and_prepared_anew_on_force(
+    tiny: Prepared, version: int, lra_data: Call
+) -> None:
+    file = tiny.folder / MANIFEST
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('"format": 1', f'"format": {version}'),
+        encoding="utf-8",
+    )
+    code, _, err = lra_data("prepare", "listops", "source=tiny")
+    assert code == 2
+    assert f"{tiny.folder} was prepared in format {version}, this version reads format 1" in err
+    assert "lra data prepare listops source=tiny" in err
+    assert "--force" in err
+    assert f"unusable: {tiny.folder} was prepared in format {version}" in lra_data("list")[1]
+    assert lra_data("prepare", "listops", "source=tiny", "--force")[0] == 0
+    assert load(tiny.folder).fingerprint == tiny.fingerprint
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    monkeypatch.setattr(preparing, "statistics", lambda splits: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare(options, max_length=59, data_dir=tmp_path)
+    assert kit.leftovers(tmp_path) == []
+    assert find(options, max_length=59, data_dir=tmp_path) is None
+
+
+def test_force_that_fails_keeps_what_was_there(
+    tiny: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    monkeypatch.setattr(preparing, "statistics", lambda splits: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare(options, max_length=59, data_dir=tmp_path / "data", force=True)
+    assert load(tiny.folder).fingerprint == tiny.fingerprint
+    assert kit.leftovers(tmp_path / "data") == []
+
+
+def test_open_splits_outlive_a_replacement(tiny: Prepared, tmp_path: Path) -> None:
+    split = tiny.split("train")
+    before = split.ids(np.arange(5))
+    options = lra.data.configure("listops", ["source=tiny"])
+    prepare(options, max_length=59, data_dir=tmp_path / "data", force=True)
+    assert (split.ids(np.arange(5)) == before).all()
+
+
+def test_kill_minus_9_while_preparing(tmp_path: Path) -> None:
+    """What is half-written is invisible, and gone after the next preparation."""
+    data_dir = tmp_path / "data"
+    words = ("-m", "lra", "data", "prepare", "listops", "n_train=1500", "n_val=5", "n_test=5",
+             "--workers", "1", "--data-dir", str(data_dir))  # fmt: skip
+    process = start(*words)
+    deadline = time.monotonic() + 60
+    while not any(p.stat().st_size > 1 << 20 for p in data_dir.rglob("train.ids.npy")):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert kit.leftovers(data_dir) != []
+    options = lra.data.configure("listops", ["n_train=1500", "n_val=5", "n_test=5"])
+    assert find(options, max_length=2000, data_dir=data_dir) is None
+    prepared = prepare(options, max_length=2000, data_dir=data_dir, workers=1)
+    assert kit.leftovers(data_dir) == []
+    assert kit.differences(prepared.folder) == []
+
+
+def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    folder = tmp_path / "listops" / preparing.identity(lra.data.get("listops"), options, 2000)
+    with ThreadPoolExecutor() as pool:
+        with lock(folder, "never"):
+            second = pool.submit(prepare, options, max_length=2000, data_dir=tmp_path)
+            waiting, deadline = "", time.monotonic() + 60
+            while not waiting and time.monotonic() < deadline:
+                waiting = capsys.readouterr().out
+            assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
+            assert not folder.exists()
+        assert second.result(timeout=60).folder == folder
+
+
+def test_the_one_that_waited_does_not_prepare_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    made = prepare(options, max_length=2000, data_dir=tmp_path)
+    answers = iter([None, made])  # not there before the lock, there behind it
+    monkeypatch.setattr(preparing, "find", lambda *a, **k: next(answers))
+    monkeypatch.setattr(preparing, "_make", lambda *a, **k: pytest.fail("prepared twice"))
+    assert prepare(options, max_length=2000, data_dir=tmp_path) is made
+
+
+def test_two_processes_at_once_prepare_the_same(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "lra", "data", "prepare", "listops", *SMALL]
+    processes = [
+        subprocess.Popen([*words, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 2
+    assert len({out.split("fingerprint ")[1].split()[0] for out in outputs}) == 1
+    assert kit.leftovers(tmp_path) == []
+    (folder,) = (tmp_path / "listops").glob("[!.]*")
+    assert kit.differences(folder) == []
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small file system here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("warned", [True, False])
+def test_a_full_disk(full_disk: Path, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused beforehand from the sizes, or met while writing: the same end."""
+    if not warned:
+        monkeypatch.setattr(preparing, "require_space", lambda *a: None)
+    options = lra.data.configure("listops", ["n_train=900", "n_val=5", "n_test=5"])
+    with pytest.raises(UserError) as error:
+        prepare(options, max_length=2000, data_dir=full_disk)
+    assert f"no space left on the disk of {full_disk / 'listops'}" in str(error.value)
+    assert ("2 MB are needed, 1 MB are free" in str(error.value)) == warned
+    assert kit.leftovers(full_disk) == []
+    assert shutil.disk_usage(full_disk).used < 2**16
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+def test_a_disk_that_fills_up_at_any_moment(
+    tmp_path: Path, call: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    target: dict[str, tuple[Any, str]] = {
+        "write": (ArrayFile, "_write_header"),
+        "fsync": (os, "fsync"),
+        "rename": (Path, "rename"),
+    }
+    monkeypatch.setattr(*target[call], fail)
+    options = lra.data.configure("listops", ["source=tiny"])
+    with pytest.raises(UserError, match="no space left on the disk of"):
+        prepare(options, max_length=2000, data_dir=tmp_path)
+    assert kit.leftovers(tmp_path) == []
+
+
+@pytest.fixture
+def closed_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that cannot be written, by root neither."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+        return
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a read-only file system here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_closed_folder(closed_folder: Path) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    with pytest.raises(UserError) as error:
+        prepare(options, max_length=2000, data_dir=closed_folder)
+    assert str(error.value).startswith(f"cannot write to {closed_folder / 'listops'} (")
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path, lra_data: Call) -> None:
+    (tmp_path / "data").write_text("I am a file", encoding="utf-8")
+    code, _, err = lra_data("prepare", "listops", "source=tiny")
+    assert code == 2
+    assert f"cannot write to {tmp_path / 'data' / 'listops'}" in err
+
+
+def test_prepared_data_can_lie_on_a_read_only_disk(
+    tiny: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "lock", lambda *a: pytest.fail("locked"))
+    options = lra.data.configure("listops", ["source=tiny"])
+    for get in (prepare, find_or_prepare):
+        found = get(options, max_length=2000, data_dir=tmp_path / "data")
+        assert found.fingerprint == tiny.fingerprint
+
+
+def test_what_needs_no_download_is_prepared_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    first = find_or_prepare(options, max_length=2000, data_dir=tmp_path)
+    said = capsys.readouterr().out
+    assert said.startswith("listops is not prepared yet (a bundled miniature, for trying things")
+    assert said.endswith("; preparing it now\n")
+    again = find_or_prepare(options, max_length=2000, data_dir=tmp_path)
+    assert capsys.readouterr().out == ""
+    assert again.fingerprint == first.fingerprint
+
+
+def test_what_needs_a_download_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = lra.data.configure("listops", ["source=tiny", "brackets=drop"])
+    monkeypatch.setattr("lra.data.listops.task.ListOps.needs_download", lambda *_: True)
+    with pytest.raises(UserError) as error:
+        find_or_prepare(options, max_length=30, data_dir=tmp_path)
+    assert str(error.value).endswith(
+        "run `lra data prepare listops source=tiny brackets=drop "
+        f"--data-dir {tmp_path} --max-length 30`"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,113 @@
+"""Verifying prepared data: any damage is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lra.data
+from lra.config import UserError
+from lra.data.arrays import MANIFEST, Prepared, manifest_text, read_manifest
+from lra.data.verify import verify
+
+from . import kit
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+Fake = Callable[[str], Prepared]
+
+
+def test_undamaged_data_verify(tiny: Prepared, fake: Fake) -> None:
+    assert {line.status for line in verify(tiny.folder)} == {"ok"}  # committed statistics included
+    for name in ("numbers", "pairs", "pictures"):
+        assert kit.differences(fake(name).folder) == []
+
+
+def test_any_changed_byte_of_an_array_is_found(tiny: Prepared) -> None:
+    rng = np.random.default_rng(0)
+    for name in tiny.facts["arrays"]:
+        file = tiny.folder / f"{name}.npy"
+        content = file.read_bytes()
+        chosen = rng.choice(len(content), 25, replace=False)
+        for at in {0, 7, 9, 60, len(content) - 1, *chosen.tolist()}:
+            changed = bytearray(content)
+            changed[at] ^= 1 << int(rng.integers(8))
+            file.write_bytes(changed)
+            (found,) = kit.differences(tiny.folder)
+            assert str(file) in found
+            assert f"{hashlib.sha256(content).hexdigest()} expected" in found
+            assert f"{hashlib.sha256(changed).hexdigest()} found" in found
+        file.write_bytes(content)
+    assert kit.differences(tiny.folder) == []
+
+
+def test_any_changed_byte_of_the_manifest_is_found(tiny: Prepared) -> None:
+    file = tiny.folder / MANIFEST
+    content = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in sorted({*range(40), *rng.choice(len(content), 300, replace=False).tolist()}):
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(changed)
+        with pytest.raises(UserError, match=r"manifest\.json is damaged|prepared in format"):
+            read_manifest(tiny.folder)
+    for changed in (b"", content[:-1], content + b"\n", content.replace(b"\n", b"\r\n"), b"[]"):
+        file.write_bytes(changed)
+        (found,) = kit.differences(tiny.folder)
+        assert str(file) in found
+
+
+def test_damage_of_a_source_file_is_found(tmp_path: Path, lra_data: Call) -> None:
+    folder = tmp_path / "tsv"
+    shutil.copytree(Path(lra.data.__file__).parent / "tiny" / "listops", folder)
+    words = ("listops", "source=release", f"path={folder}")
+    assert lra_data("prepare", *words)[0] == 0
+    file = folder / "basic_val.tsv"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"[MIN", b"[MAX", 1))
+    _, out, _ = lra_data("verify", *words)
+    assert f"differs  {file}: sha256 {hashlib.sha256(content).hexdigest()} expected" in out
+    file.unlink()
+    _, out, _ = lra_data("verify", *words)
+    assert f"unknown  {file}: not there any more" in out
+
+
+def test_verify_recounts(tiny: Prepared) -> None:
+    """Arrays and manifest that agree in their hashes, but not in what they say."""
+    facts = json.loads(json.dumps(tiny.facts))
+    facts["splits"]["val"]["labels"][3] += 1
+    facts["splits"]["test"]["lengths"]["median"] += 1
+    facts["duplicates"]["train/val"] = 1
+    (tiny.folder / MANIFEST).write_text(
+        manifest_text(facts, tiny.manifest["made"]), encoding="utf-8"
+    )
+    found = kit.differences(tiny.folder)
+    assert [text.split(":")[0] for text in found[:3]] == ["val", "test", "duplicates"]
+    assert "val: labels: 3 3 2 5 2" in found[0]
+    # and against the committed statistics
+    assert all("statistics committed for listops from source=tiny" in text for text in found[3:])
+    assert len(found) == 6
+
+
+def test_another_fingerprint_than_the_committed_one_is_found(
+    tiny: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lra.data.verify.EXPECTED", tmp_path)
+    for wanted, wrong in ((tiny.fingerprint, 0), ("0123456789abcdef", 1)):
+        entry = {"when": {"width": 59}, "expect": {"fingerprint": wanted}}
+        (tmp_path / "listops.tiny.json").write_text(json.dumps([entry]), encoding="utf-8")
+        difference = f"fingerprint: {wanted} expected, {tiny.fingerprint} found"
+        assert [difference in line for line in kit.differences(tiny.folder)] == [True] * wrong
+
+
+def test_a_stranger_in_the_folder_is_mentioned(tiny: Prepared) -> None:
+    (tiny.folder / "notes.txt").write_text("mine", encoding="utf-8")
+    strange = [line for line in verify(tiny.folder) if line.status == "unknown"]
+    assert [line.text for line in strange] == [f"{tiny.folder / 'notes.txt'}: not in the manifest"]
