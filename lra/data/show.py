@@ -83,14 +83,12 @@ def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) ->
         write_atomically(file, out.getvalue())
 
 
-def sheet(
-    pictures: Sequence[np.ndarray], captions: Sequence[str], *, columns: int | None = None
-) -> Image.Image:
+def sheet(pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Image.Image:
     """Grey pictures (rows, columns) uint8, all of one size, enlarged by a whole number so that
     every pixel stays a square."""
     rows, width = pictures[0].shape
     zoom = max(1, math.ceil(SMALLEST / width))
-    across = columns or math.ceil(math.sqrt(len(pictures)))
+    across = math.ceil(math.sqrt(len(pictures)))
     down = math.ceil(len(pictures) / across)
     cell = width * zoom + GAP, rows * zoom + LINE + GAP  # (x, y)
     page = Image.new("L", (across * cell[0] + GAP, down * cell[1] + GAP), GROUND)

@@ -11,7 +11,7 @@ from lra.data.show import GAP, GROUND, LINE, sheet
 @pytest.mark.parametrize(("side", "zoom"), [(32, 4), (100, 2), (128, 1), (256, 1)])
 def test_pictures_lie_in_a_grid_enlarged_by_whole_numbers(side: int, zoom: int) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (5, side, side)).astype(np.uint8)
-    page = sheet(pictures, [f"label {i}" for i in range(5)], columns=3)
+    page = sheet(pictures, [f"label {i}" for i in range(5)])
     assert page.mode == "L"
     width, height = side * zoom + GAP, side * zoom + GAP + LINE
     assert page.size == (3 * width + GAP, 2 * height + GAP)
