@@ -31,8 +31,9 @@ def tasks() -> dict[str, type[Task]]:
     from lra.data.retrieval import Retrieval
     from lra.data.text import Text
 
-    pathfinders = (Pathfinder, Pathfinder64, PathX, Pathfinder256)
-    return {task.name: task for task in (ListOps, Text, Retrieval, Image, *pathfinders)}
+    found: list[type[Task]] = [ListOps, Text, Retrieval, Image]
+    found += [Pathfinder, Pathfinder64, PathX, Pathfinder256]
+    return {task.name: task for task in found}
 
 
 def names() -> list[str]:
