@@ -115,17 +115,23 @@ def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
     return slots
 
 
+_counted: dict[str, PartCount] = {}  # a refusal searches again where the gate has searched
+
+
 def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
     """Parameters and forward FLOPs of all slots; None where the options exclude each other. A
     parameter that layers share counts once, but works in each of them."""
-    try:
-        slots = build_slots(run, attention)
-    except LunaError:
-        return None
-    trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-    texts = 2 if data.get(run.task.name).dual else 1
-    flops = texts * len(slots) * slot_flops(slots[0], run.protocol.data.mask is not Mask.none)
-    return PartCount(parameters=sum(trained.values()), flops=flops)
+    key = repr((run.task.name, attention, run.model, run.protocol))
+    if key not in _counted:
+        try:
+            slots = build_slots(run, attention)
+        except LunaError:
+            return None
+        trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
+        texts = 2 if data.get(run.task.name).dual else 1
+        flops = texts * len(slots) * slot_flops(slots[0], run.protocol.data.mask is not Mask.none)
+        _counted[key] = PartCount(parameters=sum(trained.values()), flops=flops)
+    return _counted[key]
 
 
 def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
