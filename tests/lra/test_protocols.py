@@ -326,7 +326,10 @@ def test_brackets_are_lost_only_where_one_asks_for_it():
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_protocol_has_rows_for_the_tasks_its_lineage_ran(name):
     table = OmegaConf.load(CONFIGS / "protocol" / f"{name}.yaml").tasks
-    assert set(table) == set(EIGHT if name in ("luna", "official") else FIVE)
+    if name == "luna":  # which a new task joins
+        assert set(table) >= set(EIGHT)
+    else:
+        assert set(table) == set(EIGHT if name == "official" else FIVE)
     columns = {frozenset(row) for row in table.values()}
     assert len(columns) == 1, "every row has the same columns"
 
