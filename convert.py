@@ -1,4 +1,4 @@
-"""Give a trained softmax model linear attention: `lra convert`, from a clone.
+"""Give a trained softmax model linear attention: `lra convert` in a clone.
 
 python convert.py stage=teacher task=sst2 model=bert-base
 python convert.py task=sst2 attention=luna model=bert-base

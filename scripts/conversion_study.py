@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from luna.convert import convert, distill, feature_parameters, glue
+from luna.convert import convert, distill, feature_parameters
 from luna.convert.host import transformers
+from luna.convert.tasks import glue
 
 STEPS, BATCH, MAX_LENGTH = 100, 16, 96
 
@@ -56,7 +57,7 @@ def main(source: str, data: str, out: str) -> None:
     train, dev = (glue.read(task, split, data) for split in ("train", "dev"))
     kwargs = {"size": BATCH, "max_length": MAX_LENGTH, "seed": 1}
     batches = glue.batches(train, tokenizer, **kwargs)
-    held_out = glue.batches(dev.first(64), tokenizer, **kwargs)
+    held_out = glue.batches(dev[:64], tokenizer, **kwargs)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = [json.loads(line)["setting"] for line in lines]
     for attention, lr, steps in SETTINGS:

@@ -213,14 +213,14 @@ def tokenizer(folder: Path) -> Any:
 
 def image_config(folder: Path) -> Any:
     """The size and normalisation of images that the model was converted with."""
-    from luna.convert.pixels import CONFIG, Pixels
+    from luna.convert.tasks.pixels import CONFIG, Pixels
 
     return Pixels.read(str(_beside(folder, CONFIG, "image processor")))
 
 
 def pixels(folder: Path, path: Path) -> Tensor:
     """(1, 3, height, width): an image file as the model in `folder` sees it."""
-    from luna.convert.pixels import decode
+    from luna.convert.tasks.pixels import decode
 
     config = image_config(folder)
     return config.tensor([np.array(config.fitted(decode(path)))])

@@ -1,4 +1,5 @@
-"""Batches into models, and the mistakes that would otherwise surface as an index error deep inside.
+"""Calling a model with a batch, and mistakes that would otherwise surface as an index error deep
+inside it.
 
 A batch is a mapping of the model's keywords (with or without `labels`) or one tensor.
 """
@@ -19,7 +20,7 @@ Batch = Mapping[str, Tensor] | Tensor
 
 
 class Batches(Protocol):
-    """A list or a loader: an epoch's batches, as often as they are asked for."""
+    """The batches of an epoch: a list or a loader that can be iterated repeatedly."""
 
     def __len__(self) -> int: ...
 
@@ -27,8 +28,8 @@ class Batches(Protocol):
 
 
 def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:
-    """The model's output; labels are given to it only on request."""
-    check(model, batch, labels=labels)
+    """The model's output; it sees the labels only on request."""
+    _check(model, batch, labels=labels)
     device = next(model.parameters()).device
     with memory_advice(batch):
         if isinstance(batch, Tensor):
@@ -37,7 +38,15 @@ def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:
         return model(**{k: v.to(device) for k, v in given.items()})
 
 
-def check(model: nn.Module, batch: Batch, *, labels: bool = False) -> None:
+def own_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """The loss that the model itself computes from `labels`."""
+    loss = getattr(forward(model, batch, labels=True), "loss", None)
+    if loss is None:
+        raise LunaError("the model returned no loss: give batches with 'labels', or loss=")
+    return loss
+
+
+def _check(model: nn.Module, batch: Batch, *, labels: bool) -> None:
     if isinstance(batch, Tensor):
         return
     if "input_ids" in batch:
@@ -58,16 +67,12 @@ def check(model: nn.Module, batch: Batch, *, labels: bool = False) -> None:
         )
 
 
-def size(batch: Batch) -> int:
-    return len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
-
-
 @contextlib.contextmanager
 def memory_advice(batch: Batch) -> Iterator[None]:
-    """Out of GPU memory, said with the batch size to try."""
+    """Where GPU memory runs out inside, suggest a batch size."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        n = size(batch)
+        n = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
         advice = f"try batches of {n // 2}" if n > 1 else "the model is too large for this GPU"
         raise LunaError(f"no GPU memory left for a batch of {n}: {advice}") from error

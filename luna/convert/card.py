@@ -1,4 +1,4 @@
-"""The README.md beside a converted model: what it is, how it was made, what it scores."""
+"""The model card (README.md) beside a converted model: what it is, how it was made, its scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from luna.convert.swap import named
+from luna.convert.swap import full_name
 
 STAGES = {
     "teacher": "before, with softmax",
@@ -20,7 +20,7 @@ LOADING = """\
 ```python
 from luna.convert import load
 
-model = load({folder!r})  # feature maps and all; transformers alone refuses this folder
+model = load({folder!r})  # with its feature maps; transformers alone refuses this folder
 ```"""
 
 
@@ -30,42 +30,41 @@ def write(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def card(name: str, record: Mapping[str, Any]) -> str:
-    method = named(record["attention"] or "softmax", record["options"])
+    method = full_name(record["attention"] or "softmax", record["options"])
     linear = record["attention"] not in (None, "softmax")
     title = f"{record['task']} with {method} attention" if linear else f"{record['task']}, softmax"
-    scores = [
-        f"| {STAGES.get(stage, stage)} | {', '.join(_score(k, v) for k, v in found.items())} |"
-        for stage, found in record["scores"].items()
-    ]
-    maps = f"* feature maps: {record['phi_parameters']:,} trained parameters"
-    parts = [
-        "---\nlibrary_name: luna-lra\ntags: [linear-attention]\n---",
-        f"# {title}",
-        "| | dev score |\n|---|---|\n" + "\n".join(scores),
-        f"Always giving one answer scores {100 * record['floor']:.2f}. {_recovery(record)}".strip(),
-        "## How it was made",
+    rows = ["| | dev score |", "|---|---|"]
+    for stage, scores in record["scores"].items():
+        cells = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
+        rows.append(f"| {STAGES.get(stage, stage)} | {cells} |")
+    made = [
         f"* started from weights with SHA-256 `{record['teacher']}`",
         f"* attention: {record['attention'] or 'softmax'} {_pairs(record['options'])}".rstrip(),
         f"* recipe: {_pairs(record['recipe'])}",
         f"* seed {record['seed']}, {record['train_examples']:,} training examples, "
         f"torch {record['torch']}",
-        *([maps, "## Loading", LOADING.format(folder=name)] if linear else []),
     ]
-    return "\n\n".join(parts).replace("\n\n* ", "\n* ") + "\n"
-
-
-def _score(name: str, value: float) -> str:
-    return f"{name} {100 * value:.2f}"
+    if linear:
+        made.append(f"* feature maps: {record['phi_parameters']:,} trained parameters")
+    parts = [
+        "---\nlibrary_name: luna-lra\ntags: [linear-attention]\n---",
+        f"# {title}",
+        "\n".join(rows),
+        f"A constant answer scores {100 * record['floor']:.2f}. {_recovery(record)}".strip(),
+        "## How it was made\n" + "\n".join(made),
+        *(["## Loading", LOADING.format(folder=name)] if linear else []),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _recovery(record: Mapping[str, Any]) -> str:
     if record["attention"] is None:
-        return ""  # a teacher in the making
+        return ""  # a teacher, which recovers nothing
     kept, headroom = record["recovery"], record["headroom_recovery"]
-    told = [] if kept is None else [f"{kept:.1f} % of the teacher's score"]
+    parts = [] if kept is None else [f"{kept:.1f} % of the teacher's score"]
     if headroom is not None:
-        told.append(f"{headroom:.1f} % of what the teacher has above that")
-    return f"Recovery: {', '.join(told)}." if told else ""
+        parts.append(f"{headroom:.1f} % of what the teacher has above a constant answer")
+    return f"Recovery: {', '.join(parts)}." if parts else ""
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

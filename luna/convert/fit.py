@@ -1,11 +1,11 @@
-"""How well a student's attention maps match the teacher's, and the record of stage 1."""
+"""The attention maps of teacher and student, how well they match, and the report of stage 1."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +13,19 @@ from torch import Tensor, nn
 from luna.base import Attention
 from luna.convert import host
 from luna.convert.batches import Batch, forward
-from luna.convert.losses import row_cross_entropy, row_entropy, softmax_rows
-from luna.convert.swap import evaluating, feature_maps
+from luna.convert.losses import real_queries, row_cross_entropy, row_entropy, softmax_rows
+from luna.convert.swap import described, evaluating, feature_maps
 
 KL_WARNING = 0.25  # maps that stayed above rarely recovered in finetuning
-DEAD_HEAD = 0.5  # a head with more dead rows than this counts as dead
-
-Inputs = Literal["teacher", "student"]
+DEAD_HEAD = 0.5  # a head with a larger part of dead rows counts as dead
 
 
 @dataclass
 class Fit:
-    """How well the student's maps match: a row for each layer, a number for each head."""
+    """How well the student's maps match: one number per layer and head."""
 
-    kl: dict[str, list[float]] = field(default_factory=dict)  # mean KL(T | A) of a real query's row
-    dead: dict[str, list[float]] = field(default_factory=dict)  # fraction of rows without weight
+    kl: dict[str, list[float]] = field(default_factory=dict)  # mean KL(T | A) over real queries
+    dead: dict[str, list[float]] = field(default_factory=dict)  # part of rows that sum to 0
 
     def layers(self) -> dict[str, float]:
         return {layer: sum(heads) / len(heads) for layer, heads in self.kl.items()}
@@ -46,8 +44,8 @@ class Fit:
 
 
 @dataclass
-class Report:
-    """The record of stage 1."""
+class Distilled:
+    """The report of stage 1."""
 
     method: str
     loss: str
@@ -56,9 +54,9 @@ class Report:
     steps: int
     before: Fit
     after: Fit
-    curve: list[dict[str, Any]]  # step, mean KL of each layer, on the held-out batches
+    curve: list[dict[str, Any]]  # step, mean KL of each layer on the held-out batches
     losses: list[float]
-    redrawn: list[dict[str, Any]]  # heads whose feature map was drawn again, and when
+    redrawn: list[dict[str, Any]]  # layer and head of feature maps drawn again, and the step
     seconds: float
 
     @property
@@ -74,22 +72,47 @@ class Report:
         return asdict(self) | {"warnings": self.warnings}
 
 
+class AttentionMaps(NamedTuple):
+    """One matrix (B, H, n, n) per layer."""
+
+    teacher: list[Tensor]
+    student: list[Tensor]
+
+
 @torch.no_grad()
-def measure(
-    student: nn.Module,
-    batches: Iterable[Batch],
-    *,
-    inputs: Inputs = "teacher",
-) -> Fit:
+def attention_maps(model: nn.Module, batch: Batch) -> AttentionMaps:
+    """The maps of the softmax teacher and of the student, each from a forward in eval mode."""
+    described(model)
+    maps = AttentionMaps([], [])
+
+    def teacher(module: nn.Module, q, k, v, mask, x):
+        T = softmax_rows(q, k, mask)
+        maps.teacher.append(T)
+        return T.to(v.dtype) @ v, None
+
+    def student(module: nn.Module, q, k, v, mask, x):
+        out, A = host.attend(module, q, k, v, mask, x, weights=True)
+        maps.student.append(A)  # type: ignore[arg-type]
+        return out, None
+
+    with evaluating(model):
+        for probe in (teacher, student):
+            with host.probing(model, probe):
+                forward(model, batch)
+    return maps
+
+
+@torch.no_grad()
+def measure(student: nn.Module, batches: Iterable[Batch], *, inputs: str = "teacher") -> Fit:
     """KL and dead rows of every layer and head, as means over the real queries of all batches."""
     kl: dict[str, Tensor] = {}
     dead: dict[str, Tensor] = {}
     rows: dict[str, Tensor] = {}
-    names = {id(m): n for n, m in host.converted_layers(student).items()}
+    names = {module: name for name, module in host.converted_layers(student).items()}
     chosen = feature_maps(student)
 
     def probe(module: nn.Module, q, k, v, mask, x):
-        name = names[id(module)]
+        name = names[module]
         T = softmax_rows(q, k, mask)
         attention = chosen.get(name)
         if attention is not None and attention.has_matrix:
@@ -107,18 +130,10 @@ def measure(
     with evaluating(student), host.probing(student, probe):
         for batch in batches:
             forward(student, batch)
-    fit = Fit()
-    for name, n in rows.items():
-        fit.kl[name] = (kl[name] / n).tolist()
-        fit.dead[name] = (dead[name] / n).tolist()
-    return fit
-
-
-def real_queries(q: Tensor, mask: Tensor | None) -> Tensor:
-    """1.0 at real queries (B, 1, n): padded ones leave both the sum and the count."""
-    if mask is None:
-        return q.new_ones(q.shape[0], 1, q.shape[2], dtype=torch.float32)
-    return mask[:, None, :].float()
+    return Fit(
+        {name: (kl[name] / n).tolist() for name, n in rows.items()},
+        {name: (dead[name] / n).tolist() for name, n in rows.items()},
+    )
 
 
 def _least_sum(attention: Attention) -> float:

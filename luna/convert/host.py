@@ -1,12 +1,12 @@
-"""What runs inside a converted layer, and how it gets there in a Hugging Face model.
+"""What runs inside a converted layer, and how a model of transformers calls it.
 
 transformers looks its attention up in a registry of functions, and the form of the mask in a second
-one. A function registered without a mask function receives None, always: padding is attended to and
-nothing says so. Ours returns the caller's (B, n) mask, so memory stays O(n).
+one. A function registered without a mask function always receives None, so that padding would
+silently be attended to. Ours returns the caller's (B, n) mask, so memory stays O(n).
 
-A converted layer carries `luna_attn`, the attention (the registry's `softmax` where the layer is
-left as it was). A layer without it raises: a checkpoint reloaded the wrong way must not run softmax
-in silence.
+A converted layer has the submodule `luna_attn`, its attention (the registry's `softmax` where the
+layer stays softmax). A layer without it raises: a checkpoint that was loaded without
+luna.convert.load must not silently run softmax.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from luna.base import LunaError
 
 IMPLEMENTATION = "luna"  # the name in the registries of transformers
 
-# (module, q, k, v, mask, x) -> (out, weights or None): stands in for `attend` during a forward.
+# (module, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
 Probe = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 def converted_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The host modules that carry `luna_attn`, layers left as softmax included, by dotted name."""
+    """The host modules with a `luna_attn`, layers that stay softmax included, by dotted name."""
     return {n: m for n, m in model.named_modules() if "luna_attn" in m._modules}
 
 
@@ -42,7 +42,7 @@ def attend(
     *,
     weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The student: out (B, H, n, d) and, on request, its matrix (B, H, n, n)."""
+    """The student's output (B, H, n, d) and, on request, its matrix (B, H, n, n)."""
     attention: Any = module.luna_attn
     out = attention(q, k, v, mask, x)
     if module.luna_dropout:
@@ -60,14 +60,14 @@ def run(
     scaling: float | None = None,
     weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of a converted layer, or whatever `probing` has put in its place."""
+    """The attention of a converted layer, or the function that `probing` has put in its place."""
     if getattr(module, "luna_attn", None) is None:
         raise LunaError(
             f"this {type(module).__name__} should run linear attention but has no feature map: "
             "load converted models with luna.convert.load(folder)"
         )
     if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
-        q = q * (scaling * q.shape[-1] ** 0.5)  # every method's own scale is d^(-1/2)
+        q = q * (scaling * q.shape[-1] ** 0.5)  # every method itself scales by d^(-1/2)
     x: Any = module.luna_x
     module.luna_x = None  # type: ignore[assignment]
     if module.luna_probe is not None:
@@ -77,7 +77,7 @@ def run(
 
 @contextlib.contextmanager
 def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
-    """Let `probe` answer for every converted layer, for the time of a forward."""
+    """Inside, `probe` computes every converted layer."""
     layers = converted_layers(model).values()
     for module in layers:
         module.luna_probe = probe  # type: ignore[assignment]
@@ -89,7 +89,7 @@ def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
 
 
 def attach(module: nn.Module, attention: nn.Module, *, context_dropout: float = 0.0) -> None:
-    """Make `attention` a submodule of the host's layer, and what `run` needs beside it."""
+    """Make `attention` a submodule of the host's layer and add the attributes that `run` reads."""
     module.luna_attn = attention
     module.luna_dropout = context_dropout  # type: ignore[assignment]
     module.luna_probe = module.luna_x = None  # type: ignore[assignment]
@@ -106,7 +106,7 @@ def detach(module: nn.Module) -> None:
 
 
 def _keep_hidden_states(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    # The registry hands over q, k, v; a few methods read the hidden states too.
+    # transformers passes q, k and v; a few methods need the hidden states as well.
     module.luna_x = args[0] if args else kwargs["hidden_states"]
 
 
@@ -114,7 +114,7 @@ def _keep_hidden_states(module: nn.Module, args: tuple, kwargs: dict[str, Any]) 
 
 
 def transformers() -> Any:
-    """The package, with our functions registered."""
+    """The package, with our functions in its registries."""
     try:
         import transformers
         from transformers.masking_utils import AttentionMaskInterface
@@ -125,7 +125,7 @@ def transformers() -> Any:
         ) from error
     if int(transformers.__version__.split(".")[0]) < 5:
         raise LunaError(
-            f"converting needs transformers 5 or newer, this is {transformers.__version__}: "
+            f"converting needs transformers 5 or newer, {transformers.__version__} is installed: "
             "pip install 'luna-lra[convert]'"
         )
     AttentionInterface.register(IMPLEMENTATION, attention_function)
@@ -135,8 +135,7 @@ def transformers() -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the lines of transformers, which reports a new head as a table and loading as a
-    bar."""
+    """Inside, transformers prints neither a table of new parameters nor a progress bar."""
     log = transformers().utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
@@ -157,11 +156,11 @@ def attention_function(
     attention_mask: Tensor | None = None,
     *,
     scaling: float | None = None,
-    dropout: float = 0.0,  # of the host's config: methods that have weights were built with it
+    dropout: float = 0.0,  # the host's; an attention with weights was built with it
     output_attentions: bool = False,
     **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The function in the registry: out (B, n, H, d), and weights on request."""
+    """The registered attention function: output (B, n, H, d), and weights on request."""
     mask = key_mask(attention_mask, query)
     out, weights = run(
         module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
@@ -176,13 +175,13 @@ def mask_function(
     mask_function: Callable | None = None,
     **_: Any,
 ) -> Tensor | None:
-    """The mask's form for `attention_function`: bool (B, n), True = real token, or None."""
+    """The registered mask function: bool (B, n), True = real token, or None."""
     from transformers.masking_utils import bidirectional_mask_function
 
     if mask_function is not bidirectional_mask_function:
         raise LunaError(
             "this model asks for a causal, windowed or packed attention mask; converted attention "
-            "only knows padding"
+            "supports padding only"
         )
     if attention_mask is None:
         return None
@@ -191,15 +190,15 @@ def mask_function(
             f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(attention_mask.shape)}"
         )
     mask = attention_mask[:, -kv_length:].bool()
-    # Nothing padded is no mask; compiled code cannot branch on contents.
+    # Without padding there is no mask; compiled code cannot branch on contents.
     if not torch.compiler.is_compiling() and bool(mask.all()):
         return None
     return mask
 
 
 def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
-    """(B, n) from whatever reached the layer. transformers passes a caller's 4-D mask through
-    untouched; it is reduced to its key row if all its rows agree, and refused otherwise."""
+    """The mask as (B, n). transformers passes a caller's 4-D mask on unchanged: it is reduced to
+    one row if all its rows agree; otherwise it is an error."""
     if mask is None or mask.ndim == 2:
         return mask
     if mask.ndim != 4:
@@ -210,15 +209,15 @@ def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
     row = visible[:, :1, :1]
     if not torch.equal(visible, row.expand_as(visible)):
         raise LunaError(
-            "this 4-D attention mask hides other keys from other queries (causal, blocks, heads); "
-            "converted attention only knows padding"
+            "this 4-D attention mask hides different keys from different queries (causal, blocks, "
+            "heads); converted attention supports padding only"
         )
     return row[:, 0, 0].expand(len(q), -1)
 
 
 def _visible(mask: Tensor) -> Tensor:
-    """True = keep. The dtype says the polarity, never the values: an additive mask of zeros, when
-    nothing is padded, looks like a 0/1 mask of padding alone."""
+    """True = keep. The dtype decides the polarity, not the values: without padding an additive mask
+    is all zeros, like a 0/1 mask of padding alone."""
     if mask.dtype == torch.bool:
         return mask
     if not mask.is_floating_point():

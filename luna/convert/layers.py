@@ -1,7 +1,7 @@
 """Which modules of a model are softmax attention, and how each of them is built.
 
-Hugging Face attention is known by its class, timm's by its shape (timm is never imported: it needs
-torchvision). Anything else that calls itself attention is refused by name, never guessed at.
+Attention of transformers is recognised by its class, timm's by its attributes (timm is never
+imported: it needs torchvision). A module of another class that is called attention is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HUGGING_FACE = frozenset(
         "DeiTAttention",
     }
 )
-TIMM_SHAPE = (
+TIMM_ATTRIBUTES = (
     "qkv",
     "proj",
     "num_heads",
@@ -47,23 +47,23 @@ class Site:
     module: nn.Module
     n_heads: int
     head_dim: int
-    dropout: float  # the host's, on attention probabilities
+    dropout: float  # on attention probabilities
 
 
 def find_sites(model: nn.Module) -> list[Site]:
-    """Every softmax attention, in the order of `named_modules()`; a LunaError with the reason if
-    the model is not one that can be converted."""
+    """Every softmax attention, in the order of `named_modules()`; a LunaError if the model cannot
+    be converted."""
     modules = dict(model.named_modules())
     found = {n: m for n, m in modules.items() if is_hugging_face(m) or is_timm(m)}
     other = _other_attention(modules, set(found))
     if other:
         raise LunaError(
-            f"{type(model).__name__} holds attention that cannot be converted: {other}; "
+            f"{type(model).__name__} has attention that cannot be converted: {other}; "
             f"supported are {SUPPORTED}"
         )
     if not found:
         raise LunaError(
-            f"{type(model).__name__} holds no attention that can be converted; "
+            f"{type(model).__name__} has no attention that can be converted; "
             f"supported are {SUPPORTED}"
         )
     for name, module in found.items():
@@ -77,7 +77,7 @@ def is_hugging_face(module: nn.Module) -> bool:
 
 def is_timm(module: nn.Module) -> bool:
     # The rotary, window and differential attentions of timm have other class names.
-    return type(module).__name__ == "Attention" and all(hasattr(module, a) for a in TIMM_SHAPE)
+    return type(module).__name__ == "Attention" and all(hasattr(module, a) for a in TIMM_ATTRIBUTES)
 
 
 def position_limit(model: nn.Module) -> int:
@@ -91,7 +91,7 @@ def position_limit(model: nn.Module) -> int:
         if name.endswith(("position_embeddings", "pos_embed")) and parameter.ndim == 3:
             return parameter.shape[1]  # (1, n, width)
     raise LunaError(
-        f"{type(model).__name__} does not say how long its inputs get: give max_len=..."
+        f"{type(model).__name__} has no position table that limits its inputs: give max_len=..."
     )
 
 

@@ -1,4 +1,5 @@
-"""Hedgehog's distillation loss: the student's attention rows are trained towards the teacher's."""
+"""Hedgehog's distillation loss: the cross-entropy between the teacher's attention rows and the
+student's."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from luna.base import autocast_off
 
-FLOOR = 1e-8  # relu features give exact zeros: the largest loss of a row is -log(1e-8) = 18.42
+FLOOR = 1e-8  # relu features give exact zeros: a row's loss is at most -log(1e-8) = 18.42
 
 
 def softmax_rows(
@@ -34,8 +35,8 @@ def row_cross_entropy(teacher: Tensor, student: Tensor, *, floor: float = FLOOR)
 
 
 def row_entropy(teacher: Tensor) -> Tensor:
-    """-sum_j T_ij log T_ij (B, H, n), with 0 log 0 = 0: what the cross-entropy cannot fall below,
-    so their difference is the KL divergence."""
+    """-sum_j T_ij log T_ij (B, H, n), with 0 log 0 = 0: the lower bound of the cross-entropy. Their
+    difference is the KL divergence."""
     with autocast_off(teacher.device):
         return torch.special.entr(_full(teacher)).sum(-1)
 
@@ -54,6 +55,13 @@ def attention_cross_entropy(
         return rows.mean()
     real = mask[:, None, :].expand_as(rows)
     return rows.masked_fill(~real, 0).sum() / real.sum().clamp_min(1)
+
+
+def real_queries(q: Tensor, mask: Tensor | None) -> Tensor:
+    """1.0 at real queries, 0.0 at padded ones: (B, 1, n)."""
+    if mask is None:
+        return q.new_ones(q.shape[0], 1, q.shape[2], dtype=torch.float32)
+    return mask[:, None, :].float()
 
 
 def _full(t: Tensor) -> Tensor:

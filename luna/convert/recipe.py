@@ -1,88 +1,94 @@
-"""The numbers of a conversion: of both stages, and of what a training image goes through."""
+"""The numbers of a conversion: both stages, and the augmentation of images. They are the schema of
+the `recipe` group of `lra convert` as well."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from luna.base import LunaError
-from luna.convert.layerwise import Loss
-from luna.convert.stage2 import Schedule
 
-Select = Literal["dev", "train_split"]
+LOSSES = ("ce", "mse", "both")
+SCHEDULES = ("linear", "cosine", "constant")
+SELECT = ("dev", "train_split")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Augment:
-    """Training images are cropped at random and flipped; the rest of what the paper names as
-    optional is off unless given. See augment.py."""
+    """Training images are cropped at random and flipped; what the paper calls optional is off by
+    default (tasks/augment.py)."""
 
-    min_area: float = 0.08  # of the image, that a random crop keeps at least
+    min_area: float = 0.08  # the least part of the image that a random crop keeps
     flip: float = 0.5  # probability of a mirrored image
     randaugment: int = 0  # operations per image
-    magnitude: int = 9  # of them, 0 to 30
+    magnitude: int = 9  # strength of these operations, 0 to 30
     mixup: float = 0.0  # alpha of Beta(alpha, alpha); 0: off
     cutmix: float = 0.0  # likewise
     label_smoothing: float = 0.0
-    eval_crop: float | None = None  # part of the shorter side; None: as the checkpoint has it
+    eval_crop: float | None = None  # part of the shorter side; None: as the checkpoint's config
 
     def __post_init__(self) -> None:
-        _within("min_area", self.min_area, 0.0, 1.0, above=True)
-        _within("flip", self.flip, 0.0, 1.0)
-        _within("magnitude", self.magnitude, 0, 30)
-        _within("label_smoothing", self.label_smoothing, 0.0, 1.0)
+        _check_range("min_area", self.min_area, 0.0, 1.0, above=True)
+        _check_range("flip", self.flip, 0.0, 1.0)
+        _check_range("magnitude", self.magnitude, 0, 30)
+        _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
         for name in ("randaugment", "mixup", "cutmix"):
-            _within(name, getattr(self, name), 0)
-        if self.eval_crop is not None:
-            _within("eval_crop", self.eval_crop, 0.0, 1.0, above=True)
+            _check_range(name, getattr(self, name), 0)
+        _check_range("eval_crop", self.eval_crop, 0.0, 1.0, above=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Both stages' numbers; the defaults are the paper's for GLUE, as far as it gives them."""
+@dataclass(kw_only=True)
+class ConversionRecipe:
+    """The defaults are the paper's for GLUE, as far as it states them."""
 
-    stage1: Loss | None = "ce"
+    stage1: str | None = "ce"  # loss on the attention maps, one of LOSSES; None: no stage 1
     stage1_lr: float = 3e-2
     stage1_steps: int | None = None  # None: one epoch, the paper's
     batch: int = 8
     lr: float = 1e-5
-    phi_lr: float | None = None
+    phi_lr: float | None = None  # of the feature maps in stage 2; None: lr
     epochs: int = 10  # 0: no stage 2
     patience: int = 3
-    schedule: Schedule = "linear"
+    schedule: str = "linear"  # one of SCHEDULES
     max_length: int = 128  # of texts, in tokens
-    train_examples: int | None = None  # some of them; all unless given
+    train_examples: int | None = None  # None: all of them
     weight_decay: float = 0.0
     warmup: float = 0.0  # part of stage 2 in which the rate rises from 0
-    joint: float = 0.0  # weight in stage 2 of stage 1's loss, beside the task's
-    select: Select = "dev"  # what chooses the best epoch; train_split: a tenth of train held out
+    joint: float = 0.0  # weight of stage 1's loss beside the task's in stage 2
+    select: str = "dev"  # what chooses the best epoch; train_split: a tenth of train, held out
     images: Augment = field(default_factory=Augment)
 
     def __post_init__(self) -> None:
-        for name in ("batch", "patience", "max_length"):
-            _within(name, getattr(self, name), 1)
-        if self.stage1_steps is not None:
-            _within("stage1_steps", self.stage1_steps, 1)
-        _within("epochs", self.epochs, 0)
-        _within("joint", self.joint, 0)
+        for name in ("batch", "patience", "max_length", "stage1_steps", "train_examples"):
+            _check_range(name, getattr(self, name), 1)
+        _check_range("epochs", self.epochs, 0)
+        _check_range("joint", self.joint, 0)
+        check_choice("recipe.stage1", self.stage1, (None, *LOSSES))
+        check_choice("recipe.schedule", self.schedule, SCHEDULES)
+        check_choice("recipe.select", self.select, SELECT)
         if self.joint and self.stage1 is None:
-            raise LunaError("recipe.joint weighs stage 1's loss: it needs recipe.stage1")
-        if self.train_examples is not None:
-            _within("train_examples", self.train_examples, 1)
-        if self.select not in ("dev", "train_split"):
-            raise LunaError(f"recipe.select must be dev or train_split, got {self.select!r}")
+            raise LunaError("recipe.joint is the weight of stage 1's loss: set recipe.stage1 too")
 
     def facts(self) -> dict[str, Any]:
-        """What identifies a run. What was added later is left out at its default, so that records
-        made before keep their identity."""
-        given, default = asdict(self), asdict(Recipe())
+        """The numbers that identify a run. Those that were added later are left out at their
+        default, so that earlier records keep their identity."""
+        given, default = asdict(self), asdict(ConversionRecipe())
         later = ("weight_decay", "warmup", "joint", "select", "images")
         return {k: v for k, v in given.items() if k not in later or v != default[k]}
 
 
-def _within(
-    name: str, value: float, low: float, high: float | None = None, *, above: bool = False
+def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
+    if value not in choices:
+        known = ", ".join("null" if choice is None else choice for choice in choices)
+        raise LunaError(f"{name} must be one of {known}, got {value!r}")
+
+
+def _check_range(
+    name: str, value: float | None, low: float, high: float | None = None, *, above: bool = False
 ) -> None:
+    if value is None:
+        return
     if (value > low if above else value >= low) and (high is None or value <= high):
         return
     least = f"{'above' if above else 'at least'} {low:g}"

@@ -1,4 +1,4 @@
-"""A remedy for dead heads: relu features that are all zero get no gradient and never come back."""
+"""A remedy for dead heads: relu features that are all zero get no gradient and would stay dead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from luna.base import Attention
-from luna.convert.swap import build_like, describe, feature_maps
+from luna.convert.swap import build_like, described, feature_maps
 
 
 @torch.no_grad()
@@ -20,17 +20,17 @@ def redraw_dead(
     already: list[dict[str, Any]],
     step: int,
 ) -> list[dict[str, Any]]:
-    """Draw the feature map of every dead head again, but no head twice; what was done."""
+    """Draw the feature map of every dead head again, but no head twice; returns the heads drawn."""
     maps = feature_maps(student)
-    block = describe(student)
-    assert block is not None
     done = {(record["layer"], record["head"]) for record in already}
     found: list[dict[str, Any]] = []
     for layer, fractions in dead.items():
         heads = [h for h, f in enumerate(fractions) if f > threshold and (layer, h) not in done]
         if not heads:
             continue
-        fresh = build_like(maps[layer], block["options"], seed=1_000_003 * step + len(found))
+        fresh = build_like(
+            maps[layer], described(student)["options"], seed=1_000_003 * step + len(found)
+        )
         if _copy_heads(maps[layer], fresh, heads, len(fractions), optimizer):
             found += [{"layer": layer, "head": h, "step": step} for h in heads]
     return found
@@ -43,7 +43,7 @@ def _copy_heads(
     n_heads: int,
     optimizer: torch.optim.Optimizer,
 ) -> bool:
-    """Parameters with one slice per head; one shared by heads only if all of them are dead."""
+    """Copy the slices of `heads`. A parameter that heads share is copied only if all are dead."""
     changed = False
     for old, new in zip(attention.parameters(), fresh.parameters(), strict=True):
         per_head = old.ndim > 0 and len(old) == n_heads

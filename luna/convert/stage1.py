@@ -1,5 +1,7 @@
-"""Stage 1: the feature maps are fitted to the teacher's attention maps, everything else is frozen
-(layerwise.py has the losses and where they are computed, fit.py what is measured)."""
+"""Stage 1: the feature maps are fitted to the teacher's attention maps; everything else is frozen.
+
+layerwise.py has the losses and where they are computed, fit.py what is measured.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert.batches import Batch, memory_advice
-from luna.convert.fit import DEAD_HEAD, Fit, Inputs, Report, measure
-from luna.convert.layerwise import Layerwise, Loss
+from luna.convert.fit import DEAD_HEAD, Distilled, Fit, measure
+from luna.convert.layerwise import Layerwise
+from luna.convert.recipe import LOSSES, check_choice
 from luna.convert.redraw import redraw_dead
 from luna.convert.states import read_state, write_state
-from luna.convert.swap import describe, feature_maps, feature_parameters
+from luna.convert.swap import described, feature_maps, feature_parameters
 
 STATE = "stage1.pt"
+INPUTS = ("teacher", "student")
 
 
 def distill(
@@ -32,8 +36,8 @@ def distill(
     *,
     steps: int | None = None,
     lr: float = 3e-2,
-    loss: Loss = "ce",
-    inputs: Inputs = "teacher",
+    loss: str = "ce",
+    inputs: str = "teacher",
     held_out: Iterable[Batch] | None = None,
     evaluate_every: int = 50,
     redraw: bool = True,
@@ -41,63 +45,61 @@ def distill(
     recompute: bool = False,
     folder: str | Path | None = None,
     log: Callable[[str], None] | None = None,
-) -> Report:
+) -> Distilled:
     """Fit the feature maps of a converted model, in place; the best ones seen are kept.
 
     batches    mappings of the model's keywords (labels are ignored) or tensors
-    steps      how many of them, from the start again where they end; once through all unless given
-    lr         of AdamW without weight decay, on a cosine to 0
+    steps      number of batches, repeated where they end; None: each batch once
+    lr         rate of AdamW without weight decay, on a cosine to 0
     loss       ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
-    inputs     of each layer: the teacher's hidden states, or the student's own (all layers' graphs
-               are then alive at once)
-    held_out   batches on which the KL is measured; the first two of `batches` unless given
+    inputs     what each layer sees: the teacher's hidden states, or the student's own (the graphs
+               of all layers are then alive at once)
+    held_out   batches on which the KL is measured; None: the first two of `batches`
     redraw     draw the feature map of a dead head again, once
-    chunk      examples per backward: bounds memory, changes no result
-    recompute  the student's matrices in the backward instead of keeping them
+    chunk      examples per backward pass: bounds memory, changes no result
+    recompute  compute the student's matrices again in the backward pass instead of keeping them
     folder     keeps the state at every evaluation; the same call on the same batches resumes there
     """
-    steps = _once(batches) if steps is None else steps
-    settings = {"steps": steps, "lr": lr, "loss": loss, "inputs": inputs, "redraw": redraw}
-    _check(student, loss, inputs, steps, evaluate_every, chunk)
+    steps = _length(batches) if steps is None else steps
+    _check(student, loss, inputs, steps, evaluate_every, 1 if chunk is None else chunk)
     started = time.monotonic()
     stream = _endless(batches)
     held = list(itertools.islice(stream, 2)) if held_out is None else list(held_out)
-    if held_out is None:  # measured on, and trained on as well
+    if held_out is None:  # they are trained on as well
         stream = itertools.chain(held, stream)
-    parameters = list(feature_parameters(student).values())
-    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
-    plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    settings = {"steps": steps, "lr": lr, "loss": loss, "inputs": inputs, "redraw": redraw}
     work = Layerwise(student, loss, inputs, chunk, recompute)
-    run = _Run(student, optimizer, plan, settings, together=inputs == "student")
+    run = _Distillation(student, settings)
     state = None if folder is None else Path(folder) / STATE
     if state is None or not run.resume(state):
         run.start(measure(student, held, inputs=inputs))
 
     for batch in itertools.islice(stream, run.step, steps):
-        optimizer.zero_grad()
+        run.optimizer.zero_grad()
         with memory_advice(batch):
             run.losses.append(work.backward(batch))
             step, last = run.step, run.losses[-1]
             if not math.isfinite(last):
                 raise LunaError(f"stage 1 diverged at step {step} (loss {last}): lower lr={lr:g}")
-            optimizer.step()
-        plan.step()
+            run.optimizer.step()
+        run.schedule.step()
         if step % evaluate_every and step < steps:
             continue
         fit = measure(student, held, inputs=inputs)
-        run.see(fit)
+        run.add(fit)
         if log is not None:
             log(f"stage 1 step {step}/{steps}: loss {last:.4f}, KL {fit.mean():.4f}")
         if redraw and step < steps:
-            run.redrawn += redraw_dead(student, fit.dead, DEAD_HEAD, optimizer, run.redrawn, step)
+            run.redrawn += redraw_dead(
+                student, fit.dead, DEAD_HEAD, run.optimizer, run.redrawn, step
+            )
         if state is not None:
             run.save(state)
     run.restore_best()
-    block = describe(student)
-    assert block is not None
-    block["stage"] = "stage1"
-    return Report(
-        method=block["method"],
+    description = described(student)
+    description["stage"] = "stage1"
+    return Distilled(
+        method=description["method"],
         loss=loss,
         inputs=inputs,
         lr=lr,
@@ -111,23 +113,18 @@ def distill(
     )
 
 
-class _Run:
-    """What stage 1 has reached, and the feature maps with the lowest KL: of each layer where layers
-    are independent problems, of all of them together where they are not."""
+class _Distillation:
+    """Progress of stage 1, and the feature maps with the lowest KL so far. With the teacher's
+    inputs layers are independent problems, so that the best is chosen per layer."""
 
     before: Fit
 
-    def __init__(
-        self,
-        student: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        plan: torch.optim.lr_scheduler.LRScheduler,
-        settings: dict[str, Any],
-        *,
-        together: bool,
-    ):
-        self.maps, self.together = feature_maps(student), together
-        self.optimizer, self.plan, self.settings = optimizer, plan, settings
+    def __init__(self, student: nn.Module, settings: dict[str, Any]):
+        self.maps, self.settings = feature_maps(student), settings
+        parameters = list(feature_parameters(student).values())
+        self.optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=0.0)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
+        self.schedule = cosine(self.optimizer, T_max=settings["steps"])
         self.losses: list[float] = []
         self.curve: list[dict[str, Any]] = []
         self.redrawn: list[dict[str, Any]] = []
@@ -139,13 +136,14 @@ class _Run:
 
     def start(self, fit: Fit) -> None:
         self.before = fit
-        self.see(fit)
+        self.add(fit)
 
-    def see(self, fit: Fit) -> None:
+    def add(self, fit: Fit) -> None:
         each = fit.layers()
         self.curve.append({"step": self.step, "kl": each})
+        together = self.settings["inputs"] == "student"
         for layer, attention in self.maps.items():
-            kl = fit.mean() if self.together else each.get(layer, math.nan)
+            kl = fit.mean() if together else each.get(layer, math.nan)
             if layer not in self.best or not kl >= self.best[layer][0]:
                 self.best[layer] = (kl, copy.deepcopy(attention.state_dict()))
 
@@ -158,7 +156,7 @@ class _Run:
             "settings": self.settings,
             "maps": {layer: attention.state_dict() for layer, attention in self.maps.items()},
             "optimizer": self.optimizer.state_dict(),
-            "plan": self.plan.state_dict(),
+            "plan": self.schedule.state_dict(),
             "before": asdict(self.before),
             "losses": self.losses,
             "curve": self.curve,
@@ -174,7 +172,7 @@ class _Run:
         for layer, attention in self.maps.items():
             attention.load_state_dict(state["maps"][layer])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.plan.load_state_dict(state["plan"])
+        self.schedule.load_state_dict(state["plan"])
         self.before = Fit(**state["before"])
         self.losses, self.curve = state["losses"], state["curve"]
         self.redrawn, self.best = state["redrawn"], state["best"]
@@ -182,33 +180,25 @@ class _Run:
 
 
 def _check(
-    student: nn.Module, loss: str, inputs: str, steps: int, every: int, chunk: int | None
+    student: nn.Module, loss: str, inputs: str, steps: int, evaluate_every: int, chunk: int
 ) -> None:
-    for name, value, allowed in (
-        ("loss", loss, ("ce", "mse", "both")),
-        ("inputs", inputs, ("teacher", "student")),
-    ):
-        if value not in allowed:
-            raise LunaError(f"distill's {name} must be one of {', '.join(allowed)}, got {value!r}")
-    numbers = (
-        ("steps", steps),
-        ("evaluate_every", every),
-        ("chunk", 1 if chunk is None else chunk),
-    )
-    for name, number in numbers:
+    check_choice("distill's loss", loss, LOSSES)
+    check_choice("distill's inputs", inputs, INPUTS)
+    numbers = {"steps": steps, "evaluate_every": evaluate_every, "chunk": chunk}
+    for name, number in numbers.items():
         if number < 1:
             raise LunaError(f"distill's {name} must be at least 1, got {number}")
     if not feature_parameters(student):
-        method = (describe(student) or {})["method"]
+        method = described(student)["method"]
         raise LunaError(f"'{method}' has no trainable feature map: there is nothing to distill")
     first = next(iter(feature_maps(student).values()))
     if loss != "mse" and not first.has_matrix:
         raise LunaError(f"'{first.name}' has no attention matrix to distill: use loss='mse'")
 
 
-def _once(batches: Iterable[Batch]) -> int:
+def _length(batches: Iterable[Batch]) -> int:
     if not isinstance(batches, Sized):
-        raise LunaError("the batches do not say how many they are: give distill a number of steps")
+        raise LunaError("the number of batches is unknown: give distill a number of steps")
     return len(batches)
 
 

@@ -1,7 +1,9 @@
-"""States that files can hold: random generators as plain tensors, and a stage's state to resume."""
+"""Files that are complete or absent, the state of an interrupted stage, and random generators as
+tensors of a state dict."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,37 @@ from luna.base import LunaError
 EXTRA, GENERATOR = "_extra_state", "generator_"
 
 
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it: a crash leaves no half of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".tmp")
+    write(partial)
+    partial.replace(path)
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    write_whole(path, lambda partial: torch.save(state, partial))
+
+
+def read_state(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The state in `path`; a LunaError if it belongs to a run with other settings."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and runtime errors, whatever a damaged file causes
+        raise LunaError(f"{path} cannot be read ({error}): delete it to start over") from error
+    if state["settings"] != settings:
+        raise LunaError(
+            f"{path} belongs to a run with other settings ({state['settings']}): use another folder"
+        )
+    return state
+
+
+# ---------------------------------------------------------------------- random generators
+
+
 def keep_generators_as_tensors(attention: nn.Module) -> None:
-    """`<prefix>generator_cpu` (a byte tensor) for a generator that was used, nothing otherwise."""
+    """safetensors files hold tensors alone: store the state of every generator that was used as the
+    byte tensor `<prefix>generator_<device>`."""
     attention.register_state_dict_post_hook(_save)
     attention.register_load_state_dict_pre_hook(_load)
 
@@ -28,27 +59,3 @@ def _load(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -
     start = prefix + GENERATOR
     kept = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
     state_dict[prefix + EXTRA] = {key.removeprefix(start): state for key, state in kept.items()}
-
-
-# ---------------------------------------------------------------------- of an interrupted stage
-
-
-def write_state(path: Path, state: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".tmp")
-    torch.save(state, whole)
-    whole.replace(path)
-
-
-def read_state(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The state in `path`, if it belongs to a run with these settings."""
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # zip, pickle and runtime errors, whatever a torn file causes
-        raise LunaError(f"{path} cannot be read ({error}): delete it to start over") from error
-    if state["settings"] != settings:
-        raise LunaError(
-            f"{path} belongs to a run with other settings ({state['settings']}): use another folder"
-        )
-    return state

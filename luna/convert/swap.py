@@ -1,7 +1,7 @@
-"""A pretrained softmax model turned into linear attention, and back.
+"""Conversion of a pretrained softmax model to another attention, and back.
 
-Projections stay where they are, bit for bit. What changes is the function of (q, k, v, mask): each
-attention layer carries an attention of the registry, `luna_attn`, with its own feature map.
+Projections stay as they are, bit for bit. What changes is the function of (q, k, v, mask): each
+attention layer gets an attention of the registry, `luna_attn`, with its own feature map.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import copy
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +18,17 @@ from torch import Tensor, nn
 import luna
 from luna.base import Attention, LunaError, build, nearest
 from luna.convert import host
-from luna.convert.batches import Batch, forward
 from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
-from luna.convert.losses import softmax_rows
 from luna.convert.states import keep_generators_as_tensors
 from luna.convert.timm import TimmLinearAttention
 
+PHI = ".luna_attn."  # between a layer's name and that of a tensor of its feature map
+
 
 def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
-    """Options by the name of their preset; the first one is conversion's default. One map per layer
-    and head is the paper's. At one feature width (Hedgehog's) many projections and one positive
-    function fit softmax maps far better than the listing's 8 x 8 (docs/conversion.md)."""
+    """Options by the name of their preset; the first one is the default. The paper converts with
+    one map per layer and head. At the same feature width (Hedgehog's) many projections and one
+    positive function fit softmax maps far better than the listing's 8 x 8 (docs/conversion.md)."""
     if attention != "luna":
         return {}
     return {
@@ -37,12 +37,12 @@ def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def named(attention: str, options: Mapping[str, Any]) -> str:
-    """The method, with the options that its presets decide: luna (M=64, L=1, nonneg=exp)."""
+def full_name(attention: str, options: Mapping[str, Any]) -> str:
+    """The method with the options in which its presets differ: luna (M=64, L=1, nonneg=exp)."""
     every = list(presets(attention, 0).values())
-    decided = [key for key in (every or [{}])[0] if len({str(each[key]) for each in every}) > 1]
-    told = ", ".join(f"{key}={options[key]}" for key in decided if key in options)
-    return f"{attention} ({told})" if told else attention
+    differing = [key for key in (every or [{}])[0] if len({str(each[key]) for each in every}) > 1]
+    shown = ", ".join(f"{key}={options[key]}" for key in differing if key in options)
+    return f"{attention} ({shown})" if shown else attention
 
 
 def convert(
@@ -62,15 +62,16 @@ def convert(
 
     preset           of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
     layers           "all", "last:6", or the numbers of the layers; the others stay softmax
-    max_len          for methods tied to positions; the host's own limit unless given
+    inplace          change `model` itself; otherwise it is copied
+    max_len          for methods that depend on positions; None: the host's own limit
     seed             of the new parameters and of random features
-    context_dropout  on the attention's output in training: there are no probabilities to drop
-    options          of the method, as in `luna.build`; None: as the preset has it
+    context_dropout  on the attention's output in training, where no probabilities can be dropped
+    options          of the method, as in `luna.build`; None: the preset's value
     """
-    block = describe(model)
-    if block is not None:
+    description = describe(model)
+    if description is not None:
         raise LunaError(
-            f"this model already runs '{block['method']}': luna.convert.revert(model) first"
+            f"this model already runs '{description['method']}': luna.convert.revert(model) first"
         )
     if hasattr(model, "_orig_mod"):
         raise LunaError("this model is compiled: convert it first, then torch.compile the result")
@@ -83,10 +84,10 @@ def convert(
     given = {name: value for name, value in options.items() if value is not None}
     known = presets(attention, sites[0].head_dim)
     if preset is not None and preset not in known:
-        told = f"conversion to '{attention}' has no preset '{preset}'"
-        raise LunaError(told + nearest(preset, known))
+        problem = f"conversion to '{attention}' has no preset '{preset}'"
+        raise LunaError(problem + nearest(preset, known))
     options = known.get(preset or next(iter(known), ""), {}) | given
-    alike = (name for name, values in known.items() if values.items() <= options.items())
+    same = (name for name, values in known.items() if values.items() <= options.items())
     max_len = position_limit(model) if max_len is None else max_len
 
     attentions = [
@@ -98,11 +99,11 @@ def convert(
             seed=seed * len(sites) + i,
         )
         for i, site in enumerate(sites)
-    ]  # all of them before the model is touched: a refused option leaves it as it was
-    block = {
+    ]  # all are built before the model changes, so that a wrong option leaves it as it was
+    description = {
         "method": attention,
         "options": options,
-        "preset": next(alike, None),
+        "preset": next(same, None),
         "layers": [sites[i].name for i in chosen],
         "layer_numbers": chosen,
         "max_len": max_len,
@@ -115,13 +116,13 @@ def convert(
     }
     for i, (site, new) in enumerate(zip(sites, attentions, strict=True)):
         _put(model, site, new, context_dropout if i in chosen else 0.0)
-    _activate(model, sites, block)
+    _activate(model, sites, description)
     return model
 
 
 def revert(model: nn.Module, *, inplace: bool = False) -> Any:
     """The model with softmax attention: its projections untouched, its feature maps gone."""
-    block = _described(model)
+    implementation = described(model).get("host_implementation")
     model = model if inplace else copy.deepcopy(model)
     config: Any = getattr(model, "config", None)
     for name, module in host.converted_layers(model).items():
@@ -131,21 +132,29 @@ def revert(model: nn.Module, *, inplace: bool = False) -> Any:
             host.detach(module)
     if hasattr(model, "set_attn_implementation"):
         del config.luna, config.attn_implementation
-        _set_implementation(model, block["host_implementation"])
+        model.set_attn_implementation(implementation)  # type: ignore[operator]
     else:
         del model.__dict__["luna"]
     return model
 
 
 def describe(model: nn.Module) -> dict[str, Any] | None:
-    """What was converted and how, or None for a model that was not."""
+    """The description of the conversion (method, options, layers ...); None for other models."""
     config = getattr(model, "config", None)
     return getattr(config, "luna", None) or model.__dict__.get("luna")
 
 
+def described(model: nn.Module) -> dict[str, Any]:
+    """The same, for a model that must have been converted."""
+    description = describe(model)
+    if description is None:
+        raise LunaError("this model was not converted: luna.linearize(model) first")
+    return description
+
+
 def feature_maps(model: nn.Module) -> dict[str, Any]:
-    """The attention of every converted layer, those left as softmax excepted."""
-    chosen = set(_described(model)["layers"])
+    """The attention of every converted layer, by the layer's name; softmax layers are left out."""
+    chosen = set(described(model)["layers"])
     return {n: m.luna_attn for n, m in host.converted_layers(model).items() if n in chosen}
 
 
@@ -157,38 +166,8 @@ def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         for name, parameter in attention.named_parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                found[f"{layer}.luna_attn.{name}"] = parameter
+                found[f"{layer}{PHI}{name}"] = parameter
     return found
-
-
-class Maps(NamedTuple):
-    """One matrix (B, H, n, n) for each layer."""
-
-    teacher: list[Tensor]
-    student: list[Tensor]
-
-
-@torch.no_grad()
-def attention_maps(model: nn.Module, batch: Batch) -> Maps:
-    """The maps of the softmax teacher and of the student, each in its own forward, in eval mode."""
-    _described(model)
-    maps = Maps([], [])
-
-    def teacher(module: nn.Module, q, k, v, mask, x):
-        T = softmax_rows(q, k, mask)
-        maps.teacher.append(T)
-        return T.to(v.dtype) @ v, None
-
-    def student(module: nn.Module, q, k, v, mask, x):
-        out, A = host.attend(module, q, k, v, mask, x, weights=True)
-        maps.student.append(A)  # type: ignore[arg-type]
-        return out, None
-
-    with evaluating(model):
-        for probe in (teacher, student):
-            with host.probing(model, probe):
-                forward(model, batch)
-    return maps
 
 
 # ---------------------------------------------------------------------- shared with the stages
@@ -196,7 +175,7 @@ def attention_maps(model: nn.Module, batch: Batch) -> Maps:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, each module's own mode restored after: dropout would blur the teacher."""
+    """Eval mode inside, because dropout would blur the teacher; each module's mode is restored."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -207,25 +186,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of the host's tensors, those of the feature maps left out."""
+    """SHA-256 of the host's tensors, without those of the feature maps."""
     digest = hashlib.sha256()
-    for name, tensor in host_tensors(model):
+    for name, tensor in sorted(model.state_dict().items()):
+        if PHI in name or not isinstance(tensor, Tensor):
+            continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def host_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in sorted(model.state_dict().items()):
-        if ".luna_attn." not in name and isinstance(tensor, Tensor):
-            yield name, tensor
-
-
-def _described(model: nn.Module) -> dict[str, Any]:
-    block = describe(model)
-    if block is None:
-        raise LunaError("this model was not converted: luna.linearize(model) first")
-    return block
 
 
 def _choose(layers: str | Sequence[int], n: int) -> list[int]:
@@ -263,12 +231,12 @@ def _build(
         )
     keep_generators_as_tensors(attention)
     attention.train(site.module.training)
-    # float32 whatever the host's precision: sums of features need it
+    # Sums of features need float32, whatever the host's precision.
     return attention.to(next(site.module.parameters()).device)
 
 
 def build_like(attention: Attention, options: dict[str, Any], *, seed: int) -> Attention:
-    """The same attention, drawn anew."""
+    """The same attention with new random parameters."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return type(attention)(attention.slot, **options)
@@ -287,18 +255,18 @@ def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), child, module)
 
 
-def _activate(model: nn.Module, sites: Iterable[Site], block: dict[str, Any]) -> None:
+def _activate(model: nn.Module, sites: Iterable[Site], description: dict[str, Any]) -> None:
     if not hasattr(model, "set_attn_implementation"):
-        model.__dict__["luna"] = block
+        model.__dict__["luna"] = description
         return
     config: Any = model.config
-    block["versions"]["transformers"] = host.transformers().__version__
-    block["host_implementation"] = config._attn_implementation
-    _set_implementation(model, host.IMPLEMENTATION)
-    config.luna = block
-    # transformers does not write the implementation it runs into config.json, so that a reloaded
-    # model would run softmax in silence. Under this key it is read back: loading the folder
-    # without luna.convert.load fails instead.
+    description["versions"]["transformers"] = host.transformers().__version__
+    description["host_implementation"] = config._attn_implementation
+    model.set_attn_implementation(host.IMPLEMENTATION)  # type: ignore[operator]
+    config.luna = description
+    # transformers does not write the implementation that it runs into config.json, so a reloaded
+    # model would silently run softmax. It does read this key: loading the folder without
+    # luna.convert.load then fails.
     config.attn_implementation = host.IMPLEMENTATION
     for site in sites:
         own: Any = site.module.config
@@ -306,7 +274,3 @@ def _activate(model: nn.Module, sites: Iterable[Site], block: dict[str, Any]) ->
             raise LunaError(
                 f"{site.name} did not take the new attention: its config is not the model's"
             )
-
-
-def _set_implementation(model: Any, name: str) -> None:
-    model.set_attn_implementation(name)

@@ -1,5 +1,5 @@
-"""timm's attention has no function registry: its module is replaced by one that holds the same
-objects under the same names, so checkpoints of the original stay loadable."""
+"""Attention modules of timm, which has no registry of attention functions: a module is replaced by
+one with the same children under the same names, so that checkpoints of the original still load."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from luna.convert.host import run
 
 
 class TimmLinearAttention(nn.Module):
-    """In the order of timm.layers.Attention: qkv, q and k norm, attention, heads merged, norm,
-    gate, projection. `norm` and `gate` are absent from ViT-B/16 and present elsewhere."""
+    """The steps of timm.layers.Attention: qkv, norms of q and k, attention, merge of heads, norm,
+    gate, projection. ViT-B/16 has no `norm` and `gate`, other models have."""
 
     qkv: nn.Module
     q_norm: nn.Module
@@ -33,7 +33,7 @@ class TimmLinearAttention(nn.Module):
         self.norm = getattr(original, "norm", None)
         self.gate = getattr(original, "gate", None)
         self.training = original.training
-        self.__dict__["original"] = original  # not a submodule: nothing of it is saved twice
+        self.__dict__["original"] = original  # not as a submodule, which would be saved twice
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False

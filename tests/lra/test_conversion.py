@@ -1,14 +1,13 @@
-"""The convert command: configs, folders, mistakes, and two small runs through the real command."""
+"""`lra convert`: configs, folders, mistakes, and two small runs."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import hydra
 import pytest
@@ -18,6 +17,7 @@ from omegaconf import OmegaConf
 import luna
 from lra import conversion, environment, search_path
 from lra.config import CONFIGS, UserError
+from luna.convert import recipe, tasks
 from tests.luna.convert import kit
 
 ROOT = CONFIGS / "convert"
@@ -60,25 +60,15 @@ def test_every_choice_composes(group, name):
 
 
 def test_help_lists_every_choice():
-    from luna.convert import glue, images, layerwise, recipe, stage2
-
     help = OmegaConf.load(ROOT / "convert.yaml").hydra.help.template
-    literals = (layerwise.Loss, stage2.Schedule, recipe.Select)
-    choices = {*glue.TASKS, *images.TASKS, *(c for kind in literals for c in get_args(kind))}
-    choices |= {c.name for kind in (conversion.Stage, conversion.Device) for c in kind}
+    choices = {*tasks.TASKS, *recipe.LOSSES, *recipe.SCHEDULES, *recipe.SELECT}
+    choices |= {c.name for kind in (conversion.ConversionStage, conversion.Device) for c in kind}
     assert choices - set(re.findall(r"\w+", help)) == set()
-
-
-def test_the_default_recipe_is_the_pipelines():
-    from dataclasses import asdict
-
-    from luna.convert.pipeline import Recipe
-
-    assert asdict(compose().recipe) == asdict(Recipe())
 
 
 def test_the_papers_stage_1_is_one_epoch_and_the_economical_one_is_short():
     paper, economical = compose("recipe=paper").recipe, compose("recipe=economical").recipe
+    assert paper == compose().recipe == recipe.ConversionRecipe()
     assert (paper.stage1, paper.stage1_steps) == ("ce", None)
     assert economical.stage1_steps * economical.batch == 2000
     assert replace(economical, stage1_steps=None) == paper
@@ -113,10 +103,11 @@ def test_each_setting_has_its_folder():
         (["device=tpu"], "device"),
         (["seed=-1"], "seed=-1 is out of range"),
         (["recipe.images.crop=1"], "crop"),
+        (["recipe.batch=0"], "batch must be at least 1"),
     ],
 )
-def test_mistakes_are_told(overrides, reason):
-    with pytest.raises((UserError, HydraException), match=reason):
+def test_mistakes_are_refused(overrides, reason):
+    with pytest.raises((UserError, luna.LunaError, HydraException), match=reason):
         compose(*overrides)
 
 
@@ -125,16 +116,7 @@ def test_without_a_teacher_the_command_to_run_is_named(tmp_path):
         conversion.folder(compose("task=rte", "model=minilm", f"runs_dir={tmp_path}"))
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "convert.py", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT.parents[1],
-    )
-
-
-def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
+def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch):
     kit.checkpoint(tmp_path)
     (tmp_path / "SST-2").mkdir()
     rows = ["sentence\tlabel", *(["good film\t1", "bad film\t0"] * 10)]
@@ -150,13 +132,15 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
     ]
     capsys.readouterr()
     teacher = conversion.convert(compose("stage=teacher", *common))
-    told = capsys.readouterr()
-    assert "classifier.weight" in told.out.splitlines()[0]  # a new head is said, in a line
-    assert told.err == ""
-    done = command("attention=t2r", *common)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    path = Path(done.stdout.strip().splitlines()[-1].rpartition("record ")[2])
+    printed = capsys.readouterr()
+    assert "classifier.weight" in printed.out.splitlines()[0]  # a new head is one line
+    assert printed.err == ""
+    monkeypatch.setattr(sys, "argv", ["convert.py", "attention=t2r", *common])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT.parents[1] / "convert.py"), run_name="__main__")
+    converted = capsys.readouterr()
+    assert (stopped.value.code, converted.err) == (0, "")
+    path = Path(converted.out.splitlines()[-1].rpartition("record ")[2])
     record = json.loads(path.read_text(encoding="utf-8"))
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["options"]["layers"] == "all"
@@ -164,7 +148,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys):
 
     # The same again finds the finished run: the new head was seeded.
     again = conversion.convert(compose("stage=teacher", *common))
-    assert told.out.splitlines()[-1] == capsys.readouterr().out.splitlines()[-1]
+    assert printed.out.splitlines()[-1] == capsys.readouterr().out.splitlines()[-1]
     assert again == json.loads(json.dumps(teacher))
     with pytest.raises(UserError, match=r"no model can be loaded from '.*/SST-2'"):
         conversion.convert(compose("stage=teacher", *common, f"model.path={tmp_path}/SST-2"))
@@ -181,9 +165,7 @@ def test_images_from_local_folders(tmp_path, capsys):
     root, checkpoint = tmp_path / "images", tmp_path / "vit"
     kit.paint(root, train=4, val=2)
     kit.vit(num_labels=7).save_pretrained(checkpoint)
-    (checkpoint / "preprocessor_config.json").write_text(
-        json.dumps(kit.PREPROCESSOR), encoding="utf-8"
-    )
+    kit.processor(checkpoint)
     capsys.readouterr()
     common = [
         "task=image_folder",
@@ -197,9 +179,9 @@ def test_images_from_local_folders(tmp_path, capsys):
         "recipe.stage1_steps=3",
     ]
     teacher = conversion.convert(compose("stage=teacher", *common))
-    told = capsys.readouterr()
-    assert "classifier.bias, classifier.weight" in told.out.splitlines()[0]
-    assert (len(told.out.splitlines()), told.err) == (4, "")
+    printed = capsys.readouterr()
+    assert "classifier.bias, classifier.weight" in printed.out.splitlines()[0]
+    assert (len(printed.out.splitlines()), printed.err) == (4, "")
     record = conversion.convert(compose("attention=t2r", *common))
     assert capsys.readouterr().err == ""
     assert record["scores"]["teacher"]["score"] == teacher["score"]
@@ -229,7 +211,7 @@ def test_a_published_imagenet_model_is_its_own_teacher():
 
 
 def test_folders_of_earlier_runs_are_found():
-    """Numbers that a recipe got later leave the key of those it had before alone."""
+    """Numbers that were added to recipes later do not change the key of earlier runs."""
     given = ["teacher=some", "attention=hedgehog", "stage=convert"]
     numbers = [f"recipe.{k}={v}" for k, v in EARLIER.items()]
     folder = conversion.folder(compose(*given, *numbers))
@@ -238,7 +220,7 @@ def test_folders_of_earlier_runs_are_found():
         assert conversion.folder(compose(*given, *numbers, number)) != folder
 
 
-def test_places_that_are_not_there(monkeypatch):
+def test_a_missing_gpu_is_an_error(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="there is no GPU that torch can use"):
         conversion.convert(compose("device=cuda"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+
+from luna.convert import tasks
+from luna.convert.recipe import ConversionRecipe
+from luna.convert.swap import feature_maps
+from luna.convert.tasks.images import Images
+from luna.convert.tasks.pixels import Pixels
 
 transformers = pytest.importorskip("transformers")
 
@@ -147,6 +154,17 @@ PREPROCESSOR = {
 }
 
 
+def processor(where: Path, config: dict[str, Any] = PREPROCESSOR) -> Pixels:
+    """Write what a checkpoint says of its images, and read it."""
+    (where / "preprocessor_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return Pixels.read(str(where))
+
+
+def opened(folder: Path, plain: Pixels, *, seed: int = 0, **numbers: Any) -> Images:
+    """The folder as a run with these numbers of the recipe sees it."""
+    return tasks.get("image_folder").open(folder, plain, ConversionRecipe(**numbers), seed=seed)
+
+
 def checkpoint(folder: Path, words: tuple[str, ...] = ("good", "bad", "film")) -> None:
     """A BERT without a head, of one small layer, with a tokenizer that knows these words."""
     folder.mkdir(exist_ok=True)
@@ -170,3 +188,15 @@ def accuracy(model: nn.Module) -> dict[str, float]:
     batch = comes_again(128, seed=10**6)
     right = logits(model, {"input_ids": batch["input_ids"]}).argmax(-1) == batch["labels"]
     return {"accuracy": float(right.float().mean())}
+
+
+def kill(student: nn.Module, layer: int, head: int) -> None:
+    """Make T2R's features of one head zero for every input."""
+    phi = list(feature_maps(student).values())[layer]
+    with torch.no_grad():
+        phi.map.weight[head] = 0
+        phi.map.bias[head] = -1
+
+
+class Interrupted(Exception):
+    """Raised where a test stops a run."""

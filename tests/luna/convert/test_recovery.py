@@ -1,4 +1,4 @@
-"""Recovery arithmetic on the rows of the paper's GLUE table (V18)."""
+"""Recovery arithmetic on the rows of the paper's GLUE table."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PUBLISHED = {name: dict(zip(TASKS, row, strict=True)) for name, row in ROWS.item
         ("luna", 99.767, 99.730),
     ],
 )
-def test_V18_both_recoveries_of_the_published_rows(method, of_ratios, of_means):
+def test_both_recoveries_of_the_published_rows(method, of_ratios, of_means):
     scores, teacher = PUBLISHED[method], PUBLISHED["teacher"]
     assert mean_of_ratios(scores, teacher) == pytest.approx(of_ratios, abs=5e-4)
     assert ratio_of_means(scores, teacher) == pytest.approx(of_means, abs=5e-4)
 
 
-def test_V18_headroom_sees_models_that_learned_nothing():
+def test_headroom_sees_models_that_learned_nothing():
     """Plain recoveries of 92 and 79 percent, of which a constant answer is most."""
     t2r, teacher = PUBLISHED["t2r"], PUBLISHED["teacher"]
     assert headroom(t2r["mrpc"], teacher["mrpc"], 81.2) == pytest.approx(20.0)
@@ -45,7 +45,7 @@ def test_V18_headroom_sees_models_that_learned_nothing():
         headroom(80.0, 81.2, 81.2)
 
 
-def test_V18_only_the_same_tasks_are_compared():
+def test_only_the_same_tasks_are_compared():
     teacher = PUBLISHED["teacher"]
     for scores in ({}, {"sst2": 90.0}, PUBLISHED["luna"] | {"wnli": 56.3}):
         for average in (mean_of_ratios, ratio_of_means):

@@ -1,4 +1,4 @@
-"""Save and load: exact, checked, and never softmax in silence (V11, V12, V20)."""
+"""Save and load: exact, checked, and never silently softmax."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,15 +44,13 @@ def saved(tmp_path):
     return student, tmp_path
 
 
-def edit_weights(folder: Path, change) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+def without(tensors: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if key != name}
 
 
 @pytest.mark.parametrize("make", HOSTS.values(), ids=HOSTS)
 @pytest.mark.parametrize("name", ["luna", "hedgehog", "t2r", "softmax"])
-def test_V11_save_and_load_are_exact(make, name, tmp_path):
+def test_save_and_load_are_exact(make, name, tmp_path):
     student = moved(convert(make(), name))
     student.save_pretrained(tmp_path)
     again = load(tmp_path)
@@ -63,7 +62,7 @@ def test_V11_save_and_load_are_exact(make, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["reformer", "performer", "lotformer", "polaformer", "bigbird"])
-def test_V11_methods_with_buffers_and_generators(name, tmp_path):
+def test_methods_with_buffers_and_generators(name, tmp_path):
     student = convert(bert(), name, seed=3)
     for _ in range(2):  # generators move in training
         student.train()(**text())
@@ -71,94 +70,112 @@ def test_V11_methods_with_buffers_and_generators(name, tmp_path):
     assert torch.equal(logits(load(tmp_path), text()), logits(student, text()))
 
 
-def test_V11_in_a_fresh_process(saved):
-    student, folder = saved
-    code = f"""
-import torch
-from luna.convert import load
-from tests.luna.convert.kit import logits, text
-model = load({str(folder)!r})
-assert model.config._attn_implementation == "luna"
-print(logits(model, text()).tolist())
-"""
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
-    )
-    assert json.loads(done.stdout) == logits(student, text()).tolist()
-
-
-def test_V11_a_missing_feature_tensor_is_named(saved):
-    _, folder = saved
-    name = "bert.encoder.layer.1.attention.self.luna_attn.map.channels.e"
-    edit_weights(folder, lambda tensors: tensors.pop(name))
-    with pytest.raises(LunaError, match=f"missing: {name}"):
-        load(folder)
-
-
-def test_V11_a_missing_host_tensor_is_named(saved):
-    _, folder = saved
-    edit_weights(folder, lambda tensors: tensors.pop("classifier.weight"))
-    with pytest.raises(LunaError, match=r"missing: classifier\.weight"):
-        load(folder)
-
-
-def test_V11_an_unexpected_or_misshapen_tensor_is_named(saved):
+def test_tensors_that_do_not_fit_are_named(saved):
     _, folder = saved
     where = "bert.encoder.layer.{}.attention.self.luna_attn.map.channels.g"
-    original = load_file(folder / "model.safetensors")
-    extra = where.format(0)  # the layer that stayed softmax
-    edit_weights(folder, lambda tensors: tensors.update({extra: torch.zeros(4, 2)}))
-    with pytest.raises(LunaError, match=f"unexpected: {extra}"):
-        load(folder)
-    save_file(original | {where.format(1): torch.zeros(4, 3)}, folder / "model.safetensors")
-    with pytest.raises(LunaError, match=f"misshapen: {where.format(1)}"):
-        load(folder)
-
-
-def test_V11_truncated_weights(saved):
-    _, folder = saved
     path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for changed, reason in (
+        (without(tensors, where.format(1)), f"missing: {where.format(1)}"),
+        (without(tensors, "classifier.weight"), r"missing: classifier\.weight"),
+        # The layer that stayed softmax:
+        (tensors | {where.format(0): torch.zeros(4, 2)}, f"unexpected: {where.format(0)}"),
+        (tensors | {where.format(1): torch.zeros(4, 3)}, f"mismatched: {where.format(1)}"),
+    ):
+        save_file(changed, path, metadata={"format": "pt"})
+        with pytest.raises(LunaError, match=reason):
+            load(folder)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(LunaError, match="cannot be read"):
         load(folder)
 
 
-def test_V11_a_plain_reload_raises(saved):
-    """Pitfall 2: it would be the finetuned backbone with softmax, and score excellently."""
-    _, folder = saved
-    cls = transformers.BertForSequenceClassification
-    code = f"""
-import transformers
-transformers.BertForSequenceClassification.from_pretrained({str(folder)!r})
+@pytest.fixture(scope="module")
+def fresh_process(tmp_path_factory) -> dict[str, Any]:
+    """What a new process finds: at `import luna`, without transformers, and with a saved model."""
+    folder = tmp_path_factory.mktemp("student")
+    student = moved(convert(bert(), "luna", M=4, L=2))
+    student.save_pretrained(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FRESH_PROCESS, str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    return json.loads(done.stdout) | {"expected": logits(student, text()).tolist()}
+
+
+IN_A_FRESH_PROCESS = """
+import json, sys
+
+import luna
+
+heavy = "transformers", "safetensors", "tokenizers", "luna.convert", "timm"
+found = {"imported": [name for name in heavy if name in sys.modules]}
+
+sys.modules["transformers"] = None
+from luna.convert.host import transformers as needed
+try: needed()
+except luna.LunaError as error: found["without"] = str(error)
+del sys.modules["transformers"]
+
+from transformers import BertForSequenceClassification
+try: BertForSequenceClassification.from_pretrained(sys.argv[1])
+except Exception as error: found["plain"] = str(error)
+
+from luna.convert import load
+from tests.luna.convert.kit import logits, text
+model = load(sys.argv[1])
+found["implementation"] = model.config._attn_implementation
+found["logits"] = logits(model, text()).tolist()
+print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert 'attn_implementation="luna"' in done.stderr
+
+
+def test_a_saved_model_is_the_same_in_a_fresh_process(fresh_process):
+    assert fresh_process["implementation"] == "luna"
+    assert fresh_process["logits"] == fresh_process["expected"]
+
+
+def test_transformers_alone_refuses_a_saved_model(fresh_process, saved):
+    """It would run the finetuned backbone with softmax, and score excellently."""
+    assert 'attn_implementation="luna"' in fresh_process["plain"]
     # With luna imported the name is known, and the layers have no feature maps.
+    plain = transformers.BertForSequenceClassification.from_pretrained(saved[1])
     with pytest.raises(LunaError, match=r"luna\.convert\.load"):
-        logits(cls.from_pretrained(folder), text())
+        logits(plain, text())
 
 
-def test_V11_reverted_models_are_plain_again(tmp_path):
+def test_import_luna_imports_nothing_heavy(fresh_process):
+    assert fresh_process["imported"] == []
+
+
+def test_without_transformers_one_sentence_names_the_extra(fresh_process):
+    assert fresh_process["without"] == (
+        "converting a Hugging Face model needs transformers 5: pip install 'luna-lra[convert]'"
+    )
+
+
+def test_reverted_models_are_plain_again(tmp_path):
     teacher = bert()
     revert(convert(teacher, "luna")).save_pretrained(tmp_path)
     again = transformers.BertForSequenceClassification.from_pretrained(tmp_path).eval()
     assert torch.equal(logits(again, text()), logits(teacher, text()))
-    with pytest.raises(LunaError, match="no converted model"):
+    with pytest.raises(LunaError, match="not a converted model"):
         load(tmp_path)
-    with pytest.raises(LunaError, match=r"there is no .*config\.json"):
+    with pytest.raises(LunaError, match=r"config\.json is missing"):
         load(tmp_path / "nowhere")
 
 
-def test_V11_shards(tmp_path):
+def test_shards(tmp_path):
     student = moved(convert(bert(), "t2r"))
     student.save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     assert torch.equal(logits(load(tmp_path), text()), logits(student, text()))
 
 
-def test_V11_half_precision_hosts_keep_float32_feature_maps(tmp_path):
+def test_half_precision_hosts_keep_float32_feature_maps(tmp_path):
     student = moved(convert(bert().to(torch.bfloat16), "hedgehog"))
     student.save_pretrained(tmp_path)
     again = load(tmp_path)
@@ -167,8 +184,8 @@ def test_V11_half_precision_hosts_keep_float32_feature_maps(tmp_path):
     assert torch.equal(logits(again, text()), logits(student, text()))
 
 
-def test_V12_converting_a_loaded_checkpoint_keeps_the_initialisation(tmp_path):
-    """from_pretrained builds on the meta device: maps of a constructor come out as garbage."""
+def test_converting_a_loaded_checkpoint_keeps_the_initialisation(tmp_path):
+    """from_pretrained builds on the meta device, where a constructor would leave maps undefined."""
     bert().save_pretrained(tmp_path)
     model = transformers.BertForSequenceClassification.from_pretrained(tmp_path)
     student = convert(model, "hedgehog")
@@ -181,7 +198,7 @@ def test_V12_converting_a_loaded_checkpoint_keeps_the_initialisation(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["luna", "hedgehog"])
-def test_V20_vit_on_disk_names_round_trip(name, tmp_path):
+def test_vit_on_disk_names_round_trip(name, tmp_path):
     student = moved(convert(vit(), name, layers=[1]))
     student.save_pretrained(tmp_path)
     keys = load_file(tmp_path / "model.safetensors").keys()
@@ -193,7 +210,7 @@ def test_V20_vit_on_disk_names_round_trip(name, tmp_path):
 
 
 @pytest.mark.parametrize("make", [bert, vit], ids=["bert", "vit"])
-def test_adapter_holds_the_feature_maps_alone(make, tmp_path):
+def test_an_adapter_holds_the_feature_maps_alone(make, tmp_path):
     teacher = make()
     student = convert(teacher, "luna", layers="last:1")
     with torch.no_grad():
@@ -209,7 +226,7 @@ def test_adapter_holds_the_feature_maps_alone(make, tmp_path):
     assert describe(teacher) is None
 
 
-def test_adapter_fits_its_own_teacher_only(tmp_path):
+def test_an_adapter_fits_its_own_teacher_only(tmp_path):
     student = convert(bert(), "t2r")
     path = tmp_path / "t2r.safetensors"
     save_adapter(student, path)

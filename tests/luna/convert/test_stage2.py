@@ -11,10 +11,9 @@ from torch import nn
 
 from luna.base import LunaError
 from luna.convert import convert, describe, distill, feature_parameters, finetune, load
-from luna.convert.batches import memory_advice
-from luna.convert.stage2 import STATE, _optimizer, _rate
+from luna.convert.stage2 import build_optimizer, rate_factor
 
-from .kit import accuracy, bert, comes_again, images, logits, vit
+from .kit import Interrupted, accuracy, bert, comes_again
 
 QUIET = {"num_labels": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -76,13 +75,12 @@ def test_everything_trains_feature_maps_included():
 
 
 def test_feature_maps_have_their_own_rate():
-    """Pitfall 11: an optimizer built before the maps were attached knows one group only."""
     model = convert(bert(**QUIET), "hedgehog")
-    host, maps = _optimizer(model, 1e-4, 1e-2, 0.0).param_groups
+    host, maps = build_optimizer(model, 1e-4, 1e-2, 0.0).param_groups
     assert (host["lr"], maps["lr"]) == (1e-4, 1e-2)
     assert {id(p) for p in maps["params"]} == {id(p) for p in feature_parameters(model).values()}
     assert len(host["params"]) + len(maps["params"]) == len(list(model.parameters()))
-    assert len(_optimizer(bert(), 1e-4, None, 0.0).param_groups) == 1
+    assert len(build_optimizer(bert(), 1e-4, None, 0.0).param_groups) == 1
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
@@ -105,8 +103,8 @@ def test_schedules(schedule, monkeypatch):
 
 
 def test_a_warm_up_comes_before_the_schedule():
-    """Over a fifth of all steps from 0 to the rate, then the whole of the schedule."""
-    rate = _rate("linear", 0.2)
+    """From 0 to the rate in a fifth of all steps, then the whole schedule."""
+    rate = rate_factor({"schedule": "linear", "warmup": 0.2})
     assert [rate(t) for t in (0.0, 0.1, 0.2, 0.6, 1.0)] == pytest.approx([0, 0.5, 1, 0.5, 0])
     model = convert(bert(**QUIET), "t2r")
     assert run(model, epochs=1, warmup=0.5).settings["warmup"] == 0.5
@@ -126,9 +124,6 @@ def test_an_interrupted_run_resumes_exactly(name, tmp_path):
     whole = fresh()
     expected = run(whole, **options)
 
-    class Interrupted(Exception):
-        pass
-
     def interrupt(model):
         if len(calls) == 2:
             raise Interrupted
@@ -141,37 +136,28 @@ def test_an_interrupted_run_resumes_exactly(name, tmp_path):
     torch.manual_seed(77)
     resumed = convert(bert(num_labels=2), name, seed=8)
     report = run(resumed, folder=tmp_path, **options)
-    strip = lambda r: [{k: v for k, v in e.items() if k != "seconds"} for e in r.epochs]  # noqa: E731
-    assert strip(report) == strip(expected)
+    for ours, theirs in zip(report.epochs, expected.epochs, strict=True):
+        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
     assert report.best_epoch == expected.best_epoch
     for n, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[n]), n
 
+    with pytest.raises(LunaError, match="other settings"):
+        run(fresh(), folder=tmp_path, **options | {"epochs": 5})
     again = fresh()  # a finished run trains no more
     run(again, evaluate=lambda model: 1 / 0, folder=tmp_path, **options)
     assert torch.equal(again.classifier.weight, whole.classifier.weight)
 
 
-def test_state_of_another_run_or_torn_is_refused(tmp_path):
-    run(convert(bert(**QUIET), "t2r"), epochs=1, folder=tmp_path)
-    with pytest.raises(LunaError, match="other settings"):
-        run(convert(bert(**QUIET), "t2r"), epochs=2, folder=tmp_path)
-    path = tmp_path / STATE
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(LunaError, match="cannot be read"):
-        run(convert(bert(**QUIET), "t2r"), epochs=1, folder=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["luna", "hedgehog", "t2r"])
-def test_both_stages_end_to_end(name, trained, tmp_path):
-    """Swap, stage 1, stage 2, saved and loaded, on a task that attention alone can solve."""
+def test_both_stages_end_to_end(trained, tmp_path):
+    """Swap, stage 1, stage 2, saved and loaded, on a task that only attention can solve."""
 
     def many(epoch):
-        return [comes_again(64, seed=1000 * epoch + i) for i in range(25)]
+        return [comes_again(64, seed=1000 * epoch + i) for i in range(15)]
 
-    student = convert(trained, name)
+    student = convert(trained, "luna")
     swapped = accuracy(student)["accuracy"]
-    report = distill(student, many(50)[:8], steps=100, evaluate_every=25)
+    report = distill(student, many(50)[:8], steps=60, evaluate_every=30)
     fitted = accuracy(student)["accuracy"]
     finetuned = finetune(student, many, accuracy, metric="accuracy", epochs=2, lr=1e-3)
     assert swapped < 0.8
@@ -180,19 +166,6 @@ def test_both_stages_end_to_end(name, trained, tmp_path):
     assert finetuned.best > 0.9
     student.save_pretrained(tmp_path)
     assert accuracy(load(tmp_path)) == {"accuracy": finetuned.best}
-
-
-def test_images_end_to_end():
-    student = convert(vit(), "luna")
-    batch = images(6) | {"labels": torch.tensor([0, 1, 2, 0, 1, 2])}
-
-    def score(model):
-        right = logits(model, images(6)).argmax(-1) == batch["labels"]
-        return {"accuracy": float(right.float().mean())}
-
-    distill(student, [batch], steps=5)
-    report = finetune(student, lambda _: [batch] * 20, score, metric="accuracy", epochs=2, lr=3e-3)
-    assert report.best == 1.0
 
 
 def test_a_loss_of_ones_own():
@@ -219,33 +192,14 @@ def test_a_loss_of_ones_own():
         ({"metric": "f1"}, "evaluate gave no 'f1', only accuracy"),
     ],
 )
-def test_what_finetune_refuses(options, reason):
+def test_wrong_arguments_are_refused(options, reason):
     with pytest.raises(LunaError, match=reason):
         run(convert(bert(**QUIET), "t2r"), **options)
 
 
-def test_labels_of_another_task():
-    batch = comes_again(4) | {"labels": torch.tensor([0, 1, 2, 0])}
-    with pytest.raises(LunaError, match=r"labels go from 0 to 2, .* 2 classes"):
-        finetune(convert(bert(**QUIET), "t2r"), lambda _: [batch], accuracy, metric="accuracy")
-    with pytest.raises(LunaError, match="no loss"):
-        finetune(
-            convert(bert(**QUIET), "t2r"),
-            lambda _: [{"input_ids": batch["input_ids"]}],
-            accuracy,
-            metric="accuracy",
-        )
-
-
-def test_divergence_is_told():
+def test_divergence_is_an_error():
     model = convert(bert(**QUIET), "t2r")
     with torch.no_grad():
         model.classifier.weight.fill_(float("nan"))
     with pytest.raises(LunaError, match="diverged"):
         run(model, epochs=1)
-
-
-@pytest.mark.parametrize(("size", "advice"), [(16, "batches of 8"), (1, "too large")])
-def test_out_of_gpu_memory_names_the_batch_to_try(size, advice):
-    with pytest.raises(LunaError, match=advice), memory_advice(comes_again(size)):
-        raise torch.cuda.OutOfMemoryError

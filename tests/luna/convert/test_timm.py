@@ -1,4 +1,4 @@
-"""timm's ViT, by the shape of its attention (V17): timm itself is not needed."""
+"""timm's ViT, recognised by the attributes of its attention: timm itself is not needed."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ X = torch.randn(3, 10, 12, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("options", [{}, {"qk_norm": False, "norm": False, "gate": False}])
-def test_V17_softmax_is_the_identity(options):
+def test_conversion_to_softmax_is_the_identity(options):
     host = model(**options)
     student = convert(host, "softmax")
     torch.testing.assert_close(student(X), host(X), atol=1e-6, rtol=0)
     assert student.state_dict().keys() == host.state_dict().keys()
 
 
-def test_V17_parameter_names_are_unchanged_and_revert_is_exact():
+def test_parameter_names_are_unchanged_and_revert_is_exact():
     host = model()
     before, expected = copy.deepcopy(host.state_dict()), host(X)
     student = convert(host, "hedgehog")
@@ -93,7 +93,7 @@ def test_V17_parameter_names_are_unchanged_and_revert_is_exact():
     assert describe(back) is None
 
 
-def test_V17_stage_1_and_maps_work_the_same():
+def test_stage_1_and_maps_work_the_same():
     student = convert(model(), "hedgehog")
     report = distill(student, [X], steps=20, evaluate_every=10)
     assert report.after.mean() < report.before.mean()
@@ -102,7 +102,7 @@ def test_V17_stage_1_and_maps_work_the_same():
     assert torch.equal(revert(student)(X), model()(X))  # the projections did not move
 
 
-def test_V17_masks_are_refused_and_other_families_by_name():
+def test_masks_are_refused_and_other_families_by_name():
     layer = convert(model(), "t2r").blocks[0].attn
     for wrong in ({"attn_mask": torch.ones(3, 1, 10, 10)}, {"is_causal": True}):
         with pytest.raises(LunaError, match="neither attn_mask nor is_causal"):

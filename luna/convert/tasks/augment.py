@@ -1,7 +1,7 @@
-"""What training images go through. The list is the paper's: random resized crops and flips, and
-as options RandAugment, Mixup and CutMix. The numbers are the recipe's.
+"""Augmentation of training images: random resized crops and flips, and the paper's options
+RandAugment, Mixup and CutMix. The numbers come from the recipe.
 
-Every function draws from the generator it is given and from nothing else.
+Every function draws only from the generator that it is given.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GREY = (128, 128, 128)
 def augmented(
     image: Image.Image, size: tuple[int, int], resample: int, how: Augment, rng: Generator
 ) -> Image.Image:
-    """An RGB image of `size` (width, height)."""
+    """An RGB image of `size` (width, height), cropped, flipped and changed at random."""
     box = random_box(*image.size, how.min_area, rng)
     image = image.resize(size, resample, box=box)  # type: ignore[arg-type]
     if rng.random() < how.flip:
@@ -37,7 +37,8 @@ def augmented(
 def random_box(
     width: int, height: int, min_area: float, rng: Generator
 ) -> tuple[float, float, float, float]:
-    """A crop of `min_area` to all of the image, 3:4 to 4:3 (Szegedy et al. 2015, section 6)."""
+    """A crop (left, top, right, bottom) of at least `min_area` of the image and of proportions from
+    3:4 to 4:3 (Szegedy et al. 2015, section 6)."""
     for _ in range(10):
         area = rng.uniform(min_area, 1.0) * width * height
         aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
@@ -45,7 +46,7 @@ def random_box(
         if w <= width and h <= height:
             left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
             return left, top, left + w, top + h
-    # An image so long that nothing fits: the largest crop in the middle of these proportions.
+    # The image is too long for such a crop: the largest central one with these proportions.
     w, h = min(width, height * 4 / 3), min(height, width * 4 / 3)
     left, top = (width - w) / 2, (height - h) / 2
     return left, top, left + w, top + h
@@ -90,14 +91,14 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-# ---------------------------------------------------------------------- of a batch
+# ---------------------------------------------------------------------- Mixup and CutMix
 
 
 def mix(
     pixels: Tensor, labels: Tensor, n_classes: int, how: Augment, rng: Generator
 ) -> tuple[Tensor, Tensor]:
-    """Mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899), drawn evenly where both are on: images
-    (B, 3, h, w) paired within the batch, and their labels as distributions (B, n_classes)."""
+    """Mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899), with equal chances where both are on.
+    Images (B, 3, h, w) are paired within the batch; labels become distributions (B, n_classes)."""
     kinds = [k for k, alpha in ((_blend, how.mixup), (_paste, how.cutmix)) if alpha]
     if not kinds:
         return pixels, labels
@@ -114,7 +115,7 @@ def _blend(a: Tensor, b: Tensor, keep: float, rng: Generator) -> tuple[Tensor, f
 
 
 def _paste(a: Tensor, b: Tensor, keep: float, rng: Generator) -> tuple[Tensor, float]:
-    """A box of about 1 - keep of the area comes from b; the part of `a` that is left is exact."""
+    """Replace a box of about 1 - keep of the area by b; also returns the exact part of `a` left."""
     height, width = a.shape[-2:]
     half_h, half_w = (round(side * math.sqrt(1 - keep) / 2) for side in (height, width))
     y, x = int(rng.integers(height)), int(rng.integers(width))

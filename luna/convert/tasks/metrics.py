@@ -1,7 +1,8 @@
-"""The metrics of GLUE, as the benchmark defines them; every component is kept.
+"""The metrics of GLUE, as the benchmark defines them.
 
-The published tables do not say which of two numbers a column holds: `score` follows the LOTFormer
-code of the same group (means of both), any other convention can be computed from the components.
+Published tables do not say which of two metrics a column shows. `score` is their mean, as in the
+LOTFormer code of the same group; both are reported beside it, so that any other convention can be
+computed.
 """
 
 from __future__ import annotations
@@ -23,24 +24,19 @@ def f1(predicted: Tensor, labels: Tensor) -> float:
     return 2 * hits / total if total else 0.0
 
 
-def matthews(predicted: Tensor, labels: Tensor) -> float:
-    """The correlation of two binary variables; 0 if either is constant."""
-    return pearson(predicted, labels)
-
-
 def pearson(x: Tensor, y: Tensor) -> float:
-    """0 if either is constant, where the coefficient is not defined."""
+    """The correlation of two variables; 0 if either is constant."""
     x, y = (t.double() - t.double().mean() for t in (x, y))
     norm = float((x.square().sum() * y.square().sum()).sqrt())
     return float((x * y).sum()) / norm if norm > 0 else 0.0
 
 
 def spearman(x: Tensor, y: Tensor) -> float:
-    """Pearson's of the ranks; equal values share the mean of theirs."""
-    return pearson(ranks(x), ranks(y))
+    """The correlation of ranks; equal values share the mean of theirs."""
+    return pearson(_ranks(x), _ranks(y))
 
 
-def ranks(x: Tensor) -> Tensor:
+def _ranks(x: Tensor) -> Tensor:
     _, place, counts = x.double().unique(return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()  # of each group of equal values, counted from 1
     return (last - (counts.double() - 1) / 2)[place]
@@ -57,7 +53,7 @@ def paraphrase(predicted: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def acceptable(predicted: Tensor, labels: Tensor) -> dict[str, float]:
-    mcc = matthews(predicted, labels)
+    mcc = pearson(predicted, labels)  # Matthews correlation: Pearson's of binary variables
     return {"mcc": mcc, "accuracy": accuracy(predicted, labels), "score": mcc}
 
 
@@ -70,7 +66,7 @@ Metric = Callable[[Tensor, Tensor], dict[str, float]]
 
 
 def constant(labels: Tensor, metric: Metric) -> dict[str, float]:
-    """The floor: the best that one answer for every example reaches."""
+    """The floor: the best scores of a model that gives every example the same answer."""
     answers = labels.unique() if not labels.is_floating_point() else labels.mean().view(1)
     scores = [metric(torch.full_like(labels, a.item()), labels) for a in answers]
     return max(scores, key=lambda s: s["score"])

@@ -1,14 +1,14 @@
 """Image classification on a folder tree in ImageNet's layout, `<folder>/{train,val}/<class>/*.jpg`.
 
-Classes are the folders of train in sorted order; for ImageNet-1K that is the order of synsets, in
-which published checkpoints count.
+Classes are the folders of train in sorted order. For ImageNet-1K that is the order of synsets,
+which published checkpoints use.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import augment, metrics, pixels
 from luna.convert.batches import Batch, forward
-from luna.convert.pixels import Loader, Pixels
-from luna.convert.recipe import Recipe
-from luna.convert.tasks import HELD_OUT, hold_out, unnamed
+from luna.convert.recipe import ConversionRecipe
+from luna.convert.tasks import augment, metrics, pixels
+from luna.convert.tasks.base import (
+    ConversionData,
+    ConversionTask,
+    Example,
+    are_numbers,
+    labels_of,
+    split_into_batches,
+)
+from luna.convert.tasks.pixels import ImageLoader, Pixels
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 SPLITS = ("train", "val")
-LAYOUT = "one folder for each class in train and in val, images (jpg or png) in each"
-SYNSETS = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"  # of the sorted names
-# Checkpoints on the hub name classes by words; the first and the last of sorted synsets tell.
+LAYOUT = "one folder per class in train and in val, images (jpg or png) in each"
+# SHA-256 of the sorted names.
+SYNSETS = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"
+# Checkpoints on the hub name classes by words: these identify the first and the last synset.
 FIRST, LAST = "tench", "toilet tissue"
 
 
 @dataclass(frozen=True)
-class ImageFolder:
+class ImageFolder(ConversionTask):
     name: str = "image_folder"
 
     metric = staticmethod(metrics.classified)
@@ -45,7 +53,7 @@ class ImageFolder:
         return Pixels.read(source)
 
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        """The folders of train, which val may not add to."""
+        """The folders of train; val may have no others."""
         root = self.root(data)
         train, val = (_folders(root / split) for split in SPLITS)
         unknown = sorted(set(val) - set(train))
@@ -61,7 +69,7 @@ class ImageFolder:
         return Path(data)
 
     def fingerprint(self, data: str | Path | None) -> str:
-        """A hash of the names of all files: another folder is another task."""
+        """A hash of the names of all files: another folder is another data set."""
         root, classes, digest = self.root(data), self.classes(data), hashlib.sha256()
         for path, _ in _files(root, "train", classes) + _files(root, "val", classes):
             digest.update(path.encode() + b"\n")
@@ -69,7 +77,7 @@ class ImageFolder:
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         classes = self.classes(data)
-        if unnamed(names) or tuple(names) == classes:
+        if are_numbers(names) or tuple(names) == classes:
             return
         i = next(i for i, (a, b) in enumerate(zip(names, classes, strict=True)) if a != b)
         raise LunaError(
@@ -77,7 +85,9 @@ class ImageFolder:
             "model finetuned on these folders (stage=teacher makes one)"
         )
 
-    def open(self, data: str | Path | None, processor: Any, recipe: Recipe, *, seed: int) -> Images:
+    def open(
+        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
+    ) -> Images:
         return Images(self.classes(data), self.root(data), processor, recipe, seed)
 
 
@@ -89,10 +99,10 @@ class ImageNet(ImageFolder):
         found = super().classes(data)
         if hashlib.sha256("\n".join(found).encode()).hexdigest() != SYNSETS:
             odd = [f for f in found if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
-            which = f"{_some(odd)} is not a synset" if odd else f"{found[0]} ... {found[-1]}"
+            which = f"{_some(odd)}: not a synset" if odd else f"{found[0]} ... {found[-1]}"
             raise LunaError(
                 f"{data}/train has {len(found)} folders ({which}) instead of ImageNet-1K's 1000 "
-                "synsets n01440764 ... n15075141: a part of it, or other images, are "
+                "synsets n01440764 ... n15075141: for a part of it, or other images, use "
                 "task=image_folder"
             )
         return found
@@ -103,30 +113,27 @@ class ImageNet(ImageFolder):
         super().check_head(names, data)
 
 
-TASKS: dict[str, ImageFolder] = {task.name: task for task in (ImageFolder(), ImageNet())}
+TASKS = {task.name: task for task in (ImageFolder(), ImageNet())}
 
 
-class Images:
-    """One run's images of a task: paths and labels; pixels are decoded batch by batch."""
+class Images(ConversionData):
+    """Paths of images and their classes; pixels are decoded batch by batch."""
 
     def __init__(
-        self, classes: tuple[str, ...], root: Path, processor: Pixels, recipe: Recipe, seed: int
+        self,
+        classes: tuple[str, ...],
+        root: Path,
+        processor: Pixels,
+        recipe: ConversionRecipe,
+        seed: int,
     ):
-        self.n_classes, self.root = len(classes), root
-        self.pixels, self.recipe, self.seed = processor, recipe, seed
         train, val = (_files(root, split, classes) for split in SPLITS)
-        # Sorted by class: a part of them has to be drawn. The same one in every run.
+        # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
         drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
-        self.examples = [train[i] for i in drawn[: recipe.train_examples]]
-        self.scored = {"val": val}
-        if recipe.select == "train_split":
-            ours, held_out = hold_out(len(self.examples))
-            self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
-            self.examples = [self.examples[i] for i in ours]
-        self.labels: Mapping[str, Tensor] = {s: _labels(each) for s, each in self.scored.items()}
-        self.n_train = len(self.examples)
+        super().__init__([train[i] for i in drawn], {"val": val}, recipe, seed)
+        self.n_classes, self.root, self.pixels = len(classes), root, processor
 
-    def train(self, epoch: int) -> Loader:
+    def train(self, epoch: int) -> ImageLoader:
         how, size = self.recipe.images, (self.pixels.width, self.pixels.height)
         key = (self.seed, epoch)
 
@@ -137,14 +144,14 @@ class Images:
 
         def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
             rng = np.random.default_rng((*key, 1, number))
-            labels = _labels([self.examples[i] for i in part])
+            labels = labels_of([self.examples[i] for i in part])
             mixed = augment.mix(self.pixels.tensor(images), labels, self.n_classes, how, rng)
             return dict(zip(("pixel_values", "labels"), mixed, strict=True))
 
-        order = np.random.default_rng((*key, 2)).permutation(self.n_train).tolist()
-        return Loader(_parts(order, self.recipe.batch), image, batch)
+        order = np.random.default_rng((*key, 2)).permutation(len(self.examples)).tolist()
+        return ImageLoader(split_into_batches(order, self.recipe.batch), image, batch)
 
-    def evaluation(self, split: str) -> Loader:
+    def evaluation(self, split: str) -> ImageLoader:
         examples, crop = self.scored[split], self.recipe.images.eval_crop
 
         def image(i: int) -> np.ndarray:
@@ -154,10 +161,12 @@ class Images:
         def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
             return {"pixel_values": self.pixels.tensor(images)}
 
-        return Loader(_parts(list(range(len(examples))), self.recipe.batch), image, batch)
+        return ImageLoader(
+            split_into_batches(range(len(examples)), self.recipe.batch), image, batch
+        )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy, also to labels that were mixed."""
+        """Cross-entropy, to classes or to mixtures of them."""
         assert not isinstance(batch, Tensor)
         logits = forward(model, batch).logits.float()
         labels = batch["labels"].to(logits.device)
@@ -173,24 +182,21 @@ class Images:
             )
 
 
-Example = tuple[str, int]  # path below the root, number of the class
-
-
 def _folders(split: Path) -> tuple[str, ...]:
     if not split.is_dir():
-        raise LunaError(f"there is no folder {split}: {LAYOUT}")
+        raise LunaError(f"the folder {split} is missing: {LAYOUT}")
     with os.scandir(split) as entries:
         found = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     if not found:
         raise LunaError(
-            f"{split} holds no folders: {LAYOUT} (ImageNet's val comes flat, sort it by its "
-            "ground truth)"
+            f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without folders: sort it "
+            "by its ground truth)"
         )
     return tuple(found)
 
 
 def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
-    """Every image with its class's number, sorted."""
+    """Every image (its path below `root`) with the index of its class, sorted."""
     found: list[Example] = []
     there = set(_folders(root / split))
     for label, name in enumerate(classes):
@@ -200,17 +206,9 @@ def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
         own = [(f"{split}/{name}/{f}", label) for f in files if not f.startswith(".")]
         if not own:
-            raise LunaError(f"{root / split / name} holds no images: {LAYOUT}")
+            raise LunaError(f"{root / split / name} contains no images: {LAYOUT}")
         found += own
     return found
-
-
-def _labels(examples: Sequence[Example]) -> Tensor:
-    return torch.tensor([label for _, label in examples])
-
-
-def _parts(order: list[int], size: int) -> list[list[int]]:
-    return [order[i : i + size] for i in range(0, len(order), size)]
 
 
 def _some(names: Sequence[str]) -> str:

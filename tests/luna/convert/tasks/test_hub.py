@@ -1,4 +1,4 @@
-"""GLUE by the package `datasets`: a stand-in for it, and what is said where it is not there."""
+"""GLUE through a stand-in for the package `datasets`, and the errors where it cannot be had."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from luna.base import LunaError
-from luna.convert.glue import TASKS, read
+from luna.convert.tasks.base import labels_of
+from luna.convert.tasks.glue import TASKS, read
 
 PAIR = ("sentence1", "sentence2")
 COLUMNS = {  # as the hub's nyu-mll/glue has them
@@ -33,7 +34,7 @@ class Rows(dict):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """What was asked for, and what `load_dataset` answers."""
+    """The calls of `load_dataset`, and its answer."""
     asked: list = []
     answer: dict = {}
 
@@ -62,20 +63,20 @@ def test_every_task_comes_from_the_hub(name, hub):
     split = TASKS[name].evaluate[-1]
     got = read(TASKS[name], split, None)
     assert asked == [("nyu-mll/glue", name, split.replace("dev", "validation"))]
-    assert got.texts == [tuple(f"{c} {i}" for c in COLUMNS[name]) for i in (0, 1)]
-    assert got.labels.tolist() == labels
-    assert got.labels.is_floating_point() == (name == "stsb")
+    texts = [tuple(f"{c} {i}" for c in COLUMNS[name]) for i in (0, 1)]
+    assert got == list(zip(texts, labels, strict=True))
+    assert labels_of(got).is_floating_point() == (name == "stsb")
 
 
-def test_labels_follow_their_names(hub):
-    """Another order on the hub would be another task."""
+def test_labels_follow_the_names_of_classes(hub):
+    """The hub may have the classes in another order."""
     hub[1]["rows"] = rows(PAIR, [0, 1, 1], names=["not_entailment", "entailment"])
-    assert read(TASKS["rte"], "train", None).labels.tolist() == [1, 0, 0]
+    assert [label for _, label in read(TASKS["rte"], "train", None)] == [1, 0, 0]
     hub[1]["rows"] = rows(("sentence",), [0, 1, 1], names=["negative", "positive"])
-    assert read(TASKS["sst2"], "train", None).labels.tolist() == [0, 1, 1]
+    assert [label for _, label in read(TASKS["sst2"], "train", None)] == [0, 1, 1]
 
 
-def test_what_is_missing_names_the_local_files(hub, monkeypatch):
+def test_errors_name_the_local_files(hub, monkeypatch):
     _, answer = hub
     files = r"MNLI/\{train,dev_matched,dev_mismatched\}\.tsv .*data\.path=<folder>"
     answer["error"] = ConnectionError("Couldn't reach the Hub\nat all")

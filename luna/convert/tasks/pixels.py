@@ -1,8 +1,8 @@
-"""Images as a checkpoint wants them: decoded, brought to its size, normalised, in batches.
+"""Images as a checkpoint wants them: decoded, resized, normalised, in batches.
 
-Decoding is lazy: a few batches are in work on threads (PIL releases the interpreter lock) while one
-is used, and memory does not grow with the number of images. What an image looks like depends on
-(seed, epoch, its number), not on threads or on the images before it.
+Decoding is lazy: threads prepare a few batches (PIL releases the interpreter lock) while one is
+used, and memory does not grow with the number of images. An augmented image depends on (seed,
+epoch, its index), not on threads or on the images before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from luna.base import LunaError
 from luna.convert.host import transformers
 
 CONFIG = "preprocessor_config.json"
-AHEAD = 2  # batches in work while one is used
+AHEAD = 2  # batches prepared while one is used
 THREADS = min(16, os.cpu_count() or 1)
 
 
@@ -43,7 +43,7 @@ class Pixels:
 
     @classmethod
     def read(cls, source: str) -> Pixels:
-        """From a local folder or the hub."""
+        """Read it from a local folder or the hub."""
         given, _ = transformers().BaseImageProcessor.get_image_processor_dict(source)
         resize = _size(given.get("size", 224)) if given.get("do_resize", True) else None
         crop = _size(given.get("crop_size", 224)) if given.get("do_center_crop") else resize
@@ -89,25 +89,26 @@ def _size(given: Any) -> tuple[int, int] | int:
         return int(given["width"]), int(given["height"])
     if isinstance(given, Mapping) and "shortest_edge" in given:
         return int(given["shortest_edge"])
-    if isinstance(given, int):  # of files of the first versions: a square
+    if isinstance(given, int):  # a square, in files of the first versions
         return given, given
-    raise LunaError(f"{CONFIG} gives a size this cannot read: {given}")
+    raise LunaError(
+        f"{CONFIG} has the size {given}, which is not supported: give height and width, or "
+        "shortest_edge"
+    )
 
 
 def decode(path: Path) -> Image.Image:
-    """In RGB; a file that is no image is named."""
+    """The image in RGB; a LunaError that names a file which is not an image."""
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).strip().rstrip(".") or type(error).__name__
-        raise LunaError(
-            f"{path} cannot be decoded ({reason}): replace it, or take it out of the folder"
-        ) from error
+        raise LunaError(f"{path} cannot be decoded ({reason}): replace it or remove it") from error
 
 
-class Loader:
-    """Batches of images, made as they are asked for; the same ones each time it is gone through."""
+class ImageLoader:
+    """Batches of images, made on demand; every pass over them gives the same ones."""
 
     def __init__(
         self,

@@ -1,19 +1,18 @@
-"""GLUE files in their original layout, batches, and the benchmark's metrics."""
+"""GLUE files in their original layout, heads of checkpoints, and batches."""
 
 from __future__ import annotations
 
 import lzma
-import math
 
 import pytest
 import torch
 
 from luna.base import LunaError
-from luna.convert import metrics
-from luna.convert.glue import TASKS, Examples, batches, read
-from luna.convert.tasks import predict, task
+from luna.convert import tasks
+from luna.convert.tasks.base import labels_of, predict
+from luna.convert.tasks.glue import TASKS, batches, read
 
-from .kit import VOCAB, bert, transformers
+from ..kit import VOCAB, bert, transformers
 
 MNLI = [
     *("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
@@ -75,24 +74,23 @@ def write(folder, name, rows, *, split="train", xz=False):
 
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("xz", [False, True])
-def test_original_layouts(name, xz, tmp_path):
+def test_the_original_layouts_are_read(name, xz, tmp_path):
     write(tmp_path, name, FILES[name], xz=xz)
     got = read(TASKS[name], "train", tmp_path)
     texts, labels = EXPECTED[name]
-    assert got.texts == texts
-    assert got.labels.tolist() == labels
-    assert got.labels.is_floating_point() == (name == "stsb")
-    assert len(task(name).classes(None) or "1") == {"stsb": 1, "mnli": 3}.get(name, 2)
+    assert got == list(zip(texts, labels, strict=True))
+    assert labels_of(got).is_floating_point() == (name == "stsb")
+    assert len(TASKS[name].classes(None) or "1") == {"stsb": 1, "mnli": 3}.get(name, 2)
 
 
-def test_bad_files_are_told(tmp_path):
-    with pytest.raises(LunaError, match=r"there is no .*SST-2/dev\.tsv: put GLUE's SST-2 folder"):
+def test_damaged_files_and_unknown_tasks_are_errors(tmp_path):
+    with pytest.raises(LunaError, match=r"SST-2/dev\.tsv is missing: put GLUE's SST-2 folder"):
         read(TASKS["sst2"], "dev", tmp_path)
     for rows, reason in (
         ([["text", "label"], ["a", "1"]], "has no column 'sentence'"),
         ([["sentence", "label"], ["a", "1"], ["b"]], "line 3 has 1 columns instead of 2"),
         ([["sentence", "label"], ["a", "2"]], "line 2: the label must be 0 or 1, got '2'"),
-        ([["sentence", "label"]], "holds no examples"),
+        ([["sentence", "label"]], "contains no examples"),
     ):
         write(tmp_path, "sst2", rows)
         with pytest.raises(LunaError, match=reason):
@@ -106,12 +104,19 @@ def test_bad_files_are_told(tmp_path):
     with pytest.raises(LunaError, match="cannot be read"):
         read(TASKS["rte"], "train", tmp_path)
     with pytest.raises(LunaError, match="did you mean sst2"):
-        task("sst")
+        tasks.get("sst")
     with pytest.raises(LunaError, match="left out"):
-        task("wnli")
+        tasks.get("wnli")
 
 
-# ---------------------------------------------------------------------- batches
+def test_a_head_with_classes_in_another_order_is_refused():
+    """Published MNLI models have them in every order."""
+    own = ["entailment", "neutral", "contradiction"]
+    for names in (own, ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], ["LABEL_0", "LABEL_1"]):
+        TASKS["mnli"].check_head(names, None)
+    with pytest.raises(LunaError, match="are contradiction, neutral, entailment, those of 'mnli'"):
+        TASKS["mnli"].check_head(own[::-1], None)
+    TASKS["sst2"].check_head(["negative", "positive"], None)
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +127,11 @@ def tokenizer(tmp_path_factory):
     return transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"))
 
 
-def sentences(n: int, *, pairs: bool = False) -> Examples:
+def sentences(n: int, *, pairs: bool = False) -> list:
     g = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 20, (n,), generator=g).tolist()
     texts = [" ".join(f"w{(i + j) % 50}" for j in range(k)) for i, k in enumerate(lengths)]
-    rows = [(t, "w1 w2") if pairs else (t,) for t in texts]
-    return Examples(rows, torch.arange(n))
+    return [((t, "w1 w2") if pairs else (t,), i) for i, t in enumerate(texts)]
 
 
 def test_batches_of_an_evaluation_keep_the_order(tokenizer):
@@ -135,7 +139,7 @@ def test_batches_of_an_evaluation_keep_the_order(tokenizer):
     got = batches(examples, tokenizer, size=4)
     assert [len(b["labels"]) for b in got] == [4, 4, 2]
     assert torch.cat([b["labels"] for b in got]).tolist() == list(range(10))
-    n = [len(t[0].split()) + 2 for t in examples.texts]
+    n = [len(t[0].split()) + 2 for t, _ in examples]
     for i, batch in enumerate(got):
         assert batch["attention_mask"].sum(1).tolist() == n[4 * i : 4 * i + 4]
         assert batch["input_ids"].shape[1] == max(n[4 * i : 4 * i + 4])
@@ -171,52 +175,3 @@ def test_predictions_come_in_order(tokenizer):
     scores = predict(bert(num_labels=1), all_)
     assert scores.shape == (7,)
     assert scores.is_floating_point()
-
-
-# ---------------------------------------------------------------------- metrics
-
-# Values of scikit-learn 1.9.1 and scipy 1.17.1 on the vectors below.
-P = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1, 1, 0])
-Y = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0, 1])
-A = torch.tensor([0.3, 2.0, 2.0, 5.0, 1.1, 4.4, 2.0, 0.3])
-B = torch.tensor([1.0, 2.5, 2.0, 4.0, 1.0, 5.0, 3.0, 0.5])
-
-
-def test_metrics_are_the_oracles():
-    assert metrics.accuracy(P, Y) == pytest.approx(0.6, abs=1e-12)
-    assert metrics.f1(P, Y) == pytest.approx(2 / 3, abs=1e-12)
-    assert metrics.matthews(P, Y) == pytest.approx(1 / 6, abs=1e-12)
-    assert metrics.pearson(A.double(), B.double()) == pytest.approx(0.9346400369462446, abs=1e-7)
-    assert metrics.spearman(A, B) == pytest.approx(0.932383028557168, abs=1e-12)  # with ties
-
-
-def test_metrics_of_constant_answers():
-    for constant in (torch.zeros(10, dtype=torch.long), torch.ones(10, dtype=torch.long)):
-        assert metrics.matthews(constant, Y) == 0
-    assert metrics.f1(torch.zeros_like(Y), torch.zeros_like(Y)) == 0
-    assert metrics.pearson(torch.full((8,), 2.0), B) == 0
-    assert metrics.spearman(torch.full((8,), 2.0), B) == 0
-
-
-def test_what_each_task_reports():
-    score = {name: set(task(name).metric(P, Y)) - {"score"} for name in TASKS}
-    assert score["cola"] == {"mcc", "accuracy"}
-    assert score["mrpc"] == score["qqp"] == {"accuracy", "f1"}
-    assert score["stsb"] == {"pearson", "spearman"}
-    assert all(score[name] == {"accuracy"} for name in ("sst2", "mnli", "qnli", "rte"))
-    assert task("mrpc").metric(P, Y)["score"] == pytest.approx((0.6 + 2 / 3) / 2)
-    assert task("cola").metric(P, Y)["score"] == pytest.approx(1 / 6)
-    assert TASKS["mnli"].evaluate == ("dev_matched", "dev_mismatched")
-
-
-def test_floors_of_the_published_dev_sets():
-    """MRPC: always "paraphrase" is right in 279 of 408 pairs, and its F1 is 81.2."""
-    labels = torch.cat([torch.ones(279), torch.zeros(129)]).long()
-    floor = metrics.constant(labels, metrics.paraphrase)
-    assert floor["accuracy"] == pytest.approx(0.684, abs=5e-4)
-    assert floor["f1"] == pytest.approx(0.812, abs=5e-4)
-    sst2 = metrics.constant(torch.tensor([0] * 428 + [1] * 444), metrics.classified)
-    assert sst2["score"] == pytest.approx(0.509, abs=5e-4)
-    assert metrics.constant(Y, metrics.acceptable)["score"] == 0
-    assert metrics.constant(torch.rand(9), metrics.similarity)["score"] == 0
-    assert math.isclose(metrics.constant(Y, metrics.classified)["score"], 0.6)

@@ -1,0 +1,124 @@
+"""What a conversion needs from a task, whether its examples are texts (glue.py) or images
+(images.py)."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from luna.base import LunaError
+from luna.convert.batches import Batch, Batches, forward, own_loss
+from luna.convert.recipe import ConversionRecipe
+from luna.convert.tasks.metrics import Metric
+
+HELD_OUT = "held_out"  # the part of train that chooses the best epoch, under select=train_split
+
+Example = tuple[Any, float]  # the sentences or the path of an image; the class or the score
+
+
+class Processor(Protocol):
+    """How a checkpoint wants its inputs: a tokenizer, or an image size and its normalisation."""
+
+    def save_pretrained(self, folder: Any, /) -> Any: ...
+
+
+class ConversionData(ABC):
+    """The examples of a task in one run: `examples` to train on, and those of every split that is
+    scored, of which the first gives the result."""
+
+    def __init__(
+        self,
+        train: Sequence[Example],
+        scored: Mapping[str, Sequence[Example]],
+        recipe: ConversionRecipe,
+        seed: int,
+    ):
+        self.recipe, self.seed, self.scored = recipe, seed, dict(scored)
+        self.examples = train[: recipe.train_examples]
+        if recipe.select == "train_split":
+            kept, held_out = hold_out(len(self.examples))
+            self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
+            self.examples = [self.examples[i] for i in kept]
+        self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
+
+    @abstractmethod
+    def train(self, epoch: int) -> Batches:
+        """The batches of an epoch, drawn from the seed and its number alone."""
+
+    @abstractmethod
+    def evaluation(self, split: str) -> Iterable[Batch]:
+        """Batches in the order of `labels`."""
+
+    @abstractmethod
+    def check(self, model: nn.Module) -> None:
+        """Raise a LunaError unless the model can take these examples."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return own_loss(model, batch)
+
+
+class ConversionTask(ABC):
+    name: str
+    metric: Metric
+    auto_model: str  # the class of transformers that loads a checkpoint of this task
+    files: str  # what the folder of such a checkpoint contains
+
+    @abstractmethod
+    def processor(self, source: str) -> Processor:
+        """The tokenizer or image normalisation of the checkpoint `source`."""
+
+    @abstractmethod
+    def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
+        """Class names in the order of the head's outputs; None for a regression."""
+
+    def fingerprint(self, data: str | Path | None) -> str | None:
+        """A fingerprint of data that the task's name does not determine."""
+        return None
+
+    @abstractmethod
+    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
+        """Raise a LunaError if the names of the checkpoint's classes are not this task's."""
+
+    @abstractmethod
+    def open(
+        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
+    ) -> ConversionData: ...
+
+
+def predict(model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+    """One answer per example, in order: the class, or the score of a regression."""
+    answers = []
+    with torch.no_grad():
+        for batch in batches:
+            logits = forward(model, batch).logits.float().cpu()
+            answers.append(logits.squeeze(-1) if logits.shape[-1] == 1 else logits.argmax(-1))
+    return torch.cat(answers)
+
+
+def labels_of(examples: Sequence[Example]) -> Tensor:
+    """int64 classes or float32 scores."""
+    return torch.tensor([label for _, label in examples])
+
+
+def hold_out(n: int) -> tuple[list[int], list[int]]:
+    """Indices of the examples to train on, and of a tenth to select on; the same in every run."""
+    if n < 2:
+        raise LunaError("select=train_split needs at least 2 training examples")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
+    k = max(1, n // 10)
+    return sorted(order[k:]), sorted(order[:k])
+
+
+def split_into_batches(order: Sequence[int], size: int) -> list[list[int]]:
+    return [list(order[i : i + size]) for i in range(0, len(order), size)]
+
+
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether class names are only numbers, as transformers gives them by default."""
+    return all(re.fullmatch(r"(LABEL_)?\d+", name) for name in names)
