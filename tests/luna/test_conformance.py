@@ -290,7 +290,7 @@ def test_no_future_leak(case: Case):
 
 @conformance("padding")
 def test_appended_padding_changes_nothing(case: Case):
-    """Of garbage or of NaN: no valid row moves, and padded rows come out 0."""
+    """Garbage or NaN there moves no valid row, and padded rows come out 0."""
     attention = case.build()
     q, k, v, x = inputs()
     for kind in ("prefix", "scatter"):

@@ -38,7 +38,7 @@ def test_a_causal_row_is_what_its_prefix_gives(name: str, options: dict, scale: 
 
 @loud
 def test_padding_is_no_part_of_the_largest_exponent(name: str, options: dict, scale: float):
-    """Of long keys a padded one, 0, would have the largest exponent by far."""
+    """Among long keys a padded one, which is 0, would have the largest exponent by far."""
     attention, mask = build(name, head_dim=D, **options), mask_of("scatter", n=N)
     q, k, v = qkv(n=N, d=D)
     q, k = 2 * scale * q, 2 * scale * k

@@ -93,7 +93,7 @@ def test_counts_how_often_it_clamps() -> None:
     dead = (c.abs() <= 0.5) & mask[:, None, :]
     rows = attention(q, k, torch.ones(2, 2, 64, 1).double(), mask)[..., 0]
     whole = (rows - 1).abs() < 1e-10
-    assert torch.equal(whole, ~dead & mask[:, None, :])  # G4 holds exactly where it does not fire
+    assert torch.equal(whole, ~dead & mask[:, None, :])  # elsewhere rows sum to 1
     assert 0 < attention.dead_fraction < 0.5
     assert attention.dead_fraction.item() == pytest.approx((dead.sum() / (2 * mask.sum())).item())
 

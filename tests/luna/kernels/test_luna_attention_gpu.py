@@ -37,7 +37,7 @@ triton = pytest.mark.skipif(not TRITON, reason="needs triton: pip install 'luna-
 
 
 def runs(test: F) -> F:
-    """Of `make test-gpu`, and of the interpreter's process."""
+    """Marks what `make test-gpu` and the interpreter's process run."""
     skip = pytest.mark.skipif(not (GPU or INTERPRETED), reason="needs a GPU, or the interpreter")
     return pytest.mark.gpu(skip(test))
 
