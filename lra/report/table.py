@@ -178,7 +178,7 @@ def beside(table: Table) -> Beside | None:
     body: list[list[str]] = []
     cited: dict[str, None] = {}
     for row in rows:
-        numbers = [
+        numbers: list[tuple[float | None, float | None] | None] = [
             (c.mean, c.published.value) if c and c.published else None
             for c in map(row.cells.get, table.tasks)
         ]
