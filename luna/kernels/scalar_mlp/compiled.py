@@ -25,7 +25,8 @@ PART = 8  # blocks whose table gradients are summed in working precision before 
 
 def compiled(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L); see `scalar_mlp` for the arguments. Needs no chunks: nothing is transient."""
-    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
+    e, f, a, g = mlps
+    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
     y, _ = lookup(u.contiguous(), *grid(keys), table, nonneg)
     return y
 

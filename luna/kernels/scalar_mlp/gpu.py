@@ -28,7 +28,8 @@ def gpu(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> 
     """psi (G, N, L); see `scalar_mlp` for the arguments."""
     if torch.are_deterministic_algorithms_enabled():
         return piecewise(u, *mlps, activation=activation, nonneg=nonneg, chunk=chunk)
-    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
+    e, f, a, g = mlps
+    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
     y, _ = _lookup(u.contiguous(), keys.contiguous(), table.contiguous(), nonneg)
     return y
 

@@ -20,7 +20,8 @@ SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # of the activation left of 0
 
 def piecewise(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L) from tables made anew at every call; see `scalar_mlp` for the arguments."""
-    keys, table = tables(*mlps, SLOPES[activation], u.dtype)
+    e, f, a, g = mlps
+    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
     L = table.shape[-1] // 2
     y, _ = _lookup(u.contiguous(), keys, table, nonneg, max(1, chunk // L))
     return y
