@@ -1,7 +1,9 @@
-"""Set before torch is imported: one thread for each process, and no GPU unless asked for."""
+"""For all tests: one thread for each process and no GPU unless asked for, both set before torch is
+imported; log handlers that outlive a test."""
 
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -14,3 +16,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """`make test` is the same with and without a GPU; `make test-gpu` runs what needs one."""
     if "gpu" not in config.option.markexpr:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra sets up logging and closes every known handler; absl's would close pytest's files."""
+    monkeypatch.setattr(logging, "_handlerList", [])

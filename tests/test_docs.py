@@ -8,7 +8,6 @@ them.
 
 from __future__ import annotations
 
-import logging
 import re
 import runpy
 import shlex
@@ -146,8 +145,6 @@ def test_what_takes_long_is_known_to_its_command(command: str):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a reader stands, with a model and texts in the place of the hub's."""
     monkeypatch.chdir(tmp_path)
-    # Hydra sets up logging and so closes every known handler; absl's would close pytest's files.
-    monkeypatch.setattr(logging, "_handlerList", [])
     for name in ("train.py", "convert.py", "Makefile"):
         Path(name).symlink_to(ROOT / name)
     Path("README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import signal
@@ -41,12 +40,6 @@ ENDLESS = (
     "protocol.evaluation.every=300000",
     "trainer.print_every=0",
 )
-
-
-@pytest.fixture(autouse=True)
-def handlers(monkeypatch) -> None:
-    """Hydra sets up logging and closes every known handler; absl's would close pytest's files."""
-    monkeypatch.setattr(logging, "_handlerList", [])
 
 
 @pytest.fixture
