@@ -198,7 +198,9 @@ def steps_of(command: str) -> list[str]:
     for tool in ("python", "lra"):
         (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@"\n', encoding="utf-8")
         (tools / tool).chmod(0o755)
-    words = [*shlex.split(command), "VENV=venv", "--old-file=venv/.installed"]
+    # Under `make test` this is a make within a make, which would print its folder too.
+    quiet = ["--no-print-directory", "VENV=venv", "--old-file=venv/.installed"]
+    words = [*shlex.split(command), *quiet]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     return [line for line in printed.splitlines() if line.strip()]
 
