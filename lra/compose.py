@@ -35,7 +35,7 @@ from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer
 # Environment variable with settings for every command that takes any (docs/settings.md).
 OVERRIDES = "LRA_OVERRIDES"
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
-TABLES = ("hydra", "presets", "tasks", "methods", "knobs")
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later")
 
 
 @dataclass
@@ -152,8 +152,12 @@ def preset_exists(attention: DictConfig) -> None:
 
 def move_cost_facts(run: Run) -> None:
     """Move what an attention's file says about its cost to `run.compute`; the options that remain
-    are built and identify the run."""
-    about = {key: run.attention.pop(key, None) for key in groups.ABOUT_COST}
+    are built and identify the run. Later options are left out at the values that they had before
+    they were options, so that older runs of the same settings are found."""
+    about = {key: run.attention.pop(key, None) for key in groups.NO_OPTIONS}
+    for option, value in (about["later"] or {}).items():
+        if run.attention.get(option) == value:
+            del run.attention[option]
     run.compute.preset = about["preset"]
     run.compute.knobs = about["knobs"] or {}
     exempt = about["exempt"]

@@ -20,7 +20,7 @@ from lra.config import CONFIGS, UserError, nearest
 
 # Keys of an attention's file that are not options of the method (configs/train.yaml has their
 # meaning).
-ABOUT_COST = ("knobs", "exempt", "preset", "presets")
+NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
 
 # Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
@@ -98,7 +98,7 @@ def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> di
     cfg.attention = OmegaConf.merge(slot, read("attention", name))
     cfg.attention.preset = preset if preset in cfg.attention.presets else "matched"
     options = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))["attention"]
-    return {key: value for key, value in options.items() if key not in ABOUT_COST}
+    return {key: value for key, value in options.items() if key not in NO_OPTIONS}
 
 
 # ---------------------------------------------------------------------- the user's folder

@@ -18,7 +18,7 @@ from lra.figures.students import Student
 from lra.figures.trained import Trained, watching
 from lra.report.looks import LUNA, PALETTE, SOFTMAX
 from luna.base import Attention
-from luna.feature_maps.learned import POSITIVE, LearnedFeatures
+from luna.feature_maps.learned import LearnedFeatures
 
 DEAD = "0.6"  # the colour of a channel that is 0 everywhere
 COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
@@ -112,7 +112,7 @@ def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -
     groups = len(features.channels.g)
     with torch.no_grad():
         psi = features.channels(grid.expand(1, groups, points)[..., None])  # (1, G, points, 1, L)
-    exponential = features.channels.positive is POSITIVE["exp"]
+    exponential = features.channels.nonneg == "exp"
     return LayerChannels(name, u, grid.numpy(), psi[0, :, :, 0].numpy(), exponential)
 
 

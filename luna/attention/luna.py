@@ -21,7 +21,7 @@ from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.rff import FourierFeatures
 from luna.kernels import luna_attention as fused
-from luna.kernels.scalar_mlp import ACTIVATIONS, evaluator
+from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
 from luna.linear import KernelAttention, count_dead, denominator
 
 
@@ -44,7 +44,7 @@ class Listing(nn.Module):
         """Every channel of every scalar: (...) -> (..., L)."""
         act, layers = ACTIVATIONS[self.o.activation], zip(self.first, self.second, strict=True)
         y = torch.cat([second(act(first(u.unsqueeze(-1)))) for first, second in layers], -1)
-        return y.relu() if self.o.nonneg else y
+        return OUTPUTS[self.o.nonneg](y)
 
     def phi(self, x: Tensor) -> Tensor:
         """Eq. phi-def-scalarenv with h = 1: x (B, H, n, d) -> (B, H, n, M L)."""
@@ -76,11 +76,11 @@ class FourierMap(FeatureMap):
 
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options)
-        if self.feature_dim % 2:
-            raise LunaError(
-                f"luna.kernel='rff' pairs its features: M L must be even, got {self.feature_dim}"
-            )
-        self.fourier = FourierFeatures(slot.head_dim, self.feature_dim // 2, slot.seed)
+        D, phases = self.feature_dim, options.phases
+        if D % 2 and not phases:
+            raise LunaError(f"luna.kernel='rff' pairs its features: M L must be even, got {D}")
+        frequencies = D if phases else D // 2
+        self.fourier = FourierFeatures(slot.head_dim, frequencies, slot.seed, phases=phases)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         return self.fourier(x)

@@ -60,7 +60,7 @@ class BankFeatures(FeatureMap):
     def __init__(self, slot: Slot, options: LunaOptions, n_projections: int):
         super().__init__(slot, options)
         G, L = options.groups(slot), options.L
-        self.projections = Projections(G, slot.head_dim, n_projections)
+        self.projections = Projections(options, G, slot.head_dim, n_projections)
         self.channels = BANKS[options.bank](slot, options)
         self.coef = nn.Parameter(torch.full((G, L), 1 / L))
         self.scale = n_projections**-0.5

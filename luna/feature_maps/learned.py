@@ -10,25 +10,14 @@ head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import Slot
 from luna.feature_maps.envelope import Envelope
 from luna.feature_maps.headwise import HeadwiseLinear
-from luna.feature_maps.options import LunaOptions, Nonneg
-from luna.kernels.scalar_mlp import over_groups, scalar_mlp
-
-
-def clamped_exp(y: Tensor) -> Tensor:
-    return y.clamp(max=15).exp()
-
-
-# Outputs that cannot be 0: where relu features of a head die, these keep a gradient.
-POSITIVE: dict[Nonneg, Callable[[Tensor], Tensor]] = {"softplus": F.softplus, "exp": clamped_exp}
+from luna.feature_maps.options import LunaOptions
+from luna.kernels.scalar_mlp import OUTPUTS, over_groups, scalar_mlp
 
 
 class FeatureMap(nn.Module):
@@ -49,8 +38,24 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
 
+def freeze(module: nn.Module) -> None:
+    """Make buffers of a module's own parameters: they stay in checkpoints and are never trained,
+    not even by a stage of conversion that trains all parameters of a map."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        delattr(module, name)
+        module.register_buffer(name, parameter.detach())
+
+
 class Projections(HeadwiseLinear):
-    """u = W x + beta, W ~ N(0, 1) / sqrt(d) and beta = 0 at the start."""
+    """u = W x + beta, W ~ N(0, 1) / sqrt(d) and beta = 0 at the start. Frozen ones stay there;
+    gaussian ones, of the same draw, are the w ~ N(0, I) of the paper's theorems."""
+
+    def __init__(self, options: LunaOptions, n_maps: int, d_in: int, d_out: int):
+        super().__init__(n_maps, d_in, d_out)
+        if options.projections != "learned":
+            freeze(self)
+        if options.projections == "gaussian":
+            self.weight.mul_(d_in**0.5)
 
     def reset_parameters(self) -> None:
         assert self.bias is not None
@@ -73,8 +78,9 @@ class Channels(nn.Module):
         self.f = nn.Parameter(torch.empty(G, C, w).uniform_(-1, 1))
         self.a = nn.Parameter(torch.empty(G, L, w).uniform_(-(w**-0.5), w**-0.5))
         self.g = nn.Parameter(torch.empty(G, L).uniform_(-(w**-0.5), w**-0.5))
-        self.activation, self.positive = options.activation, POSITIVE.get(options.nonneg)
-        self.nonneg = options.nonneg is True
+        if options.psi == "frozen":
+            freeze(self)
+        self.activation, self.nonneg = options.activation, options.nonneg
         # The fused kernels have no features: where features are asked for, another way is taken.
         self.evaluate = "auto" if options.evaluate == "fused" else options.evaluate
         self.chunk = options.chunk
@@ -82,8 +88,8 @@ class Channels(nn.Module):
 
     def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
         """`scale` multiplies the result at no cost: relu(s y) = s relu(y) for s > 0."""
-        if self.positive is not None:
-            return self.positive(self._evaluate(u, 1.0)) * scale
+        if isinstance(self.nonneg, str):
+            return OUTPUTS[self.nonneg](self._evaluate(u, 1.0)) * scale
         return self._evaluate(u, scale)
 
     def _evaluate(self, u: Tensor, scale: float) -> Tensor:
@@ -92,7 +98,7 @@ class Channels(nn.Module):
                 rows,
                 *(self.e, self.f, self.a * scale, self.g * scale),
                 activation=self.activation,
-                nonneg=self.nonneg,
+                nonneg=self.nonneg is True,
                 evaluate=self.evaluate,
                 chunk=self.chunk,
             )
@@ -152,12 +158,13 @@ class LearnedFeatures(FeatureMap):
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options)
         G, M = options.groups(slot), options.M
-        self.projections = Projections(G, slot.head_dim, M)
+        self.projections = Projections(options, G, slot.head_dim, M)
         self.channels = Channels(slot, options)
         self.rms = nn.ModuleList(ChannelRMS(G, options.L) for _ in range(options.statistics))
         self.envelope = None if options.envelope == "none" else Envelope(slot, options)
         self.scale = M**-0.5
-        self.signed = self.channels.signed
+        any_sign = self.envelope is not None and options.envelope_squash == "none"
+        self.signed = self.channels.signed or any_sign
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         u = self.projections(x)  # (B, H, n, M)

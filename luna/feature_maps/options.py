@@ -16,6 +16,7 @@ from luna.kernels.scalar_mlp import SLOPES, Activation
 Nonneg = bool | Literal["softplus", "exp"]
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
 Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
+Squash = Literal["sigmoid", "softplus", "exp", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +31,14 @@ class LunaOptions:
     shared_channels: bool = False  # one MLP 1 -> hidden -> L instead of L MLPs 1 -> hidden -> 1
     share: Literal["layer", "head"] = "layer"  # one feature map per layer, or one per head
     tie_qk: bool = True  # the same feature map for queries and keys
-    envelope: Literal["none", "scalar", "vector"] = "none"  # h(x): none, one gate (scalar)
+    envelope: Literal["none", "scalar", "vector", "norm"] = "none"  # h(x): none, one gate (scalar)
     envelope_hidden: int = 0  # width of the envelope's hidden relu layer; 0: linear
-    envelope_squash: Literal["sigmoid", "softplus"] = "sigmoid"  # output of h
+    envelope_squash: Squash = "sigmoid"  # output of h: sigmoid
     kernel: Kernel = "learned"  # learned, or the ablation's bank_coef, bank_coef_concat, rff
     bank: Literal["mlp", "fixed"] = "mlp"  # functions of the bank kernels: trainable mlp, or fixed
+    phases: bool = False  # of kernel=rff: cos(w.x + b), b ~ U(0, 2 pi), in place of pairs cos, sin
+    projections: Literal["learned", "frozen", "gaussian"] = "learned"  # w_i and beta_i: learned
+    psi: Literal["learned", "frozen"] = "learned"  # scalar MLPs: learned, or frozen as drawn
     ch_rms: bool | Literal["shared"] = False  # shrink channels whose root mean square exceeds 0.1
     chunk: int = 1_000_000  # scalars per MLP call; bounds transient memory, changes no result
     evaluate: Evaluate = "auto"  # how the MLPs are computed, the result is the same
@@ -50,6 +54,14 @@ class LunaOptions:
                 f"luna.bank='{self.bank}' needs a bank kernel, not kernel={self.kernel!r}"
             )
         at_least("luna", 0, envelope_hidden=self.envelope_hidden)
+        if self.phases and self.kernel != "rff":
+            raise LunaError(f"luna.phases=true needs kernel='rff', not {self.kernel!r}")
+        if self.kernel == "rff" and (self.projections, self.psi) != ("learned", "learned"):
+            raise LunaError(
+                "luna.kernel='rff' never trains its frequencies: leave projections and psi out"
+            )
+        if self.bank == "fixed" and self.psi == "frozen":
+            raise LunaError("luna.bank='fixed' has no MLPs to freeze: leave psi='frozen' out")
         if self.envelope == "vector" and self.envelope_squash != "sigmoid":
             raise LunaError(
                 "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"

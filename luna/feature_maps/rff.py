@@ -1,15 +1,17 @@
-"""Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in pairs.
+"""Random Fourier features of the Gaussian kernel (Rahimi & Recht, 2007), in pairs or with phases.
 
     x' = d^(-1/4) x     omega_p ~ N(0, I)
     phi(x) = P^(-1/2) [cos(omega_1 . x'), .., cos(omega_P . x'), sin(omega_1 . x'), ..]
 
     E[phi(x) . phi(y)] = exp(-|x - y|^2 / (2 sqrt(d)))     phi(x) . phi(x) = 1 exactly
 
-Pairs are used because cos(omega . x' + b) with a random phase has a larger variance at the same
-width.
+With random phases b_p ~ U(0, 2 pi) instead, phi(x) = (2 / P)^(1/2) [cos(omega_p . x' + b_p)]: the
+same mean, phi(x) . phi(x) = 1 in the mean only, and a larger variance at the same width.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -18,23 +20,33 @@ from luna.feature_maps.random import gaussian_projection
 
 
 class FourierFeatures(nn.Module):
-    """Fixed features (..., d) -> (..., 2P), one draw of frequencies for all heads."""
+    """Fixed features (..., d) -> (..., 2P), or with phases P, one draw of frequencies for all
+    heads."""
 
     Omega: Tensor  # (P, d)
+    b: Tensor | None  # (P)
 
-    def __init__(self, head_dim: int, n_frequencies: int, seed: int):
+    def __init__(self, head_dim: int, n_frequencies: int, seed: int, *, phases: bool = False):
         super().__init__()
         self.head_dim, self.n_frequencies = head_dim, n_frequencies
-        Omega = gaussian_projection(n_frequencies, head_dim, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        Omega = gaussian_projection(n_frequencies, head_dim, generator)
         self.register_buffer("Omega", Omega.to(torch.get_default_dtype()))
+        self.register_buffer("b", None)
+        if phases:
+            b = torch.empty(n_frequencies, dtype=torch.float64, device="cpu")
+            b.uniform_(0, 2 * math.pi, generator=generator)
+            self.b = b.to(torch.get_default_dtype())
 
     def forward(self, x: Tensor) -> Tensor:
         u = (x * self.head_dim**-0.25) @ self.Omega.to(x.dtype).mT  # (..., P)
+        if self.b is not None:
+            return (u + self.b.to(x.dtype)).cos() * (2 / self.n_frequencies) ** 0.5
         return torch.cat([u.cos(), u.sin()], dim=-1) * self.n_frequencies**-0.5
 
     def flops(self, n: int) -> int:
-        """n tokens of one head: the projection, a sine and a cosine."""
+        """n tokens of one head: the projection, a sine or a phase, and a cosine."""
         return 2 * n * self.head_dim * self.n_frequencies + 2 * n * self.n_frequencies
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim} -> {2 * self.n_frequencies}"
+        return f"{self.head_dim} -> {self.n_frequencies * (2 if self.b is None else 1)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
@@ -10,11 +12,11 @@ import luna
 from lra import data
 from lra.compose import check, compose, guard, initialised
 from lra.config import CONFIGS, UserError
-from lra.groups import ABOUT_COST, usual_options
+from lra.groups import NO_OPTIONS, usual_options
 from lra.run import train
-from lra.runs import identity, plain
+from lra.runs import identity, plain, settings
 
-from .conftest import command
+from .conftest import REPOSITORY, command
 
 GROUPS = (
     "task",
@@ -84,7 +86,7 @@ def test_every_attention_has_a_config_with_exactly_its_options():
     assert set(files("attention")) == set(luna.names())
     for name in luna.names():
         file = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
-        options = {key: value for key, value in file.items() if key not in ABOUT_COST}
+        options = {key: value for key, value in file.items() if key not in NO_OPTIONS}
         presets = file.get("presets", {})
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
         assert set(options) == {"name", *defaults}, name
@@ -102,10 +104,23 @@ def test_every_attention_has_a_config_with_exactly_its_options():
 @pytest.mark.parametrize("attention", files("attention"))
 def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
     run = compose([f"attention={attention}", "attention.preset=published"])
-    assert set(run.attention) == {"name", "dwc", *luna.options(attention)}
-    assert run.attention == usual_options(attention, "listops", "published")
+    later = dict(OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {}))
+    assert set(run.attention) == {"name", "dwc", *luna.options(attention)} - set(later)
+    assert run.attention | later == usual_options(attention, "listops", "published")
     for task in data.names():  # a preset has a value for each
-        assert set(usual_options(attention, task, "matched")) == set(run.attention)
+        assert set(usual_options(attention, task, "matched")) == set(run.attention | later)
+
+
+def test_later_options_leave_older_runs_their_identity():
+    """The settings of a committed run, of before these options, are what its command gives today;
+    with another value of them it is another run."""
+    words = ["experiment=demo", "attention=luna"]
+    records = REPOSITORY / "results" / "records" / "leaderboard_short"
+    file = next(records.rglob("luna/*.json"))
+    recorded = json.loads(file.read_text(encoding="utf-8"))["settings"]["attention"]
+    assert settings(compose(words))["attention"] == recorded
+    frozen = settings(compose([*words, "attention.projections=frozen"]))["attention"]
+    assert frozen == recorded | {"projections": "frozen"}
 
 
 # What each preset was read from: the file that its comment or its protocol's names.

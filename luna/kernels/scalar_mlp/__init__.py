@@ -30,7 +30,7 @@ from luna.base import LunaError
 from luna.kernels import cpu
 from luna.kernels.scalar_mlp import piecewise, reference
 from luna.kernels.scalar_mlp.piecewise import SLOPES
-from luna.kernels.scalar_mlp.reference import ACTIVATIONS
+from luna.kernels.scalar_mlp.reference import ACTIVATIONS, OUTPUTS
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
 Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
@@ -40,6 +40,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on t
 
 __all__ = [
     "ACTIVATIONS",
+    "OUTPUTS",
     "SLOPES",
     "Activation",
     "Evaluate",

@@ -20,6 +20,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
 }
 
+
+def clamped_exp(y: Tensor) -> Tensor:
+    return y.clamp(max=15).exp()
+
+
+# What passes the MLPs' outputs on, by the option `nonneg`. The last two cannot be 0: where relu
+# features of a head die, they keep a gradient.
+OUTPUTS: dict[bool | str, Callable[[Tensor], Tensor]] = {
+    False: lambda y: y,
+    True: torch.relu,
+    "softplus": F.softplus,
+    "exp": clamped_exp,
+}
+
 KEEP = 2**24  # hidden units kept for backward at most (64 MB in float32); above, recomputed
 # Hidden units at once on a CPU: what its caches hold is three times faster than what they do not.
 CPU_BLOCK = 2**21

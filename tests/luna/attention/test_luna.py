@@ -65,6 +65,8 @@ VARIANTS = [
     {"nonneg": False, "activation": "tanh"},
     {"envelope": "scalar", "envelope_hidden": 5, "envelope_squash": "softplus"},
     {"envelope": "vector"},
+    {"envelope": "norm", "envelope_squash": "exp", "nonneg": "exp"},
+    {"envelope": "scalar", "envelope_squash": "none"},
     {"kernel": "bank_coef"},
     {"kernel": "bank_coef", "bank": "fixed"},
     {"kernel": "bank_coef_concat"},
@@ -118,10 +120,49 @@ def test_contains_random_fourier_features():
     assert difference(*kernels) < 1e-12
 
 
-@pytest.mark.parametrize("squash", ["sigmoid", "softplus"])
+def test_contains_performer():
+    """Gaussian w, psi(u) = exp(d^(-1/4) u) and h(x) = exp(-|x|^2 / (2 sqrt(d))), as the envelope is
+    drawn: the positive random features of Performer, and its output."""
+    options = {"projections": "gaussian", "nonneg": "exp", "M": 24, "L": 1}
+    torch.manual_seed(0)
+    slot = {"n_heads": H, "head_dim": d, "max_len": 64}
+    attention = luna.build(
+        "luna", **slot, **options, hidden=2, envelope="norm", envelope_squash="exp"
+    )  # fmt: skip
+    attention = attention.double().eval()
+    channels, Omega = attention.map.channels, attention.map.projections.weight[0]
+    set_(channels.e, torch.tensor([1.0, -1.0], dtype=F64).view(1, 1, 2))
+    set_(channels.f, 0.0)
+    set_(channels.a, d**-0.25 * channels.e)  # u = relu(u) - relu(-u)
+    set_(channels.g, 0.0)
+    q, k, v = (0.5 * t for t in inputs())
+    x = q * d**-0.25
+    positive = (x @ Omega.mT - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(24)
+    assert difference(attention.phi_q(q, None), positive) < 1e-13
+
+    performer = luna.build("performer", **slot, m=24, eps=0.0, redraw=0).double().eval()
+    performer.Omega = Omega
+    m = mask_of("scatter", n=n)
+    assert difference(attention(q, k, v, m), performer(q, k, v, m)) < 1e-13
+
+
+def test_an_envelope_of_any_sign_is_the_linear_map_itself():
+    attention = build(envelope="scalar", envelope_squash="none")
+    q, k, v = inputs()
+    out, gate = attention(q, k, v), attention.map.envelope.out
+    h = [x @ gate.weight[0].mT + gate.bias[0] for x in (q, k)]
+    attention.map.envelope = None
+    kernel = h[0] * attention.phi_q(q, None) @ (h[1] * attention.phi_k(k, None)).mT
+    c = kernel.sum(-1, keepdim=True)
+    assert (c < 0).any()
+    assert difference(out, kernel @ v / c) < 1e-9
+
+
+@pytest.mark.parametrize("squash", ["sigmoid", "softplus", "exp"])
 @pytest.mark.parametrize("hidden", [0, 5])
-def test_scalar_envelope_weights_keys_only(squash: str, hidden: int):
-    attention = build(envelope="scalar", envelope_squash=squash, envelope_hidden=hidden)
+@pytest.mark.parametrize("envelope", ["scalar", "norm"])
+def test_scalar_envelope_weights_keys_only(envelope: str, squash: str, hidden: int):
+    attention = build(envelope=envelope, envelope_squash=squash, envelope_hidden=hidden)
     q, k, v = inputs()
     h = attention.map.envelope(k)  # (B, H, n, 1)
     assert h.shape == (B, H, n, 1)
@@ -308,6 +349,48 @@ def test_rff_is_fixed_and_shared_over_heads():
     assert not torch.equal(other.map.fourier.Omega, attention.map.fourier.Omega)
 
 
+def test_random_phases():
+    """sqrt(2 / D) cos(w_i . x' + b_i), b over the whole circle: in the mean the Gaussian kernel of
+    the pairs, with the same frequencies."""
+    attention = build(kernel="rff", phases=True, M=9, L=1)
+    fourier, x = attention.map.fourier, inputs()[0]
+    pairs = build(kernel="rff", M=9, L=2).map.fourier
+    assert torch.equal(fourier.Omega, pairs.Omega)
+    expected = math.sqrt(2 / 9) * torch.cos(x * d**-0.25 @ fourier.Omega.mT + fourier.b)
+    assert difference(attention.phi_q(x, None), expected) < 1e-13
+    wide = build(kernel="rff", phases=True, M=40_000, L=1)
+    assert 0 <= wide.map.fourier.b.min() < 0.01 < 6.27 < wide.map.fourier.b.max() <= 2 * math.pi
+    q, k = (t[:1, :1, :6] for t in inputs()[:2])
+    kernel = (-torch.cdist(q, k).square() / (2 * math.sqrt(d))).exp()
+    assert difference(wide.phi_q(q, None) @ wide.phi_k(k, None).mT, kernel) < 0.03
+
+
+@pytest.mark.parametrize("psi", ["learned", "frozen"])
+@pytest.mark.parametrize("projections", ["learned", "frozen", "gaussian"])
+def test_frozen_parts_are_as_drawn_and_never_trained(projections: str, psi: str):
+    """In any combination: what is not trained is no parameter, so that no stage of training or
+    conversion can touch it, but a checkpoint has it under the same name."""
+    attentions = []
+    for options in ({}, {"projections": projections, "psi": psi}):
+        torch.manual_seed(0)
+        attentions.append(luna.build("luna", n_heads=H, head_dim=d, max_len=8, **options))
+    plain, attention = attentions
+    frozen = (
+        {"map.projections.weight", "map.projections.bias"} if projections != "learned" else set()
+    )
+    if psi == "frozen":
+        frozen |= {f"map.channels.{name}" for name in "efag"}
+    trained = {name for name, _ in attention.named_parameters()}
+    assert trained == set(dict(plain.named_parameters())) - frozen
+    drawn, state = plain.state_dict(), attention.state_dict()
+    for name in trained | frozen:
+        unit = d**0.5 if (projections, name) == ("gaussian", "map.projections.weight") else 1
+        torch.testing.assert_close(state[name], drawn[name] * unit)
+    attention.load_state_dict(drawn)
+    q, k, v = torch.randn(3, 1, H, 8, d)
+    assert torch.equal(attention(q, k, v), plain(q, k, v))
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_signed_kernels_say_so(options: dict):
     """Negative features need the signed denominator; without one outputs would blow up."""
@@ -373,6 +456,9 @@ def test_flops():
         ({"envelope": "vector", "envelope_squash": "softplus"}, "must be sigmoid"),
         ({"kernel": "rff", "M": 3, "L": 3}, "M L must be even, got 9"),
         ({"kernel": "rff", "envelope": "scalar"}, "need kernel='learned', not 'rff'"),
+        ({"kernel": "rff", "psi": "frozen"}, "never trains its frequencies"),
+        ({"phases": True}, r"luna\.phases=true needs kernel='rff', not 'learned'"),
+        ({"kernel": "bank_coef", "bank": "fixed", "psi": "frozen"}, "has no MLPs to freeze"),
         ({"kernel": "bank_coef", "ch_rms": True}, "need kernel='learned', not 'bank_coef'"),
         ({"ch_rms": "shared", "tie_qk": False}, "needs tie_qk=true"),
         ({"kernel": "bank_coef", "bank": "fixed", "L": 9}, "has 8 functions, so L <= 8"),
