@@ -145,7 +145,7 @@ class Luna(KernelAttention):
             mask,
             *(W.weight, W.bias, psi.e, psi.f, psi.a * self.map.scale, psi.g * self.map.scale),
             activation=self.activation,
-            nonneg=psi.nonneg,
+            nonneg=psi.nonneg is True,
             causal=self.causal,
             eps=self.eps,
         )

@@ -32,7 +32,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "rff"},
         {"kernel": "rff", "phases": True, "M": 5, "L": 5},
         {"envelope": "norm", "envelope_squash": "exp", "projections": "gaussian", "psi": "frozen"},
-        {"envelope": "scalar", "envelope_squash": "none", "nonneg": "exp"},
     ],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}],
