@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -80,13 +81,22 @@ def _train(cfg: DictConfig) -> None:
     run = check(cfg)  # before anything heavy is imported
     from lra.run import train
 
-    train(run)
+    train(run, _typed("train"))
 
 
 def _convert(cfg: DictConfig) -> None:
     from lra import conversion
 
-    conversion.convert(conversion.check(cfg))
+    conversion.convert(conversion.check(cfg), _typed("convert"))
+
+
+def _typed(command: str) -> str:
+    """The command with all its settings, for the record; of a sweep, that of the one job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    folder = os.environ.get(groups.VARIABLE)
+    words = ["lra", *(["--config-dir", folder] if folder else []), command]
+    return shlex.join([*words, *HydraConfig.get().overrides.task])
 
 
 def _complete(words: Sequence[str]) -> None:

@@ -30,7 +30,18 @@ from omegaconf.errors import (
 )
 
 from lra import data, groups
-from lra.config import CONFIGS, Compute, Gate, Loggers, Model, Protocol, Trainer, UserError, nearest
+from lra.config import (
+    CONFIGS,
+    CodeChange,
+    Compute,
+    Gate,
+    Loggers,
+    Model,
+    Protocol,
+    Trainer,
+    UserError,
+    nearest,
+)
 
 # Environment variable with settings for every command that takes any (docs/settings.md).
 OVERRIDES = "LRA_OVERRIDES"
@@ -55,6 +66,8 @@ class Run:
     min_evaluations: int  # kept however small the budget
     data_dir: str
     runs_dir: str
+    rerun: bool  # repeat a finished run, in a folder of its own
+    code: CodeChange
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
 

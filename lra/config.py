@@ -194,6 +194,11 @@ class Model:
     methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
 
 
+class CodeChange(Enum):
+    refuse = "refuse"  # an interrupted run whose code has changed is not resumed
+    accept = "accept"  # it is, and its record names both codes
+
+
 class Gate(Enum):
     matched = "matched"  # a run outside its budget does not start
     report = "report"  # it starts, and its record says how far outside it is

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra import environment
+from lra.code import CONVERSION, code_of
 from lra.compose import explain, preset_exists
 from lra.config import UserError
 from luna.base import LunaError
@@ -74,10 +75,14 @@ def check(cfg: DictConfig) -> Conversion:
     return run
 
 
-def convert(run: Conversion) -> dict[str, Any]:
+def convert(run: Conversion, command: str = "") -> dict[str, Any]:
+    """Run a conversion, resume it, or look up its result. The record keeps the command."""
     task, device = tasks.get(run.task), _device(run.device)
     options = dict(run.attention)
     name = None if run.stage is ConversionStage.teacher else options.pop("name")
+    code = None if name is None else code_of(name, CONVERSION)
+    if code is not None and (others := _of_other_code(run)):
+        print(f"the code has changed since {others[-1]}: running anew, that run is kept")
     with quiet():
         processor, model = _load(run, task)
         record = pipeline.run(
@@ -91,7 +96,13 @@ def convert(run: Conversion) -> dict[str, Any]:
             recipe=run.recipe,
             seed=run.seed,
             log=print,
-            origin={"git": environment.git(), "versions": environment.versions()},
+            origin={
+                "git": environment.git(),
+                "versions": environment.versions(),
+                "switches": environment.switches(),
+                "command": command,
+                **({} if code is None else {"codes": [code.hash], "code": code.parts}),
+            },
         )
     recovery = record["recovery"]
     print(
@@ -155,7 +166,15 @@ def folder(run: Conversion) -> Path:
         return base / "teacher" / f"seed-{run.seed}"
     facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-    return base / run.attention["name"] / key / f"seed-{run.seed}"
+    code = code_of(run.attention["name"], CONVERSION).hash
+    return base / run.attention["name"] / f"{key}-{code}" / f"seed-{run.seed}"
+
+
+def _of_other_code(run: Conversion) -> list[Path]:
+    """Runs that differ from this one in nothing but their code, while this one has not begun."""
+    own = folder(run)
+    key = own.parent.name.partition("-")[0]
+    return [] if own.exists() else sorted(own.parents[1].glob(f"{key}*/{own.name}"))
 
 
 def _teacher(run: Conversion) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import os
 import platform
 import resource
 import subprocess
@@ -12,7 +14,15 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("pytorch-lightning", "hydra-core", "omegaconf", "numpy", "tensorflow-datasets")
+PACKAGES = ("pytorch-lightning", "hydra-core", "omegaconf", "numpy", "numba", "triton",
+            "tensorflow-datasets")  # fmt: skip
+# Environment variables that choose instructions, threads or precision.
+SWITCHES = (
+    "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR", "MKL_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_DISABLE_JIT",
+    "NUMBA_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)  # fmt: skip
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -22,7 +32,10 @@ def versions() -> dict[str, str]:
         "luna-lra": importlib.metadata.version("luna-lra"),
         "torch": str(torch.__version__),  # with its build, such as 2.13.0+cu130, unlike pip's
     }
-    return found | {p: importlib.metadata.version(p) for p in PACKAGES}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -33,6 +46,17 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def switches() -> dict[str, str]:
+    """The switches that can change numbers, as far as somebody has set them."""
+    torch_has = {
+        "torch deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "torch float32 matmul precision": torch.get_float32_matmul_precision(),
+    }
+    usual = {"False", "highest"}
+    found = {name: os.environ[name] for name in SWITCHES if name in os.environ}
+    return found | {name: value for name, value in torch_has.items() if value not in usual}
 
 
 def git() -> dict[str, Any]:
@@ -50,7 +74,7 @@ def git() -> dict[str, Any]:
 
     if ask("ls-files", "--error-unmatch", str(Path(__file__).resolve())) is None:
         return {"revision": None, "dirty": None}
-    changes = ask("status", "--porcelain", "--untracked-files=no")
+    changes = ask("status", "--porcelain")  # files that git does not know count too
     return {
         "revision": ask("rev-parse", "HEAD"),
         "dirty": None if changes is None else bool(changes),

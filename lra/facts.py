@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,15 @@ def find(facts: Any, key: str, default: Any = None) -> Any:
             return default
         facts = facts[part]
     return facts
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every fact in nested groups, with its dotted name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}.{key}" if name else key)
+    else:
+        yield name, value
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -68,6 +77,7 @@ text = Kind("a text", lambda v: isinstance(v, str))
 # A name is part of paths and tables.
 name = Kind("a name of letters, digits, '_', '.' and '-'",
             lambda v: isinstance(v, str) and re.fullmatch(r"\w[\w.-]*", v) is not None)  # fmt: skip
+names = Kind("a list of names", lambda v: isinstance(v, list) and all(map(name.fits, v)))
 flag = Kind("true or false", lambda v: isinstance(v, bool))
 group = Kind("a group of facts", lambda v: isinstance(v, dict))
 number = Kind("a number from 0", is_count)

@@ -29,7 +29,7 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     logger = WandbLogger(
         project=chosen.project,
         name=f"{run.task.name}-{run.attention['name']}-seed{run.seed}",
-        id=f"{folder.identity}-{run.seed}",  # a resumed run goes on in its own record
+        id=f"{folder.name}-{folder.path.name}",  # a resumed run goes on in its own record
         save_dir=folder.path,
         offline=chosen.mode is WandbMode.offline,
         config=settings(run) | {"seed": run.seed},

@@ -12,6 +12,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from lra import optim
+from lra.answers import Answers
 from lra.config import Recipe
 from lra.data.loader import Batch
 from luna.base import Attention
@@ -96,6 +97,7 @@ class LRAModule(pl.LightningModule):
         self.evaluation = LossMeter()
         # How often each class was predicted in the last evaluation.
         self.predicted = torch.zeros(classes, dtype=torch.long)
+        self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
         self.clock = Clock()
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -123,10 +125,13 @@ class LRAModule(pl.LightningModule):
         self.predicted = self.predicted.to(choice.device) + torch.bincount(
             choice, minlength=self.classes
         )
+        if self.trainer.testing:
+            self._answers.append((logits.cpu(), batch.labels.cpu()))
 
     def _start_evaluation(self) -> None:
         self.evaluation.reset()
         self.predicted = torch.zeros(self.classes, dtype=torch.long)
+        self._answers = []
 
     def _end_evaluation(self, split: str) -> None:
         loss, accuracy, examples = self.evaluation.mean(self.trainer)
@@ -145,6 +150,15 @@ class LRAModule(pl.LightningModule):
         found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
         fractions = [float(x) for x in found if x is not None]
         return max(fractions) if fractions else None
+
+    def answers(self) -> Answers:
+        """Those of the last test, in the order of the examples, of all processes."""
+        shares = [self._answers]
+        if self.trainer.world_size > 1:
+            shares = [[] for _ in range(self.trainer.world_size)]
+            torch.distributed.all_gather_object(shares, self._answers)
+        in_order = [share for batch in zip(*shares, strict=True) for share in batch]
+        return Answers.of(*zip(*in_order, strict=True))
 
     def on_validation_start(self) -> None:
         self.clock.start("evaluation")

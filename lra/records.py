@@ -4,34 +4,37 @@ There are two kinds. A *training* run is one attention trained on one task; a *c
 with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings, an
 identity (the hash of those settings and of the data's fingerprint) and a seed.
 
-An exported record is one file, `.../<identity>-seed-<n>.json`: the result, the settings, the curve
-of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if
-somebody edits a setting, the identity does not either.
+An exported record is one file, `.../<identity>-<code>-seed-<n>.json`: the result, the settings, the
+curve of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits;
+if somebody edits a setting, the identity does not either. Beside a training record lie the answers
+to every test example (lra/answers.py), from which lra/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import io
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from lra import data
+from lra import answers, data
 from lra import facts as fact
+from lra.answers import Answers
+from lra.code import UNKNOWN
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
-from lra.runs import SCHEMA_VERSION, identity_of
+from lra.runs import SCHEMA_VERSION, digest, identity_of, text_of
 
 TRAINING, CONVERSION = "training", "conversion"
-Key = tuple[str, int]  # identity and seed: two records of one key are the same run
+# Identity, code, seed and attempt: two records of one key are the same run.
+Key = tuple[str, str, int, int]
 
 COMMON: dict[str, fact.Kind] = {
     "identity": fact.name,
@@ -44,6 +47,11 @@ COMMON: dict[str, fact.Kind] = {
     "?versions": fact.group,
     "?git.revision": fact.name,
     "?git.dirty": fact.flag,
+    "?command": fact.text,
+    "?codes": fact.names,
+    "?code": fact.group,
+    "?attempt": fact.whole,
+    "?switches": fact.group,
 }
 FACTS: dict[str, dict[str, fact.Kind]] = {
     TRAINING: COMMON
@@ -82,6 +90,8 @@ FACTS: dict[str, dict[str, fact.Kind]] = {
         "times.finished": fact.time,
         "settings.protocol": fact.group,
         "?settings.protocol.recipe": fact.group,
+        "?answers.digest": fact.name,
+        "?answers.labels": fact.name,
     },
     CONVERSION: COMMON
     | {
@@ -142,7 +152,12 @@ class Record:
 
     @property
     def key(self) -> Key:
-        return self.facts["identity"], self.facts["seed"]
+        return self.facts["identity"], self.code, self.facts["seed"], self.get("attempt", 1)
+
+    @property
+    def code(self) -> str:
+        """The hash of the code; `a+b` if a run begun by code a was ended by code b."""
+        return "+".join(self.get("codes") or [UNKNOWN])
 
     @property
     def attention(self) -> str:
@@ -170,6 +185,13 @@ class Record:
         when = self.get("times.finished")
         return None if when is None else datetime.fromisoformat(when)
 
+    @property
+    def run(self) -> str:
+        """`<identity>-<code>-seed-<n>`, as tables cite it."""
+        identity, code, seed, attempt = self.key
+        code = "" if code == UNKNOWN else f"-{code}"
+        return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
+
     @cached_property
     def name(self) -> str:
         """The path of the record in an export."""
@@ -179,7 +201,27 @@ class Record:
             if self.kind == TRAINING
             else ("convert", f["task"], f["model"])
         )
-        return f"{'/'.join(folders)}/{self.attention}/{f['identity']}-seed-{f['seed']}.json"
+        return f"{'/'.join(folders)}/{self.attention}/{self.run}.json"
+
+    @property
+    def answers_file(self) -> Path:
+        result = self.path.name == "result.json"
+        return self.path.with_name("answers.npz") if result else self.path.with_suffix(".npz")
+
+    @cached_property
+    def answers(self) -> Answers | None:
+        """The answers to the examples that gave the score; None where they are not known. UserError
+        if the file is not that of this record."""
+        given, labels = self.get("predictions"), self.get("labels")
+        if given and labels:  # a conversion holds them itself
+            split = next(iter(labels))
+            return Answers(np.array(given[split]), np.array(labels[split]))
+        if self.get("answers") is None or not self.answers_file.exists():
+            return None
+        found = answers.read(self.answers_file)
+        if found.digest != self["answers.digest"]:
+            raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
+        return found
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
@@ -207,6 +249,17 @@ def first_of(a: Record | None, b: Record) -> Record:
     return min(a, b, key=lambda r: (r.finished, -len(r.get("curve", ()))))
 
 
+def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """The attempt that tables show of every run, the one that finished first, and the others."""
+    by_run: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        by_run.setdefault(record.key[:3], []).append(record)
+    for attempts in by_run.values():
+        attempts.sort(key=lambda r: (str(r.get("times.finished")), r.key))
+    every = by_run.values()
+    return [a[0] for a in every], [repeated for a in every for repeated in a[1:]]
+
+
 def paths(folder: Path) -> list[Path]:
     """Files of results and exported records below a folder."""
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
@@ -219,6 +272,9 @@ def read(path: Path) -> Record | None:
     facts = fact.read(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
+        made = facts.pop("digest", None)
+        if not conversion and "codes" in facts and made != digest(facts):
+            raise UserError(f"{path} was edited after its run: its digest no longer fits")
         if conversion and facts.get("attention") is None:
             return None
         facts = _conversion(facts, path) if conversion else facts | _beside(path)
@@ -249,24 +305,18 @@ def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record
         sorted_out["new" if old is None else "known" if same else "other"].append(record)
         if kept is record and (old is None or not same):
             place = target / record.name
+            answered = record.answers if record.kind == TRAINING else None
             with disk_errors(place):
                 place.parent.mkdir(parents=True, exist_ok=True)
+                if answered is not None:
+                    write_atomically(place.with_suffix(".npz"), record.answers_file.read_bytes())
                 write_atomically(place, dump(record.facts).encode())
     return sorted_out
 
 
 def dump(facts: dict[str, Any]) -> str:
     """The contents of an exported record's file."""
-    return _text(facts | {"digest": digest(facts)})
-
-
-def digest(facts: dict[str, Any]) -> str:
-    content = {key: value for key, value in facts.items() if key != "digest"}
-    return hashlib.sha256(_text(content).encode()).hexdigest()[:16]
-
-
-def _text(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return text_of(facts | {"digest": digest(facts)})
 
 
 # ---------------------------------------------------------------------- reading
@@ -350,11 +400,26 @@ def _check(record: Record) -> None:
 
 
 def _check_training(where: str, facts: dict[str, Any]) -> None:
+    for part in ("test", "test_last", "test_best"):
+        if facts.get(part):
+            _check_test(f"{where} cannot be right: {part}", facts[part], facts["task"])
     if facts["task"] not in data.names():
         raise UserError(f"{where} is of an unknown task, '{facts['task']}'")
     points = facts.get("curve")
     if not isinstance(points, list) or not all(_is_point(p) for p in points):
         raise UserError(f"{where} is damaged: its curve is not a list of [step, accuracy]")
+
+
+def _check_test(where: str, test: dict[str, Any], task: str) -> None:
+    """An accuracy is a whole number of hits; the answers are as many as the examples."""
+    accuracy, n = test.get("accuracy"), test.get("examples")
+    if not isinstance(accuracy, float | int) or not isinstance(n, int) or n < 1:
+        return  # a fact of another kind is named by its own check
+    if abs(accuracy * n - round(accuracy * n)) > max(1e-3, 1e-6 * n):  # accuracies are float32
+        raise UserError(f"{where}.accuracy is {accuracy}, no multiple of 1/{n}")
+    answered = test.get("predicted")
+    if answered is not None and (sum(answered) != n or min(answered) < 0):
+        raise UserError(f"{where}.predicted has {sum(answered)} answers to {n} examples")
 
 
 def _is_point(point: Any) -> bool:

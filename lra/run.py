@@ -10,6 +10,8 @@ import sys
 import time
 import traceback
 import warnings
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -18,6 +20,7 @@ import yaml
 
 import luna
 from lra import data, environment, model
+from lra.answers import Answers
 from lra.callbacks import (
     LIMIT,
     AtomicCheckpointIO,
@@ -30,7 +33,8 @@ from lra.callbacks import (
 )
 from lra.compose import Run
 from lra.compute import Admission, admit
-from lra.config import Clip, UserError
+from lra.config import Clip, Loggers, UserError
+from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.datamodule import LRAData
 from lra.disk import write_atomically
@@ -46,8 +50,9 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
     logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def train(run: Run) -> float:
-    """Start a run, resume it, or look up its result; returns the test accuracy, 0 to 1."""
+def train(run: Run, command: str = "") -> float:
+    """Start a run, resume it, or look up its result; returns the test accuracy, 0 to 1. The record
+    keeps the command."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
@@ -59,8 +64,9 @@ def train(run: Run) -> float:
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )
-    folder = RunFolder(run, prepared.fingerprint)
-    module.identity = folder.identity
+    intact.check(prepared)
+    folder = RunFolder(run, prepared.fingerprint, again=True)
+    module.identity = folder.name
     if not _is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
             with contextlib.suppress(Interrupted):  # the main process reports it
@@ -69,7 +75,9 @@ def train(run: Run) -> float:
     with folder.lock():
         result = folder.result()
         if result is None:
-            result = _train(admitted, module, prepared, folder, deadline)
+            if said := folder.changed_code():
+                say(said)
+            result = _train(admitted, module, prepared, folder, deadline, command)
         else:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
@@ -86,11 +94,17 @@ def build(run: Run) -> LRAModule:
 
 
 def _train(
-    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
+    admitted: Admission,
+    module: LRAModule,
+    prepared: Any,
+    folder: RunFolder,
+    deadline: float,
+    command: str,
 ) -> dict[str, Any]:
     run, counted = admitted.run, admitted.record()
     _introduce(run, prepared, folder, admitted)
-    config = yaml.safe_dump(plain({"settings": settings(run), "seed": run.seed}), sort_keys=False)
+    facts = {"settings": settings(run), "seed": run.seed} | folder.code_facts()
+    config = yaml.safe_dump(plain(facts), sort_keys=False)
     with writing(folder.config):
         write_atomically(folder.config, config.encode())
     folder.set_status("running")
@@ -112,7 +126,7 @@ def _train(
     except BaseException as error:
         _note_failure(folder, error)
         raise
-    folder.finish(result)
+    folder.finish({"command": command} | result)
     test, seconds = result["test"], sum(result["seconds"].values())
     say(
         f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
@@ -145,16 +159,21 @@ def _fit_and_test(
     loaders = LRAData(run, prepared)
     resume = folder.last if folder.last.exists() else None
     if resume:
-        step = load_checkpoint(resume, folder.identity)["global_step"]
+        step = load_checkpoint(resume, folder.name)["global_step"]
         print(f"resuming at step {step}/{recipe.steps}")
     trainer.fit(module, loaders, ckpt_path=resume)
 
     test = {"last": _test(trainer, module, loaders, recipe.steps)}
+    answers = {"last": module.answers()}
     if checkpoints.best_step:
-        best = load_checkpoint(folder.best, folder.identity)
+        best = load_checkpoint(folder.best, folder.name)
         module.load_state_dict(best["state_dict"])
         test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
+        answers["best"] = module.answers()
     select = evaluation.select.name if evaluation.select.name in test else "last"
+    if trainer.is_global_zero:
+        with writing(folder.answers):
+            answers[select].write(folder.answers)
     for logger in trainer.loggers:
         scores = {f"test_{measure}": test[select][measure] for measure in ("loss", "accuracy")}
         logger.log_metrics(scores, step=test[select]["step"])
@@ -175,6 +194,7 @@ def _fit_and_test(
         "data": prepared.summary(),
         "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
         "test": test[select] | {"select": select},
+        "answers": answers[select].facts(),
         "test_last": test["last"],
         "test_best": test.get("best"),
         "seconds": module.clock.read(),
@@ -184,8 +204,22 @@ def _fit_and_test(
         "evaluation": _evaluation(module, device),
         "machine": environment.machine(device) | {"processes": trainer.world_size},
         "versions": environment.versions(),
+        "switches": environment.switches(),
         "git": environment.git(),
     }
+
+
+def evaluate(run: Run, checkpoint: Path) -> Answers:
+    """What the network of a finished run's checkpoint answers on the test set."""
+    module = build(run)
+    module.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
+    prepared = find_or_prepare(
+        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
+    )
+    quiet = replace(run, logger=Loggers(), trainer=replace(run.trainer, progress="off"))
+    trainer = trainer_for(quiet, RunFolder(run, prepared.fingerprint))
+    trainer.test(module, LRAData(run, prepared), verbose=False)
+    return module.answers()
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:

@@ -1,9 +1,12 @@
 """A run on disk: its identity, folder, lock, status and result. File names are known only here.
 
-    runs/<task>/<protocol>/<model>/<attention>/<identity>/seed-<n>/
-        config.yaml   metrics.csv   status.json   result.json   checkpoints/{last,best}.ckpt   lock
+    runs/<task>/<protocol>/<model>/<attention>/<identity>-<code>/seed-<n>/
+        config.yaml   metrics.csv   status.json   checkpoints/{last,best}.ckpt   lock
+        result.json   answers.npz
 
-`result.json` appears, complete, only when a run has finished. `status.json` says running,
+`identity` is the hash of settings and data, `code` that of the code (lra/code.py): a run of other
+code has another folder. A repetition (`rerun=true`) is in `seed-<n>-attempt-<k>`. `result.json`
+appears, complete, only when a run has finished. `status.json` says running,
 interrupted, failed or finished. The lock is the kernel's (flock), which releases it when the
 process ends, however it ends.
 """
@@ -25,9 +28,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lra import data
+from lra.code import UNKNOWN, code_of
 from lra.compose import Run
-from lra.config import UserError
+from lra.config import CodeChange, UserError
 from lra.disk import disk_errors, read_json, write_json
 
 SCHEMA_VERSION = 1  # of result.json
@@ -65,6 +71,16 @@ def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
+def digest(facts: dict[str, Any]) -> str:
+    """The hash of a record's facts, which it holds itself, so that an edited one is noticed."""
+    content = {key: value for key, value in facts.items() if key != "digest"}
+    return hashlib.sha256(text_of(content).encode()).hexdigest()[:16]
+
+
+def text_of(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def plain(value: Any) -> Any:
     """Turn enums and tuples into values that JSON and YAML can hold."""
     if isinstance(value, dict):
@@ -75,20 +91,80 @@ def plain(value: Any) -> Any:
 
 
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run with today's code. With `rerun` it is that of the latest attempt, or,
+    with `again` too, of the one after it if that has finished."""
 
-    def __init__(self, run: Run, fingerprint: str):
-        self.identity = identity(run, fingerprint)
-        self.path = (
+    def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
+        self.identity, self.code = identity(run, fingerprint), code_of(run.attention["name"])
+        self.codes = [self.code.hash]  # several, if it was resumed although its code had changed
+        self._group = (
             Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
-            / run.attention["name"] / self.identity / f"seed-{run.seed}"
+            / run.attention["name"]
         )  # fmt: skip
-        self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
-        self.result_file, self.status_file = self.path / "result.json", self.path / "status.json"
-        self.last = self.path / "checkpoints" / "last.ckpt"
-        self.best = self.path / "checkpoints" / "best.ckpt"
+        self._seed, self.attempt = f"seed-{run.seed}", 1
+        self._set(self._group / f"{self.identity}-{self.code.hash}" / self._seed)
+        while run.rerun and (self._next().exists() or (again and self.result_file.exists())):
+            self._set(self._next())
+            self.attempt += 1
+        self._others = [] if self.config.exists() else self._of_other_code()
+        if run.code is CodeChange.accept:
+            self._adopt()
         self._started = _now()
         self._updated = 0.0
+
+    def _set(self, path: Path) -> None:
+        self.path = path
+        self.config, self.metrics = path / "config.yaml", path / "metrics.csv"
+        self.result_file, self.status_file = path / "result.json", path / "status.json"
+        self.answers = path / "answers.npz"
+        self.last = path / "checkpoints" / "last.ckpt"
+        self.best = path / "checkpoints" / "best.ckpt"
+
+    def _next(self) -> Path:
+        return self.path.with_name(f"{self._seed}-attempt-{self.attempt + 1}")
+
+    @property
+    def name(self) -> str:
+        """Identity and code, which a checkpoint holds."""
+        return self.path.parent.name
+
+    def _of_other_code(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Folders of this run with other code, and their configs, newest first."""
+        files = [
+            folder / "config.yaml"
+            for folder in self._group.glob(f"{self.identity}*/{self._seed}")
+            if folder.parent.name != self.name and (folder / "config.yaml").exists()
+        ]
+        files.sort(key=lambda file: -file.stat().st_mtime)
+        return [(f.parent, yaml.safe_load(f.read_text(encoding="utf-8")) or {}) for f in files]
+
+    def _adopt(self) -> None:
+        """Take the folder of an interrupted run of other code, or of one that was taken before."""
+        for folder, config in self._others:
+            finished, codes = (folder / "result.json").exists(), config.get("codes") or [UNKNOWN]
+            taken = codes[-1] == self.code.hash
+            if taken or (not finished and (folder / "checkpoints" / "last.ckpt").exists()):
+                self.codes = codes if taken else [*codes, self.code.hash]
+                return self._set(folder)
+
+    def changed_code(self) -> str:
+        """What to say of runs that differ from this one in nothing but their code."""
+        for folder, config in self._others:
+            what = f"the code of {self.code.changed_since(config.get('code') or {})} has changed"
+            if folder == self.path:
+                return f"{what} since this run was interrupted: resuming it, as code=accept says"
+            if result := read_result(folder / "result.json"):
+                accuracy = f"test accuracy {result['test']['accuracy']:.2%}"
+                return f"{what} since {folder} ({accuracy}): running anew, that run is kept"
+            if (folder / "checkpoints" / "last.ckpt").exists():
+                return (
+                    f"{what} since {folder} was interrupted: beginning anew; code=accept resumes "
+                    "that run instead"
+                )
+        return ""
+
+    def code_facts(self) -> dict[str, Any]:
+        return {"codes": self.codes, "code": self.code.parts}
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -131,10 +207,12 @@ class RunFolder:
             "schema": SCHEMA_VERSION,
             "status": "finished",
             "identity": self.identity,
+            "attempt": self.attempt,
+            **self.code_facts(),
         } | result
-        times = {"times": {"started": self._started, "finished": _now()}}
+        result |= {"times": {"started": self._started, "finished": _now()}}
         with writing(self.path):
-            write_json(self.result_file, result | times)
+            write_json(self.result_file, result | {"digest": digest(result)})
         self.set_status("finished")
 
 

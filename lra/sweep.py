@@ -93,7 +93,7 @@ def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobR
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
-    if result := finished(run):
+    if not run.rerun and (result := finished(run)):
         return _succeeded(words, "skipped", result)
     reason = ""
     for _ in range(run.retries + 1):

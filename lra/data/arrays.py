@@ -11,7 +11,8 @@ place of a split's ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
 
 The manifest's `facts` say what the data are, the SHA-256 of every array included; its
 `fingerprint` is their hash. `made` says when, by what and from which files. Opening reads the
-manifest and looks at file sizes; it never hashes: that is `lra data verify`.
+manifest and looks at file sizes; a run checks the hashes too (intact.py), as `lra data verify`
+does.
 """
 
 from __future__ import annotations
@@ -97,13 +98,13 @@ class Prepared:
             if found != facts["bytes"]:
                 state = "missing" if found is None else f"damaged: {found:,} bytes found"
                 raise UserError(
-                    f"{path} is {state}, {facts['bytes']:,} bytes expected; {_remedy(manifest)}"
+                    f"{path} is {state}, {facts['bytes']:,} bytes expected; {remedy(manifest)}"
                 )
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
         try:
             self._splits = {s: Split(s, layout, self.facts["width"], arrays) for s in SPLITS}
         except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
-            raise UserError(f"{folder} is damaged ({error}); {_remedy(manifest)}") from error
+            raise UserError(f"{folder} is damaged ({error}); {remedy(manifest)}") from error
 
     def split(self, name: str) -> Split:
         return self._splits[name]
@@ -263,7 +264,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if version != FORMAT:
         raise UserError(
             f"{folder} was prepared in format {version}, this version reads format {FORMAT}: "
-            f"{_remedy(manifest)}"
+            f"{remedy(manifest)}"
         )
     if text != manifest_text(manifest.get("facts"), manifest.get("made")).encode():
         raise UserError(
@@ -273,7 +274,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _remedy(manifest: dict[str, Any]) -> str:
+def remedy(manifest: dict[str, Any]) -> str:
+    """The command that prepares damaged data again."""
     made = manifest.get("made")
     command = made.get("command") if isinstance(made, dict) else None
     return f"prepare it again with `{command or 'lra data prepare <task>'} --force`"

@@ -55,6 +55,14 @@ def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prep
     return load(folder) if there else None
 
 
+def with_fingerprint(data_dir: Path, task: str, fingerprint: str) -> Prepared | None:
+    """The prepared data of a record, if they are on this machine."""
+    for manifest in sorted((data_dir / task).glob(f"*/{MANIFEST}")):
+        if read_manifest(manifest.parent)["fingerprint"] == fingerprint:
+            return load(manifest.parent)
+    return None
+
+
 def find_or_prepare(
     options: TaskOptions, *, max_length: int, data_dir: str | Path, workers: int | None = None
 ) -> Prepared:

@@ -60,8 +60,8 @@ def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Check]:
             yield _same(path, facts)
         else:
             yield Check("differs", f"{path}: {facts['bytes']:,} bytes expected, no file found")
-    strangers = {p.name for p in folder.iterdir()} - {f"{name}.npy" for name in arrays}
-    for stranger in sorted(strangers - {"manifest.json"}):
+    known = {"manifest.json", *(f"{name}.npy" for name in arrays)}
+    for stranger in sorted({p.name for p in folder.iterdir() if p.name[0] != "."} - known):
         yield Check("unknown", f"{folder / stranger}: not in the manifest")
 
 

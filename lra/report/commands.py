@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra import signatures
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
@@ -33,10 +35,19 @@ def add_parsers(commands: Any) -> None:
     what.add_argument(
         "--check", action="store_true", help="fail if those files are not what the records give"
     )
+    table.add_argument("--strict", action="store_true", help="fail if a record is in no table, too")
     table.add_argument(
         "--results", default="results", help="folder of records and tables (default: results)"
     )
     table.set_defaults(run=_table)
+
+    versus = commands.add_parser("compare", help="compare two rows or runs example by example")
+    versus.add_argument("a", metavar="A", help="a run's folder, a record, or luna,M=8,L=8")
+    versus.add_argument("b", metavar="B", help="what to compare it with")
+    versus.add_argument("--runs", default="results/records", help="where attentions are looked up")
+    versus.add_argument("--task", help="the task, if attentions are given")
+    versus.add_argument("--data-dir", default="data", help="prepared data, for the lengths")
+    versus.set_defaults(run=_compare)
 
     records = commands.add_parser(
         "records", help="export the records of finished runs, or import those of another machine"
@@ -52,15 +63,40 @@ def add_parsers(commands: Any) -> None:
     bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
     bring.add_argument("--into", default="results/records", help="target folder")
     bring.set_defaults(run=lambda a: _copy(a.sources, a.into))
+    checked = actions.add_parser(
+        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
+    )
+    checked.add_argument("folders", nargs="*", default=["results/records"], help="runs or records")
+    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
+    checked.add_argument(
+        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
+    )
+    checked.set_defaults(run=_check_records)
+    sign = actions.add_parser("sign", help="sign exported records with an ssh key")
+    sign.add_argument("records", nargs="+", help="files of exported records, or folders of them")
+    sign.add_argument("--key", required=True, help="private ssh key, or a public one in an agent")
+    sign.set_defaults(run=lambda a: print(f"{signatures.sign(a.records, a.key)} records signed"))
+    verify = actions.add_parser("verify", help="check the signatures of exported records")
+    verify.add_argument("records", nargs="+", help="files of exported records, or folders of them")
+    verify.add_argument(
+        "--signers", required=True, help="who may sign: a file of lines 'name public-key'"
+    )
+    verify.set_defaults(run=_verify)
 
 
 def _table(arguments: argparse.Namespace) -> None:
     results = Path(arguments.results)
-    if arguments.check:
-        check(results)
-    elif arguments.write:
-        for path in write(results):
-            print(path)
+    if arguments.check or arguments.write:
+        if arguments.check:
+            check(results)
+        else:
+            for path in write(results):
+                print(path)
+        left_out = _left_out(results)
+        for line in left_out:
+            print(line)
+        if left_out and arguments.strict:
+            raise SystemExit(1)
     else:
         from lra.report.terminal import show
 
@@ -69,13 +105,37 @@ def _table(arguments: argparse.Namespace) -> None:
 
 def tables_of(results: Path) -> list[Table]:
     """Every table of a results folder: those of its tables.yaml, then one per converted model."""
+    from lra import audit
+    from lra.records import load
     from lra.report import conversions, leaderboard
     from lra.report.specs import specs
 
     records = results / "records"
     if not records.is_dir():
         raise UserError(f"{records} does not exist; make it from finished runs: lra records export")
+    audit.refuse(load([records]))
     return [*leaderboard.build_all(specs(results), records), *conversions.build_all(records)]
+
+
+def _left_out(results: Path) -> list[str]:
+    """One line per group of records that are in no table, with the reason."""
+    from lra.records import load
+    from lra.report.specs import select, specs
+
+    tables, folder = tables_of(results), results / "records"
+    shown = {r.path for table in tables for r in [*table.records, *table.repeated]}
+    missing = [r for r in load([folder]) if r.path not in shown]
+    few: dict[Path, str] = {}
+    for spec in specs(results) if missing else []:
+        place = folder / spec.records
+        taken = select(load([place]), spec.where) if place.is_dir() else []
+        few |= {r.path: f"{spec.name} needs {spec.at_least} rows of a task" for r in taken}
+    groups: dict[str, int] = defaultdict(int)
+    for r in missing:
+        part = r.path.relative_to(folder).parent
+        groups[f"{part}: {few.get(r.path, 'no entry of tables.yaml selects them')}"] += 1
+    head = f"{len(missing)} of the records are in no table:"
+    return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if missing else []
 
 
 def content(results: Path) -> dict[Path, str]:
@@ -129,10 +189,41 @@ def _on_disk(results: Path) -> set[Path]:
     return {p for p in (results / "tables").glob("*") if p.suffix in SUFFIXES}
 
 
+def _compare(arguments: argparse.Namespace) -> None:
+    from lra.report.versus import show
+
+    a = arguments
+    show(a.a, a.b, Path(a.runs), a.task, Path(a.data_dir))
+
+
+def _check_records(arguments: argparse.Namespace) -> None:
+    from lra import audit
+    from lra.records import load
+
+    records = load(arguments.folders)
+    found = audit.check(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    print(
+        f"{len(records)} records: {found[audit.PROVEN]} follow from their answers and the prepared "
+        f"data, {found[audit.RECOMPUTED]} from their answers, {found[audit.TRUSTED]} have no "
+        "answers and are trusted"
+    )
+
+
+def _verify(arguments: argparse.Namespace) -> None:
+    wrong = 0
+    for path, signer in signatures.verify(arguments.records, Path(arguments.signers)):
+        print(f"{path}: {f'signed by {signer}' if signer else 'no valid signature'}")
+        wrong += signer is None
+    if wrong:
+        raise SystemExit(1)
+
+
 def _copy(sources: Sequence[str], target: str) -> None:
     """Copy the records of all sources, or none of them if one is refused."""
-    from lra.records import export
+    from lra import audit
+    from lra.records import export, load
 
+    audit.refuse(load(sources))
     found = export(sources, Path(target))
     print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
     for record in found["other"]:

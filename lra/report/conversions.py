@@ -73,13 +73,19 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
     ]
     rows = mark_best(rows, tasks)
     place = {TEACHER: 0, CONTROL: 1}
-    rows.sort(key=lambda r: (place.get(r.label, 2), -_mean_of_ratios(r.cells, teacher)))
+    rows.sort(
+        key=lambda r: (
+            place.get(r.label, 2),
+            not any(cell.learned for cell in r.cells.values()),
+            -_mean_of_ratios(r.cells, teacher),
+        )
+    )
     return Table(
         name=f"{kind}_{model}",
         title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
         tasks=tasks,
         rows=rows,
-        notes=_notes(kind, records, floor, naming, usual),
+        notes=_notes(kind, rows, records, floor, naming, usual),
         summaries=SUMMARIES,
         published=kind,
         pairs=_example_by_example(rows, tasks, {name.label: name.short for name in cells}),
@@ -108,7 +114,7 @@ def _row(
 
 def _recovery(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> dict[str, float | None]:
     """Percent of the teacher's score; None for a row that lacks a task of the table."""
-    if len(cells) < len(teacher):
+    if len(cells) < len(teacher) or not any(cell.learned for cell in cells.values()):
         return dict.fromkeys(SUMMARIES)
     ratio_of_means = 100 * sum(cell.mean for cell in cells.values()) / sum(teacher.values())
     numbers = _mean_of_ratios(cells, teacher), ratio_of_means, _headroom(cells, teacher, floor)
@@ -151,7 +157,7 @@ def _shared(record: Record) -> dict[str, Any]:
 
 def _settings(record: Record) -> dict[str, Any]:
     """What may differ between two rows of one attention, besides the stages."""
-    own = options_of(record)
+    own = options_of(record) | {"code": record.code}
     if record["stage1"] is not None:
         recipe = record["settings.recipe"]
         own |= {k: recipe[k] for k in STAGE_1 if k in recipe}
@@ -202,6 +208,7 @@ def _name(record: Record, naming: Sequence[str], usual: dict[str, Any] | None) -
 
 def _notes(
     kind: str,
+    rows: Sequence[TableRow],
     records: Sequence[Record],
     floor: ByTask,
     naming: dict[str, list[str]],
@@ -232,6 +239,11 @@ def _notes(
         f"p ≥ {stats.LEVEL:g}). Rows with a single seed are not tested.",
         f"Stage 2 of every row: {pairs_of(_budget(second['settings.recipe']))}. Run on {made_on}.",
     ]
+    if any(not cell.learned for row in rows for cell in row.cells.values()):
+        notes.append(
+            "∅: no better than always giving one answer; not ranked, and a row with no other score "
+            "has no recovery."
+        )
     for name, shown in bare.items():
         if shown:
             notes.append(f"Rows of {name} that name no other settings have {shown}.")

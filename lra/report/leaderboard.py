@@ -4,14 +4,16 @@ differ; columns are tasks."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lra import data
+from lra.code import UNKNOWN
 from lra.config import UserError
+from lra.facts import flat
 from lra.groups import usual_options
-from lra.records import TRAINING, Record, load
+from lra.records import TRAINING, Record, first_attempts, load
 from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.published import Published
@@ -57,6 +59,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         of_task=lambda r: without_varied(_task_facts(r)),
         remedy="narrow it with `where`",
     )
+    records, repeated = first_attempts(records)
     naming = _naming(spec, records)
     cells = cells_by_row(
         records, lambda r: _name(r, naming), lambda r, _: _published(spec.published, r)
@@ -71,11 +74,12 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         title=spec.title,
         tasks=tasks,
         rows=rows,
-        notes=_notes(spec, rows, tasks, timed, _conditions(records[0])),
+        notes=[*_notes(spec, rows, tasks, timed, _conditions(records)), *_attempts(repeated)],
         summaries=(AVERAGE,),
         published=spec.published,
         timed=timed,
-        conditions=_conditions(records[0]),
+        conditions=_conditions(records),
+        repeated=repeated,
         caveat=one_line(spec.caveat),
     )
 
@@ -89,7 +93,8 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
 
     def settings(record: Record) -> dict[str, Any]:
         own = [f"attention.{option}" for option in record["settings.attention"]]
-        return {key: record.get(f"settings.{key}") for key in own if key not in spec.vary}
+        facts = {key: record.get(f"settings.{key}") for key in own if key not in spec.vary}
+        return facts | {"code": record.code}
 
     found = differing(records, settings)
     for record in records:
@@ -104,8 +109,13 @@ def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
     keys = list(naming[record.attention])
     if record.get("settings.processes"):  # several processes draw other dropout than one
         keys.append("processes")
-    options = ((key.rpartition(".")[2], record.get(f"settings.{key}")) for key in keys)
-    return record.attention, tuple(options)
+    values = (record.code if key == "code" else record.get(f"settings.{key}") for key in keys)
+    return record.attention, tuple(zip(map(_short, keys), values, strict=True))
+
+
+def _short(key: str) -> str:
+    """`M` for `attention.M`, `protocol` for `protocol.name`."""
+    return key.removesuffix(".name").rpartition(".")[2]
 
 
 def _published(table: str | None, record: Record) -> Published | None:
@@ -116,7 +126,7 @@ def _row(
     spec: TableSpec, attention: str, options: tuple[tuple[str, Any], ...], cells: dict[str, Cell]
 ) -> TableRow:
     for task, cell in cells.items():
-        if len({r["identity"] for r in cell.records}) > 1:
+        if len({(r["identity"], r.code) for r in cell.records}) > 1:
             raise UserError(
                 f"table '{spec.name}': runs of {attention} on {task} differ in settings that no "
                 "row shows; name them in `vary` (docs/results.md)"
@@ -156,11 +166,16 @@ def _machine(record: Record) -> tuple[Any, ...]:
     return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
 
 
-def _conditions(record: Record) -> str:
-    protocol = record["protocol"]
+def _conditions(records: Sequence[Record]) -> str:
+    """What the runs share in a few words; every protocol, where a table varies it."""
+
+    def every(show: Callable[[Record], str]) -> str:
+        return " and ".join(sorted({show(r) for r in records}))
+
+    protocols = every(lambda r: f"{r['protocol.name']} v{r['protocol.version']}")
     return (
-        f"protocol {protocol['name']} v{protocol['version']}, model {record['model']}, "
-        f"budget {record['budget']:g}, precision {record['precision']}"
+        f"protocol {protocols}, model {every(lambda r: r['model'])}, budget "
+        f"{every(lambda r: format(r['budget'], 'g'))}, precision {every(lambda r: r['precision'])}"
     )
 
 
@@ -201,12 +216,28 @@ def _notes(
             "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
             "many of the five the row has."
         )
+    if not all(cell.learned for cell in cells):
+        notes.append("∅: no better than always giving one answer; such a row is not ranked.")
+    if any(r.code == UNKNOWN for cell in cells for r in cell.records):
+        notes.append(
+            "Runs from before records held the hash of their code are not averaged with later ones."
+        )
     if not spec.speed:
         notes.append(
             "Speed and memory are not shown because the runs shared their machine with other work."
         )
     untimed = [task for task in tasks if spec.speed and not timed[task]]
     return [*notes, *(_task_note(rows, task, task not in untimed) for task in tasks)]
+
+
+def _attempts(repeated: Sequence[Record]) -> list[str]:
+    if not repeated:
+        return []
+    runs = ", ".join(f"{r.attention} on {r['task']} ({r.run}: {r.score:.1f})" for r in repeated)
+    return [
+        "Some runs were repeated (rerun=true); the table has the attempt that finished first. The "
+        f"others: {runs}."
+    ]
 
 
 def _task_note(rows: Sequence[TableRow], task: str, one_machine: bool) -> str:
@@ -277,13 +308,5 @@ def _table_facts(record: Record) -> dict[str, Any]:
 def _task_facts(record: Record) -> dict[str, Any]:
     facts = {key: record.get(key) for key in OF_TASK}
     for group in GROUPS_OF_TASK:
-        facts |= {k.removeprefix("settings."): v for k, v in _flat(record.get(group), group)}
+        facts |= {k.removeprefix("settings."): v for k, v in flat(record.get(group), group)}
     return facts
-
-
-def _flat(value: Any, name: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}")
-    else:
-        yield name, value

@@ -22,7 +22,7 @@ SCRIPT_PLACE, PLACE = "<!--SCRIPT-->\n", "/*DATA*/"
 def page(tables: Sequence[Table], results: Path) -> str:
     """The page; it works from file:// and loads nothing. No text of a record can become markup or
     end the script element: `<`, `>` and `&` are escaped, and the script only sets text content."""
-    runs = {run_key(r): _run(r, results) for table in tables for r in table.records}
+    runs = {r.run: _run(r, results) for table in tables for r in table.records}
     content = {
         "tables": [_table(table) for table in tables],
         "runs": dict(sorted(runs.items())),
@@ -35,10 +35,6 @@ def page(tables: Sequence[Table], results: Path) -> str:
         SCRIPT_PLACE, SCRIPT.read_text(encoding="utf-8"), 1
     )
     return whole.replace(PLACE, text, 1)
-
-
-def run_key(record: Record) -> str:
-    return f"{record['identity']}-{record['seed']}"
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -72,10 +68,11 @@ def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
         "mean": cell.mean,
         "deviation": cell.deviation,
         "best": cell.best,
+        "learned": cell.learned,
         "tie": cell.tie,
         "published": {"value": known.value, "source": known.source} if known else None,
         "difference": cell.difference,
-        "runs": [run_key(r) for r in cell.records],
+        "runs": [r.run for r in cell.records],
     }
     if timed is not None:
         shown |= {
@@ -94,6 +91,8 @@ def _run(record: Record, results: Path) -> dict[str, Any]:
         "machine": pairs_of(record["machine"]),
         "versions": pairs_of(record.get("versions") or {}),
         "revision": record.revision,
+        "code": record.code,
+        "command": record.get("command") or "",
         "finished": record.get("times.finished") or "",
     }
     return {

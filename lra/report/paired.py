@@ -1,7 +1,7 @@
-"""Paired comparisons of conversions, example by example, from the predictions in their records.
+"""Paired comparisons of runs, example by example, from the answers in their records.
 
-Two runs answer the same dev examples, so a test of the examples sees smaller differences than one
-of the two scores (one example is 0.36 points on RTE). An example's value is 1 for a right answer, 0
+Two runs answer the same examples, so a test of the examples sees smaller differences than one of
+the two scores (one example is 0.36 points on RTE). An example's value is 1 for a right answer, 0
 for a wrong one (in a regression 1 minus the squared error), averaged over a row's seeds. If two
 rows are equally good, the sign of each example's difference is random. With one seed this is
 McNemar's test.
@@ -35,7 +35,7 @@ class Pair:
 def compare(
     rows: Mapping[str, Sequence[Record]], wanted: Callable[[str, str], bool] = lambda a, b: True
 ) -> list[Pair]:
-    """The wanted pairs of rows on one task, as far as their records have predictions and labels."""
+    """The wanted pairs of rows on one task, as far as their records have answers."""
     values = {label: _values(records) for label, records in rows.items()}
     known = {label: value for label, value in values.items() if value is not None}
     pairs = {
@@ -59,14 +59,11 @@ def sign_flips(differences: np.ndarray) -> float:
 
 
 def _values(records: Sequence[Record]) -> np.ndarray | None:
-    """(examples,): values on the first dev set, mean over seeds; None where a record lacks them."""
+    """(examples,): mean over seeds of each example's value; None where a record lacks answers."""
     found = []
     for record in records:
-        answers, labels = record.facts.get("predictions"), record.facts.get("labels")
-        if not answers or not labels:
+        if (given := record.answers) is None:
             return None
-        split = next(iter(labels))
-        given, right = np.array(answers[split]), np.array(labels[split])
-        wrong = (given - right) ** 2 if record["task"] == REGRESSION else given != right
-        found.append(1.0 - wrong)
+        squared = record["task"] == REGRESSION
+        found.append(1.0 - (given.answers - given.labels) ** 2 if squared else given.right)
     return np.mean(found, axis=0) if found else None

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from lra.records import STAGES, Record
 from lra.report.leaderboard import compute_class
 from lra.report.table import Beside, Cell, Table, TableRow, beside, one_line, pairs_of
+from lra.signatures import SIGNERS, signer
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -20,7 +21,8 @@ COSTS = ("parameters", "GFLOPs", "compute", "steps/s", "peak MiB")
 RUN_COLUMNS = ("attention", "task", "run", "seeds", "score", "stages", "data", "revision")
 CSV_COLUMNS = (
     "table", "row", "attention", "options", "task", "score", "deviation", "seeds", "best", "tie_p",
-    "floor", "parameters", "gflops", "compute", "steps_per_second", "peak_memory_mib",
+    "floor", "above_floor", "parameters", "gflops", "compute", "steps_per_second",
+    "peak_memory_mib",
     "published", "published_source", "difference", "data_source", "fingerprint", "revisions",
     "runs",
 )  # fmt: skip
@@ -40,6 +42,7 @@ TEX = {
     "×": r"$\times$",
     "±": r"$\pm$",
     "≈": r"$\approx$",
+    "∅": r"$\emptyset$",
     "–": "--",
 }
 
@@ -118,7 +121,12 @@ def _linked(row: TableRow, task: str) -> str:
         return ""
     text = f"**{cell.text}**" if cell.best else cell.text
     link = f"[{text}](#{anchor(row.label, task)})" if cell.records else text
-    return link + (" ≈" if cell.tie is not None else "")
+    return link + mark(cell)
+
+
+def mark(cell: Cell) -> str:
+    """Behind a mean: too close to the best, or no better than one answer."""
+    return "" if cell.learned and cell.tie is None else " ≈" if cell.learned else " ∅"
 
 
 def _cost_tables(table: Table) -> Iterable[str]:
@@ -148,7 +156,7 @@ def _runs(table: Table, results: Path) -> Iterable[dict[str, str]]:
         yield {
             "attention": f'<a id="{anchor(row.label, task)}"></a>{escape_md(row.label)}',
             "task": task,
-            "run": first["identity"],
+            "run": first.run.rpartition("-seed-")[0],
             "seeds": " ".join(_cited(r, results) for r in cell.records),
             "score": " ".join(f"{r.score:.2f}" for r in cell.records),
             "stages": "; ".join(stages(r, 1) for r in cell.records),
@@ -160,7 +168,11 @@ def _runs(table: Table, results: Path) -> Iterable[dict[str, str]]:
 def _cited(record: Record, results: Path) -> str:
     """A seed; a link to its record if that lies in the results folder."""
     place = committed(record.path, results)
-    return str(record["seed"]) if place is None else f"[{record['seed']}](../{place})"
+    name = (
+        signer(record.path, results / SIGNERS) if place and (results / SIGNERS).exists() else None
+    )
+    signed = f" (signed: {escape_md(name)})" if name else ""
+    return str(record["seed"]) if place is None else f"[{record['seed']}](../{place}){signed}"
 
 
 def anchor(label: str, task: str) -> str:
@@ -204,6 +216,7 @@ def _csv_line(table: Table, row: TableRow, task: str, cell: Cell) -> dict[str, s
         "best": "yes" if cell.best else "",
         "tie_p": _number(cell.tie),
         "floor": _number(cell.floor),
+        "above_floor": "" if cell.floor is None else "yes" if cell.learned else "no",
         "published": f"{cell.published.value}" if cell.published else "",
         "published_source": cell.published.source if cell.published else "",
         "difference": _number(cell.difference),
@@ -225,7 +238,7 @@ def _number(value: float | None) -> str:
 
 
 def _ids(cell: Cell) -> str:
-    return " ".join(f"{r['identity']}/seed-{r['seed']}" for r in cell.records)
+    return " ".join(r.run for r in cell.records)
 
 
 # ---------------------------------------------------------------------- LaTeX
@@ -292,13 +305,13 @@ def _tex_cell(cell: Cell | None) -> str:
         return ""
     spread = "" if cell.deviation is None else rf" \pm {cell.deviation:.1f}"
     mean = rf"\mathbf{{{cell.mean:.1f}}}" if cell.best else f"{cell.mean:.1f}"
-    tie = r"^{\approx}" if cell.tie is not None else ""
+    tie = rf"^{{{escape_tex(mark(cell).strip())[1:-1]}}}" if mark(cell) else ""
     seeds = f" ({len(cell.records)})" if cell.records else ""
     return f"${mean}{spread}{tie}${seeds}"
 
 
 def escape_tex(text: str) -> str:
-    return re.sub(r"[\\&%$#_{}~^<>|×±≈–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(text))
+    return re.sub(r"[\\&%$#_{}~^<>|×±≈∅–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(text))
 
 
 WRITERS: dict[str, Callable[[Table, Path], str]] = {

@@ -88,6 +88,7 @@ class Table:
     timed: dict[str, bool] = dataclasses.field(default_factory=dict)
     conditions: str = ""  # what all runs share, in a few words
     caveat: str = ""  # what these runs cannot show
+    repeated: list[Record] = dataclasses.field(default_factory=list)  # attempts not shown
     pairs: list[list[str]] = dataclasses.field(default_factory=list)  # example-by-example tests
 
     @property
@@ -98,6 +99,11 @@ class Table:
     @property
     def records(self) -> list[Record]:
         return [r for _, _, cell in self.cells() for r in cell.records]
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether a cell is no better than always giving one answer."""
+        return not all(cell.learned for _, _, cell in self.cells())
 
     def cells(self) -> Iterator[tuple[TableRow, str, Cell]]:
         for row in self.rows:
@@ -125,13 +131,14 @@ def cells_by_row(
 def mark_best(rows: Sequence[TableRow], tasks: Sequence[str]) -> list[TableRow]:
     """The same rows with the best cell of every task, and the cells that tie with it, marked.
 
-    None is best where no cell is above the floor, because nothing was learned; nor is a best mean
-    of a single seed, whose lead may be chance.
+    A cell at the floor, where nothing was learned, does not take part, nor is a best mean of a
+    single seed marked, whose lead may be chance.
     """
     rows = [dataclasses.replace(row, cells=dict(row.cells)) for row in rows]
     for task in tasks:
         cells = {i: r.cells[task] for i, r in enumerate(rows) if r.ranked and task in r.cells}
-        if not any(cell.learned for cell in cells.values()):
+        cells = {i: cell for i, cell in cells.items() if cell.learned}
+        if not cells:
             continue
         best, tied = stats.ties({i: cell.values for i, cell in cells.items()})
         for i, cell in cells.items():

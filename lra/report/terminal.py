@@ -13,15 +13,16 @@ from lra.config import UserError
 from lra.records import TRAINING, load
 from lra.report import conversions
 from lra.report.leaderboard import budget_name, build, comparable
-from lra.report.render import tail, tail_columns
+from lra.report.render import mark, tail, tail_columns
 from lra.report.specs import TableSpec
-from lra.report.table import Cell, Table, TableRow
+from lra.report.table import Table, TableRow
 
 # Facts that every title or caption shows; a title adds the others in which tables differ.
 ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
                 "data.fingerprint", "protocol.recipe.batch", "protocol.recipe.steps",
                 "test.examples", "test.select", "compute.budget.reference",
                 "compute.budget.parameters", "compute.budget.flops")  # fmt: skip
+FLOOR = "∅ no better than always giving one answer"
 TIE = "≈ too close to the best for these seeds (Welch's t-test with Holm's correction, p ≥ 0.05)"
 
 
@@ -75,14 +76,10 @@ def _line(table: Table, row: TableRow) -> list[str]:
         cell = row.cells[table.single]
         seeds = " ".join(str(r["seed"]) for r in cell.records)
         spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
-        return [row.label, f"{cell.mean:.1f}%{spread}{_tie(cell)}", *tail(table, row), seeds]
+        return [row.label, f"{cell.mean:.1f}%{spread}{mark(cell)}", *tail(table, row), seeds]
     found = (row.cells.get(task) for task in table.tasks)
-    cells = ["" if cell is None else cell.text + _tie(cell) for cell in found]
+    cells = ["" if cell is None else cell.text + mark(cell) for cell in found]
     return [row.label, *cells, *tail(table, row)]
-
-
-def _tie(cell: Cell) -> str:
-    return " ≈" if cell.tie is not None else ""
 
 
 def _title(table: Table) -> str:
@@ -106,4 +103,4 @@ def _caption(table: Table) -> str:
             f"compute budget {budget_name(first)}",
         ]
     tied = any(cell.tie is not None for _, _, cell in table.cells())
-    return "\n".join([*lines, *([TIE] if tied else [])])
+    return "\n".join([*lines, *([TIE] if tied else []), *([FLOOR] if table.at_floor else [])])

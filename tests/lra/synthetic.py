@@ -14,7 +14,7 @@ from lra import records
 from lra.report.leaderboard import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table, TableRow
-from lra.runs import SCHEMA_VERSION, identity_of
+from lra.runs import SCHEMA_VERSION, digest, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "luna": {"M": 8, "L": 8, "kernel": "learned", "envelope": "none"},
@@ -42,16 +42,17 @@ def facts(
     lr: float = 0.002,
     model: str = "small",
     version: int = 1,
+    protocol: str = "luna",
     **more: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
-    protocol = copy.deepcopy(PROTOCOL) | {"version": version}
-    protocol["recipe"]["lr"] = lr
+    chosen_protocol = copy.deepcopy(PROTOCOL) | {"version": version, "name": protocol}
+    chosen_protocol["recipe"]["lr"] = lr
     chosen = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
     settings = {
         "attention": chosen,
         "model": MODEL | {"name": model},
-        "protocol": protocol,
+        "protocol": chosen_protocol,
         "budget": budget,
         "task": {"name": task, "source": source},
         "precision": "32-true",
@@ -64,7 +65,7 @@ def facts(
         "task": task,
         "attention": chosen,
         "model": model,
-        "protocol": {"name": "luna", "version": version},
+        "protocol": {"name": protocol, "version": version},
         "budget": budget,
         "seed": seed,
         "steps": 100,
@@ -82,7 +83,7 @@ def facts(
         "test": {"accuracy": accuracy, "loss": 1.5, "examples": 2000, "step": 100,
                  "select": "best", "dead_rows": 0.0},
         "test_last": {"accuracy": accuracy - 0.01},
-        "seconds": {"training": 20.0, "evaluation": 1.0},
+        "seconds": {"training": 100 / (5 + len(attention)), "evaluation": 1.0},
         "steps_per_second": 5.0 + len(attention),
         "peak_memory_mib": 400.0 + 10 * len(attention),
         "precision": "32-true",
@@ -105,13 +106,15 @@ Make = Callable[..., Path]
 
 def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     """A run's folder; returns its result.json."""
+    name = more.pop("folder", f"seed-{more.get('seed', 1)}")
     result, settings = facts(attention, accuracy, **more)
     folder = (
-        root / result["task"] / "luna" / "small" / attention / result["identity"]
-        / f"seed-{result['seed']}"
+        root / result["task"] / result["protocol"]["name"] / "small" / attention
+        / "-".join([result["identity"], *result.get("codes", [])]) / name
     )  # fmt: skip
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    sealed = result | {"digest": digest(result)}
+    (folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
     (folder / "config.yaml").write_text(
         yaml.safe_dump({"settings": settings, "seed": result["seed"]}, sort_keys=False),
         encoding="utf-8",

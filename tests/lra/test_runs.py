@@ -1,11 +1,14 @@
-"""What decides the identity of a run."""
+"""What decides the identity of a run, and which folder is its own."""
 
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from lra import records, runs
+from lra.code import Code
 from lra.config import UserError
-from lra.runs import identity
+from lra.runs import RunFolder, identity
 
 
 def test_paths_devices_and_loggers_do_not_change_the_identity(small):
@@ -42,3 +45,88 @@ def test_whatever_decides_a_result_changes_the_identity(small):
 
 def test_other_data_are_another_run(small):
     assert identity(small(), "data") != identity(small(), "other data")
+
+
+@pytest.fixture
+def folder(small, monkeypatch: pytest.MonkeyPatch):
+    """folder("code a", "rerun=true"): the folder of the small run with that code."""
+
+    def build(code: str, *words: str, again: bool = True) -> RunFolder:
+        monkeypatch.setattr(runs, "code_of", lambda name: Code({"the attention linear": code}))
+        return RunFolder(small(*words), "data", again=again)
+
+    return build
+
+
+def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
+    folder.last.parent.mkdir(parents=True)
+    folder.last.touch()
+    folder.config.write_text(yaml.safe_dump(folder.code_facts()), encoding="utf-8")
+    if finished:
+        folder.finish({"test": {"accuracy": 0.25}, "dev": {}})
+    return folder
+
+
+def test_the_same_code_finds_its_run_again(folder):
+    done = begun(folder("a"), finished=True)
+    assert folder("a").path == done.path
+    assert folder("a").changed_code() == ""
+
+
+def test_a_finished_run_of_other_code_is_kept_and_run_anew(folder):
+    done = begun(folder("a"), finished=True)
+    for word in ("code=refuse", "code=accept"):
+        now = folder("b", word)
+        assert now.path.parent != done.path.parent
+        assert now.result() is None
+        said = now.changed_code()
+        assert "the code of the attention linear has changed since" in said
+        assert f"{done.path} (test accuracy 25.00%): running anew, that run is kept" in said
+
+
+def test_an_interrupted_run_of_other_code_is_resumed_only_when_told(folder):
+    old = begun(folder("a"), finished=False)
+    now = folder("b")
+    assert now.path != old.path
+    assert "code=accept resumes that run instead" in now.changed_code()
+
+    taken = folder("b", "code=accept")
+    assert taken.path == old.path
+    assert "resuming it, as code=accept says" in taken.changed_code()
+    assert taken.name == old.name  # which its checkpoint holds
+    both = [folder("a").codes[0], folder("b").codes[0]]
+    assert taken.codes == both
+    taken.config.write_text(yaml.safe_dump(taken.code_facts()), encoding="utf-8")
+    taken.finish({"test": {"accuracy": 0.25}, "dev": {}})
+    assert folder("b", "code=accept").result()["codes"] == both
+    assert folder("b").result() is None  # a run of both codes is not one of the second
+
+
+def test_runs_from_before_codes_are_of_unknown_code(folder):
+    now = folder("a")
+    old = now.path.parents[1] / now.identity / "seed-1"
+    old.mkdir(parents=True)
+    (old / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
+    (old / "result.json").write_text('{"test": {"accuracy": 0.5}, "dev": {}}', encoding="utf-8")
+    assert "some part (that run did not record its code)" in folder("a").changed_code()
+
+
+def test_attempts(folder):
+    first = begun(folder("a"), finished=True)
+    second = folder("a", "rerun=true")
+    assert second.path == first.path.with_name("seed-1-attempt-2")
+    assert second.attempt == 2
+    begun(second, finished=False)
+    assert folder("a", "rerun=true").path == second.path  # an interrupted attempt goes on
+    second.finish({"test": {"accuracy": 0.5}, "dev": {}})
+    assert folder("a", "rerun=true").attempt == 3
+    assert folder("a", "rerun=true", again=False).result()["attempt"] == 2  # what a sweep asks
+    assert folder("a").path == first.path
+
+
+def test_an_edited_result_is_refused(folder, small):
+    done = begun(folder("a"), finished=True)
+    text = done.result_file.read_text(encoding="utf-8")
+    done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")
+    with pytest.raises(UserError, match="was edited after its run"):
+        records.read(done.result_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,27 @@ def test_reports_import_no_model_code():
 def test_the_committed_tables_are_what_the_records_give(capsys: Capture):
     results = CONFIGS.parent / "results"
     assert main(["table", "--check", "--results", str(results)]) == 0, capsys.readouterr().out
+
+
+def test_records_in_no_table_are_listed_and_strict_fails(
+    results: Path, make: Make, runs: Path, capsys: Capture
+):
+    make("luna", 0.5, options={"kernel": "rff", "M": 5, "L": 3})
+    assert main(["records", "export", str(results / "records"), "--runs", str(runs)]) == 0
+    write = ["table", "--write", "--results", str(results)]
+    capsys.readouterr()
+    assert main(write) == 0
+    out = capsys.readouterr().out
+    assert "1 of the records are in no table:" in out
+    assert "1 in listops/luna/small/luna: no entry of tables.yaml selects them" in out
+    with pytest.raises(SystemExit, match="1"):
+        main([*write, "--strict"])
+
+
+def test_a_forged_record_stops_the_tables(results: Path, capsys: Capture):
+    path, _ = (results / "records").rglob("luna/*-seed-1.json")
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts["dev"]["accuracy"] = 0.99
+    path.write_text(records.dump(facts), encoding="utf-8")  # with a digest that fits
+    assert main(["table", "--check", "--results", str(results)]) == 2
+    assert "best dev accuracy is 0.99" in capsys.readouterr().err

@@ -86,3 +86,35 @@ def test_speeds_of_different_machines_are_not_compared(make: Make, runs: Path):
     text = markdown(table(runs), runs)
     assert "123.4" not in text
     assert "they come from different machines" in text
+
+
+def test_runs_of_different_code_are_different_rows(make: Make, runs: Path):
+    """Seeds of two codes were averaged when the code was not part of a run."""
+    for seed, code in ((1, None), (2, None), (3, "aaaa1111")):
+        make("luna", 0.4 + 0.1 * seed, seed=seed, **({"codes": [code]} if code else {}))
+    found = table(runs)
+    assert [(r.label, len(r.cells["listops"].values)) for r in found.rows] == [
+        ("luna code=aaaa1111", 1),
+        ("luna code=unknown", 2),
+    ]
+    assert any("not averaged with later ones" in note for note in found.notes)
+
+
+def test_of_several_attempts_the_first_to_finish_is_shown_and_the_others_named(
+    make: Make, runs: Path, tmp_path: Path
+):
+    make("luna", 0.4)
+    make("luna", 0.9, folder="seed-1-attempt-2", attempt=2,
+         times__finished="2026-01-02T00:00:00+0000")  # fmt: skip
+    found = table(runs)
+    assert row(found, "luna").cells["listops"].values == [40.0]
+    assert [r.score for r in found.repeated] == [90.0]
+    assert any("repeated (rerun=true)" in note and "90.0" in note for note in found.notes)
+
+
+def test_every_protocol_is_named_where_a_table_varies_it(make: Make, runs: Path):
+    make("luna", 0.4)
+    make("luna", 0.5, protocol="official")
+    found = table(runs, vary=["protocol.name"])
+    assert {r.label for r in found.rows} == {"luna protocol=luna", "luna protocol=official"}
+    assert "protocol luna v1 and official v1" in found.notes[0]

@@ -22,7 +22,7 @@ def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
     identity = records.load([runs])[0]["identity"]
     assert line["score"] == "41.0000"
     assert line["seeds"] == "2"
-    assert line["runs"] == f"{identity}/seed-1 {identity}/seed-2"
+    assert line["runs"] == f"{identity}-seed-1 {identity}-seed-2"
     assert line["fingerprint"] == "listops-generated"
 
 
@@ -57,7 +57,7 @@ def test_latex_escapes_and_cites(make: Make, runs: Path):
                     "peak MiB"]  # fmt: skip
     assert row_[:2] == [r"performer\_relu", "$40.0$ (1)"]
     assert row_[4] == r"over budget $\times$2.0"
-    assert "/seed-1" in text
+    assert "-seed-1" in text
     assert not any(line.startswith("\\input") for line in text.splitlines())  # still a comment
 
 

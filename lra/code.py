@@ -1,0 +1,167 @@
+"""The code that decides a run's result, as a hash: runs of different code are different runs.
+
+It covers the attention's file with all it imports of its own package, the backbone, the optimiser,
+the training step and the order of the data. Comments, docstrings and formatting do not count, nor
+does the version of Python. Settings and data have their own hashes: the identity (lra/runs.py) and
+the fingerprint.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lra.config import UserError
+
+HERE = Path(__file__).resolve().parent
+# What every run shares, besides its attention.
+SHARED = {
+    "the backbone": ["model"],
+    "the optimiser": ["optim.py"],
+    "the training step": ["module.py"],
+    "the order of the data": ["data/loader.py"],
+}
+CONVERSION = {"the conversion": ["../luna/convert"]}
+UNKNOWN = "unknown"  # of records from before they held their code
+# Positions in a file, and fields that not every version of Python has.
+IGNORED = {"lineno", "col_offset", "end_lineno", "end_col_offset", "kind", "ctx", "type_comment",
+           "type_params"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Code:
+    """Hashes of the parts; a plug-in's part names its package and version too."""
+
+    parts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        return _hash(sorted(self.parts.items()))[:8] if self.parts else UNKNOWN
+
+    def changed_since(self, old: dict[str, str]) -> str:
+        """The parts that differ from those of an older run: `the attention luna, the backbone`."""
+        changed = [part for part, value in self.parts.items() if old.get(part) != value]
+        return ", ".join(changed) if old else "some part (that run did not record its code)"
+
+
+def code_of(attention: str, shared: Mapping[str, Sequence[str]] = SHARED) -> Code:
+    """The code of a run with this attention; it imports neither torch nor the attention."""
+    parts = {f"the attention {attention}": _attention(attention)}
+    for part, places in shared.items():
+        modules = [module for place in places for module in _modules(HERE / place)]
+        parts[part] = _hash([_closure(module, follow="luna") for module in modules])[:16]
+    return Code(parts)
+
+
+def _attention(name: str) -> str:
+    loaded = sys.modules.get("luna.base")
+    found = loaded._classes.get(name) if loaded is not None else None  # registered by a script
+    entry = {e.name: e for e in importlib.metadata.entry_points(group="luna.attention")}.get(name)
+    if (_package("luna") / "attention" / f"{name}.py").exists():
+        return _hash(_closure(f"luna.attention.{name}"))[:16]
+    if entry is not None:
+        package = "" if entry.dist is None else f"{entry.dist.name} {entry.dist.version} "
+        return package + _hash(_closure(entry.value.partition(":")[0]))[:16]
+    if found is None:
+        raise UserError(f"unknown attention '{name}'")
+    return _hash(_closure(found.__module__))[:16]
+
+
+def _closure(module: str, follow: str | None = None) -> dict[str, str]:
+    """The hash of a module's file and of every module of its own package and of luna (or of
+    `follow` alone) that it imports, directly or not, by name."""
+    packages = {follow} if follow else {module.partition(".")[0], "luna"}
+    found: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _source(name)
+        if name in found or path is None:
+            continue
+        found[name], imports = _read(path, path.stat().st_mtime_ns)
+        waiting += [i for i in imports if i.partition(".")[0] in packages]
+    if not found:
+        raise UserError(f"the source of {module} cannot be found; a run must be able to name it")
+    return found
+
+
+@cache
+def _read(path: Path, modified: int) -> tuple[str, tuple[str, ...]]:
+    """The hash of a file's code, and the modules that it imports (`a.b` may be a name in `a`)."""
+    tree = ast.parse(path.read_bytes())
+    imports = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    inner = tuple(name for name in imports if name != "luna")  # it only names others
+    return _hash(_plain(tree, [])), inner
+
+
+def _plain(node: Any, out: list[str]) -> list[str]:
+    """A syntax tree as words, without positions, docstrings and empty fields."""
+    out.append(type(node).__name__)
+    for name, value in node.__dict__.items():
+        if name in IGNORED or value is None or value == []:
+            continue
+        out.append(name)
+        if isinstance(value, ast.AST):
+            _plain(value, out)
+        elif isinstance(value, list):
+            for part in value:
+                if not isinstance(part, ast.AST):
+                    out.append(repr(part))
+                elif not (name == "body" and _is_text(part)):
+                    _plain(part, out)
+            out.append(".")
+        else:
+            out.append(repr(value))
+    return out
+
+
+def _is_text(node: ast.AST) -> bool:
+    constant = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module, without importing it."""
+    package, *inner = module.split(".")
+    try:
+        base = _package(package).joinpath(*inner)
+    except UserError:  # a single file beside the script, or a module made by a program
+        file = getattr(sys.modules.get(module), "__file__", None)
+        return Path(file) if file else None
+    files = base / "__init__.py", base.with_suffix(".py")
+    return next((file for file in files if file.is_file()), None)
+
+
+@cache
+def _package(name: str) -> Path:
+    loaded = getattr(sys.modules.get(name), "__path__", None)
+    spec = None if loaded else importlib.util.find_spec(name)
+    places = loaded or (spec.submodule_search_locations if spec else None)
+    if not places:
+        raise UserError(f"package {name} cannot be found")
+    return Path(next(iter(places)))
+
+
+def _modules(place: Path) -> list[str]:
+    """The dotted names of a file, or of all files in a folder."""
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    inside = (file.resolve().relative_to(HERE.parent).with_suffix("") for file in files)
+    return [".".join(path.parts).removesuffix(".__init__") for path in inside]
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

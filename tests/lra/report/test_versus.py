@@ -1,0 +1,82 @@
+"""Two rows or runs, compared example by example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lra import cli
+from lra.answers import Answers
+from lra.config import UserError
+from lra.records import load
+from lra.report import versus
+
+N = 400
+
+
+@pytest.fixture
+def answering(make):
+    """answering("luna", right, seed=1): a run that answers right where `right` is True."""
+
+    def write(attention: str, right: torch.Tensor, shift: int = 0, **more) -> Path:
+        labels = (torch.arange(N) + shift) % 2
+        logits = torch.nn.functional.one_hot(torch.where(right, labels, 1 - labels), 2).float()
+        given = Answers.of([logits], [labels])
+        accuracy = given.accuracy
+        path = make(attention, accuracy, test__examples=N, answers=given.facts(), **more)
+        given.write(path.with_name("answers.npz"))
+        return path
+
+    return write
+
+
+def test_shares_test_and_groups(answering, runs: Path):
+    n = torch.arange(N)
+    answering("luna", n < 300)
+    answering("softmax", n >= 200)
+    a, b = (versus.find(name, load([runs])) for name in ("luna", "softmax"))
+    found = versus.compare(a, b)
+    assert (found.a, found.b, found.both, found.only_a, found.only_b) == (75, 50, 25, 50, 25)
+    assert found.agreement == 25  # two classes: where one is right and the other wrong they differ
+    assert found.p < 0.001
+    assert [(g.name, g.examples, g.a, g.b) for g in found.groups] == [
+        ("class 0", 200, 75.0, 50.0), ("class 1", 200, 75.0, 50.0)
+    ]  # fmt: skip
+    assert found.settings["attention.name"] == ("luna", "softmax")
+
+
+def test_the_same_answers_are_no_difference(answering, runs: Path):
+    right = torch.arange(N) % 3 > 0
+    for seed in (1, 2):
+        answering("luna", right, seed=seed)
+    a = versus.find("luna", load([runs]))
+    found = versus.compare(a[:1], a[1:])
+    assert (found.p, found.agreement, found.settings) == (1.0, 100.0, {})
+
+
+def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.CaptureFixture[str]):
+    right = torch.arange(N) < 300
+    luna, other = answering("luna", right), answering("softmax", right, shift=1)
+    with pytest.raises(UserError, match="not tested on the same examples"):
+        versus.compare(load([luna.parent]), load([other.parent]))
+    answering("luna", right, options={"M": 4})
+    with pytest.raises(UserError, match=r"2 rows, which differ in attention\.M"):
+        versus.find("luna", load([runs]))
+    assert len(versus.find("luna,M=4", load([runs]))) == 1
+    make("linear", 0.3)
+    words = ["compare", "linear", str(luna.parent), "--runs", str(runs)]
+    assert cli.main(words) == 2
+    assert "has no answers beside it" in capsys.readouterr().err
+    assert cli.main(["compare", "lunar", "luna", "--runs", str(runs)]) == 2
+    assert "'lunar' names no run" in capsys.readouterr().err
+
+
+def test_on_the_terminal(answering, runs: Path, capsys: pytest.CaptureFixture[str]):
+    answering("luna", torch.arange(N) < 300)
+    answering("softmax", torch.arange(N) < 300)
+    assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert "accuracy   A 75.00 %   B 75.00 %   difference +0.00 points" in out
+    assert "p = 1 (could be chance)" in out
