@@ -95,8 +95,6 @@ class LRAModule(pl.LightningModule):
         self.identity = ""  # of the run, set once its data are known; stored in checkpoints
         self.meter = LossMeter()  # of training, since the last row of metrics
         self.evaluation = LossMeter()
-        # How often each class was predicted in the last evaluation.
-        self.predicted = torch.zeros(classes, dtype=torch.long)
         self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
         self.clock = Clock()
 
@@ -119,18 +117,14 @@ class LRAModule(pl.LightningModule):
 
     def _evaluation_step(self, batch: Batch) -> None:
         logits = self.network(batch.ids, batch.mask).float()
-        choice = logits.argmax(-1)
         loss = F.cross_entropy(logits, batch.labels)
-        self.evaluation.update(loss, (choice == batch.labels).sum(), len(batch.labels))
-        self.predicted = self.predicted.to(choice.device) + torch.bincount(
-            choice, minlength=self.classes
-        )
+        hits = (logits.argmax(-1) == batch.labels).sum()
+        self.evaluation.update(loss, hits, len(batch.labels))
         if self.trainer.testing:
             self._answers.append((logits.cpu(), batch.labels.cpu()))
 
     def _start_evaluation(self) -> None:
         self.evaluation.reset()
-        self.predicted = torch.zeros(self.classes, dtype=torch.long)
         self._answers = []
 
     def _end_evaluation(self, split: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 import yaml
@@ -164,12 +165,11 @@ def _fit_and_test(
     trainer.fit(module, loaders, ckpt_path=resume)
 
     test = {"last": _test(trainer, module, loaders, recipe.steps)}
-    answers = {"last": module.answers()}
     if checkpoints.best_step:
         best = load_checkpoint(folder.best, folder.name)
         module.load_state_dict(best["state_dict"])
         test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
-        answers["best"] = module.answers()
+    answers = {which: found.pop("answers") for which, found in test.items()}
     select = evaluation.select.name if evaluation.select.name in test else "last"
     if trainer.is_global_zero:
         with writing(folder.answers):
@@ -259,13 +259,15 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
 
 def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -> dict[str, Any]:
     trainer.test(module, loaders, verbose=False)
+    answers = module.answers()
     values = {name: value.item() for name, value in trainer.callback_metrics.items()}
     return {
         "accuracy": values["test/accuracy"],
         "loss": values["test/loss"],
         "examples": int(values["test/examples"]),
         "step": step,
-        "predicted": module.predicted.tolist(),
+        "predicted": np.bincount(answers.answers, minlength=module.classes).tolist(),
+        "answers": answers,
         "dead_rows": module.dead_rows(),
     }
 

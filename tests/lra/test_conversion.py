@@ -215,7 +215,7 @@ def test_folders_of_earlier_runs_are_found():
     given = ["teacher=some", "attention=hedgehog", "stage=convert"]
     numbers = [f"recipe.{k}={v}" for k, v in EARLIER.items()]
     folder = conversion.folder(compose(*given, *numbers))
-    assert folder.parts[-2] == "c60131cf3e9d"
+    assert folder.parts[-2].partition("-")[0] == "c60131cf3e9d"
     for number in ("recipe.select=train_split", "recipe.joint=0.5"):
         assert conversion.folder(compose(*given, *numbers, number)) != folder
 

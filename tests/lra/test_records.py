@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from lra import records
+from lra import audit, records
 from lra.cli import main
 from lra.compose import Run
 from lra.config import UserError
@@ -20,6 +23,7 @@ from lra.report.render import markdown
 from lra.report.specs import TableSpec
 from lra.run import train
 
+from .conftest import SMALL
 from .synthetic import Make
 
 # The clock of the first machine shows more, and its zone tells that it was earlier.
@@ -53,17 +57,35 @@ def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, 
     assert (tmp_path / "more" / before.name).read_bytes() == after.path.read_bytes()
 
 
-def test_what_training_leaves_behind_is_a_record(small: Callable[..., Run], tmp_path: Path):
+def test_what_training_leaves_behind_is_a_record(
+    small: Callable[..., Run], data_dir: Path, tmp_path: Path
+):
     words = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "attention=luna")
-    accuracy = train(small(*words))
+    places = (f"data_dir={data_dir}", f"runs_dir={tmp_path / 'runs'}")
+    command = shlex.join(["lra", "train", *SMALL, *words, *places])
+    accuracy = train(small(*words), command)
     (record,) = records.load([tmp_path / "runs"])
     assert record.score == pytest.approx(100 * accuracy)
     assert [step for step, _ in record["curve"]] == [2, 4]
+    assert record["command"] == command
+    assert audit.check([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
     records.export([tmp_path / "runs"], tmp_path / "out")
     (exported,) = records.load([tmp_path / "out"])
     text = markdown(build(TableSpec(name="t", title="T"), [exported]), tmp_path)
     assert f"{100 * accuracy:.1f} (1)" in text
     assert "steps/s" in page([build(TableSpec(name="t", title="T"), [exported])], tmp_path)
+
+    checkpoint = record.path.parent / "checkpoints" / f"{record['test.select']}.ckpt"
+    stored = torch.load(checkpoint, weights_only=True)
+    for name, weight in stored["state_dict"].items():
+        if name.startswith("network.head"):
+            weight.neg_()
+    torch.save(stored, checkpoint)
+    with pytest.raises(UserError, match="its checkpoint gives 32 other answers of 32"):
+        audit.check([record], data_dir, reevaluate=True)
+    edited = dataclasses.replace(record, facts=record.facts | {"compute": {"parameters": 5}})
+    with pytest.raises(UserError, match="parameters, not 5"):
+        audit.check([edited], data_dir)
 
 
 def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):

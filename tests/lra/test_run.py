@@ -73,13 +73,15 @@ def test_the_folder_spells_the_run(finished):
         "linear",
         "seed-1",
     )
-    assert read_json(folder / "result.json")["identity"] == identity
+    result = read_json(folder / "result.json")
+    assert f"{result['identity']}-{result['codes'][0]}" == identity
     names = {p.name for p in folder.iterdir()}
     assert names == {
         "config.yaml",
         "metrics.csv",
         "status.json",
         "result.json",
+        "answers.npz",
         "checkpoints",
         "lock",
         "wandb",
