@@ -243,7 +243,7 @@ class Metrics(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.global_step % self.every == 0:
-            loss, accuracy, _ = module.meter.mean(trainer)
+            loss, accuracy, *_ = module.meter.mean(trainer)
             module.meter.reset()
             _check_finite("training", loss, trainer.global_step)
             lr = trainer.optimizers[0].param_groups[0]["lr"]

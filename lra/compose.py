@@ -91,6 +91,7 @@ def check(cfg: DictConfig) -> Run:
     except OmegaConfBaseException as error:
         raise UserError(explain(error, cfg)) from error
     check_options(data.get(run.task.name), run.task)
+    _fit_to_task(run)
     move_cost_facts(run)
     _ranges(run)
     _reference(run.compute.reference)
@@ -139,6 +140,15 @@ def _schema(cfg: DictConfig) -> DictConfig:
     with open_dict(schema):
         schema.task = OmegaConf.structured(data.get(task).Options)
     return schema
+
+
+def _fit_to_task(run: Run) -> None:
+    """Set the lengths and the vocabulary that the protocol leaves to the task's options."""
+    rules, task = run.protocol.data, data.of(run.task)
+    length = task.width(run.task, rules.max_length)
+    rules.max_length = rules.max_length or length
+    rules.pad_to = rules.pad_to or length
+    rules.vocab = rules.vocab or task.vocab
 
 
 def _implied_preset_exists(cfg: DictConfig) -> None:
@@ -281,6 +291,12 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
         return (
             f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "
             f"it has them for {', '.join(table)}"
+        )
+    option = re.search(r"'(task\.\w+)'", str(error))
+    if isinstance(error, InterpolationKeyError) and cfg is not None and option:
+        return (
+            f"a setting depends on {option[1]}, which task '{cfg.task.name}' does not have: "
+            f"protocol '{cfg.protocol.name}' or model '{cfg.model.name}' is for another task"
         )
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: set it on the command line, {key}=..."

@@ -58,6 +58,7 @@ class Pooling(Enum):
     mean = "mean"  # over all stored positions, padding included
     cls = "cls"  # a prepended learned token
     first = "first"  # the first token, which the official dual encoder calls CLS
+    none = "none"  # every token has a label of its own
 
 
 class ClsMask(Enum):
@@ -110,11 +111,11 @@ class Select(Enum):
 class DataRules:
     """How prepared examples become batches."""
 
-    max_length: int  # longer examples are cut
-    pad_to: int  # stored length, and the size of the position table
+    max_length: int  # longer examples are cut; 0: the task's own length
+    pad_to: int  # stored length, and the size of the position table; 0: the task's own length
     pad: Pad
     mask: Mask
-    vocab: int  # rows of the embedding table, at least the number of the task's ids
+    vocab: int  # rows of the embedding table; 0: the number of the task's ids, which is the least
 
 
 @dataclass

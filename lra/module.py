@@ -14,35 +14,38 @@ from torch import Tensor, nn
 from lra import optim
 from lra.answers import Answers
 from lra.config import Recipe
+from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
 from luna.base import Attention
 
 
 class LossMeter:
-    """Sums loss and hits over examples, on the device; only reading them synchronises."""
+    """Sums loss and hits over labels, on the device; only reading them synchronises."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.sums: Tensor | None = None  # loss, hits, examples
+        self.sums: Tensor | None = None  # loss, hits, scored labels, examples
 
-    def update(self, loss: Tensor, hits: Tensor, examples: int) -> None:
-        now = torch.stack(
-            [loss.detach().double() * examples, hits.double(), hits.new_tensor(examples).double()]
-        )
+    def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
+        """Add a batch: its mean loss, the classes chosen, and labels, IGNORED where none is."""
+        scored, hits = (labels != IGNORED).sum(), (choice == labels).sum()
+        examples = scored.new_tensor(len(labels))
+        sums = [loss.detach().double() * scored, hits, scored, examples]
+        now = torch.stack([value.double() for value in sums])
         self.sums = now if self.sums is None else self.sums.to(now.device) + now
 
-    def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int]:
-        """(loss, accuracy, examples) over all processes."""
+    def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int, int]:
+        """(loss, accuracy, scored labels, examples) over all processes."""
         if self.sums is None:
-            return float("nan"), float("nan"), 0
+            return float("nan"), float("nan"), 0, 0
         sums = self.sums
         if trainer is not None and trainer.world_size > 1:
             sums = sums.clone()
             torch.distributed.all_reduce(sums)
-        loss, hits, examples = sums.tolist()
-        return loss / examples, hits / examples, int(examples)
+        loss, hits, scored, examples = sums.tolist()
+        return loss / scored, hits / scored, int(scored), int(examples)
 
 
 class Clock:
@@ -83,8 +86,14 @@ class Clock:
         return self.steps[phase] / self.seconds[phase]
 
 
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over all scored labels of a batch: logits (B, C) or (B, tokens, C)."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+
+
 class LRAModule(pl.LightningModule):
-    """Trains a network by cross-entropy; metrics are exact means over all examples seen."""
+    """Trains a network by cross-entropy; metrics are exact means over all labels seen, one per
+    example or those of its scored tokens."""
 
     def __init__(self, network: nn.Module, recipe: Recipe, classes: int, title: str = ""):
         super().__init__()
@@ -103,9 +112,9 @@ class LRAModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits = self.network(batch.ids, batch.mask)
-        loss = F.cross_entropy(logits, batch.labels)
+        loss = _cross_entropy(logits, batch.labels)
         with torch.no_grad():
-            self.meter.update(loss, (logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
+            self.meter.update(loss, logits.argmax(-1), batch.labels)
         return loss
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
@@ -117,22 +126,23 @@ class LRAModule(pl.LightningModule):
 
     def _evaluation_step(self, batch: Batch) -> None:
         logits = self.network(batch.ids, batch.mask).float()
-        loss = F.cross_entropy(logits, batch.labels)
-        hits = (logits.argmax(-1) == batch.labels).sum()
-        self.evaluation.update(loss, hits, len(batch.labels))
+        loss = _cross_entropy(logits, batch.labels)
+        self.evaluation.update(loss, logits.argmax(-1), batch.labels)
         if self.trainer.testing:
-            self._answers.append((logits.cpu(), batch.labels.cpu()))
+            scored = batch.labels != IGNORED
+            self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
 
     def _start_evaluation(self) -> None:
         self.evaluation.reset()
         self._answers = []
 
     def _end_evaluation(self, split: str) -> None:
-        loss, accuracy, examples = self.evaluation.mean(self.trainer)
+        loss, accuracy, scored, examples = self.evaluation.mean(self.trainer)
         self.log_dict(
             {
                 f"{split}/loss": loss,
                 f"{split}/accuracy": accuracy,
+                f"{split}/scored": float(scored),
                 f"{split}/examples": float(examples),
             },
             logger=False,  # lra.callbacks.Metrics sends them to the loggers

@@ -8,7 +8,8 @@ import os
 
 from lra.config import CONFIGS, PACKAGE
 
-VARIABLE = "LRA_PARENT"  # process id of the sweep that waits for this run
+VARIABLE = "LRA_PARENT"  # process id of the sweep that waits for this run, or:
+FORKED = "forked"  # ask multiprocessing, for the process above a fork is only its server
 
 
 def environment() -> dict[str, str]:
@@ -25,6 +26,8 @@ def environment() -> dict[str, str]:
 def is_gone() -> bool:
     """Whether the parent of this run, a sweep or a joblib process, has died; False for a run that
     was started by hand."""
-    joblib = multiprocessing.parent_process()
-    parent = int(os.environ.get(VARIABLE, 0)) if joblib is None else joblib.pid
+    above, named = multiprocessing.parent_process(), os.environ.get(VARIABLE, "0")
+    if above is not None and named == FORKED:
+        return not above.is_alive()
+    parent = int(named) if above is None else above.pid
     return parent not in (0, os.getppid())

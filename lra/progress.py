@@ -63,9 +63,9 @@ class ProgressReport(pl.Callback):
         parts = {}
         sums = module.meter.sums  # not .mean(): that would wait for the other processes
         if sums is not None:
-            loss, hits, examples = sums.tolist()
-            parts["loss"] = f"loss {loss / examples:.3f}"
-            parts["accuracy"] = f"acc {hits / examples:.1%}"
+            loss, hits, scored, _ = sums.tolist()
+            parts["loss"] = f"loss {loss / scored:.3f}"
+            parts["accuracy"] = f"acc {hits / scored:.1%}"
         if self._dev:
             parts["dev"] = self._dev
         if self._start and trainer.global_step > self._start[0]:

@@ -77,6 +77,7 @@ FACTS: dict[str, dict[str, fact.Kind]] = {
         "?dev.accuracy": fact.share,
         "test.accuracy": fact.share,
         "test.examples": fact.whole,
+        "?test.scored": fact.whole,
         "test.select": fact.text,
         "?test.dead_rows": fact.number,
         "?test_last.accuracy": fact.share,

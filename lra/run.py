@@ -88,7 +88,7 @@ def train(run: Run, command: str = "") -> float:
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
-    task = data.get(run.task.name)
+    task = data.of(run.task)
     network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
     title = f"{task.name}/{run.attention['name']}"
     return LRAModule(network, run.protocol.recipe, task.classes, title)
@@ -133,7 +133,7 @@ def _train(
         f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
         f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}"
     )
-    if max(test["predicted"]) == test["examples"]:
+    if max(test["predicted"]) == sum(test["predicted"]):
         print("note: every answer is the same class; the run has collapsed")
     return result
 
@@ -265,6 +265,7 @@ def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -
         "accuracy": values["test/accuracy"],
         "loss": values["test/loss"],
         "examples": int(values["test/examples"]),
+        "scored": int(values["test/scored"]),
         "step": step,
         "predicted": np.bincount(answers.answers, minlength=module.classes).tolist(),
         "answers": answers,

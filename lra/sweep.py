@@ -1,7 +1,8 @@
 """Many runs from one command: `lra train -m attention=luna,linear seed=1,2,3`.
 
 With every launcher, each run is a process of its own, so a run that crashes, is killed or runs out
-of memory does not affect the others. A finished run is skipped. Each job writes its outcome into
+of memory does not affect the others. A worker of joblib, which does many jobs, forks them from a
+process that has imported everything (lra/forked.py). A finished run is skipped. Each job writes its outcome into
 the sweep's folder, and the command ends with a summary of them.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -31,8 +33,10 @@ from lra import groups, parent
 from lra.compose import OVERRIDES, Run, check, guard
 from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
-from lra.runs import find, writing
+from lra.forked import ForkedRun
+from lra.runs import find, processes, writing
 
+Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 CHECK_PARENT_EVERY = 1.0  # seconds
@@ -97,7 +101,7 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         return _succeeded(words, "skipped", result)
     reason = ""
     for _ in range(run.retries + 1):
-        code, reason = _process(words, label, run.limit_minutes)
+        code, reason = _process(words, label, run.limit_minutes, fork=_many_jobs(run))
         if code == 0 and (result := finished(run)):
             return _succeeded(words, "done", result)
         if ELSEWHERE in reason:
@@ -119,19 +123,19 @@ def finished(run: Run) -> dict[str, Any] | None:
     return None if folder is None else folder.result()
 
 
-def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
+def _many_jobs(run: Run) -> bool:
+    """Whether this process is a worker of joblib; a run of several processes is never forked, for
+    Lightning starts the others by the command line."""
+    return multiprocessing.parent_process() is not None and processes(run) == 1
+
+
+def _process(
+    words: list[str], label: str, limit_minutes: float | None, *, fork: bool = False
+) -> tuple[int, str]:
     """Run one job in its own process; returns its exit code and, if it failed, the reason."""
-    # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    process = subprocess.Popen(
-        [sys.executable, *TRAIN, *words, "hydra.mode=RUN"],  # an experiment may set MULTIRUN
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes on one signal
-        env={k: v for k, v in parent.environment().items() if k != OVERRIDES},  # already in words
-    )
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
+    environment = {k: v for k, v in parent.environment().items() if k != OVERRIDES}  # in words
+    process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
     errors: list[str] = []
     readers = [
         threading.Thread(target=_echo, args=(process.stdout, label, []), daemon=True),
@@ -155,7 +159,22 @@ def _process(words: list[str], label: str, limit_minutes: float | None) -> tuple
     return process.returncode, _reason(process.returncode, errors, limit)
 
 
-def _wait(process: subprocess.Popen[str], seconds: float) -> bool:
+def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    process = subprocess.Popen(
+        [sys.executable, *TRAIN, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes on one signal
+        env=environment,
+    )
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    return process
+
+
+def _wait(process: Process, seconds: float) -> bool:
     """Wait for a process; False if it still runs after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -175,7 +194,7 @@ def _echo(stream: IO[str], label: str, kept: list[str]) -> None:
             kept.append(line.rstrip())
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def _stop(process: Process) -> None:
     """Send SIGTERM, upon which a run writes a checkpoint; then SIGKILL to its whole session."""
     process.send_signal(signal.SIGTERM)
     try:

@@ -123,13 +123,13 @@ class TrainingStep:
     def __init__(self, run: Run, device: torch.device):
         torch.manual_seed(run.seed)
         self.recipe = run.protocol.recipe
-        task = data.get(run.task.name)
+        task = data.of(run.task)
         network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
         self.network = network.to(device)
         self.optimizer, self.scheduler = optim.build(network.parameters(), self.recipe)
 
     def __call__(self, ids: Tensor, mask: Tensor | None, labels: Tensor) -> None:
-        F.cross_entropy(self.network(ids, mask), labels).backward()
+        F.cross_entropy(self.network(ids, mask).flatten(0, -2), labels.flatten()).backward()
         if clip := CLIP.get(self.recipe.clip):
             clip(self.network.parameters(), self.recipe.clip_at)
         self.optimizer.step()
@@ -139,10 +139,11 @@ class TrainingStep:
 
 def random_batch(run: Run, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
     """(ids, mask, labels) of texts at full length, (batch, n) or in pairs (batch, 2, n)."""
-    task, rules, batch = data.get(run.task.name), run.protocol.data, run.protocol.recipe.batch
+    task, rules, batch = data.of(run.task), run.protocol.data, run.protocol.recipe.batch
     texts = (2,) if task.dual else ()
     shape = (batch, *texts, rules.pad_to)
     ids = torch.randint(1, task.vocab, shape, device=device)
     masked = rules.mask is not Mask.none
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
-    return ids, mask, torch.randint(task.classes, (batch,), device=device)
+    labels = (batch, rules.pad_to // task.stack) if task.per_token else (batch,)
+    return ids, mask, torch.randint(task.classes, labels, device=device)

@@ -98,8 +98,7 @@ def protocol_examples(run: Run) -> int | None:
     if groups.find("protocol", run.protocol.name) is None:
         return None
     typed = OmegaConf.structured(Protocol)
-    names = {"task": {"name": run.task.name}, "attention": {"name": run.attention["name"]}}
-    cfg = OmegaConf.create(names)
+    cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
     cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)

@@ -111,7 +111,7 @@ def count_once(run: Run, attention: dict[str, Any]) -> Count:
 
 
 def build(run: Run, attention: dict[str, Any] | None, device: str) -> Network:
-    task = data.get(run.task.name)
+    task = data.of(run.task)
     with torch.device(device):
         network = model.build(
             task, attention or run.attention, run.model, run.protocol, seed=run.seed

@@ -99,13 +99,14 @@ def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
     """The attentions of all layers of the run's encoder, on the meta device."""
     protocol, sizes = run.protocol, run.model
     options = {key: value for key, value in attention.items() if key != "dwc"}
+    tokens = protocol.data.pad_to // data.of(run.task).stack
     with torch.device("meta"):
         slots = [
             luna.build(
                 **options,
                 n_heads=sizes.n_heads,
                 head_dim=sizes.qkv_dim // sizes.n_heads,
-                max_len=protocol.data.pad_to + (protocol.style.pooling is Pooling.cls),
+                max_len=tokens + (protocol.style.pooling is Pooling.cls),
                 profile=protocol.profile,
             )
             for _ in range(sizes.n_layers)

@@ -1,4 +1,4 @@
-"""The tasks of the Long Range Arena, from their sources to memory-mapped arrays.
+"""The tasks of the Long Range Arena, and a probe, from their sources to memory-mapped arrays.
 
     import lra.data
     from lra.data.prepare import find_or_prepare
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra.config import UserError, nearest
 
@@ -28,11 +28,12 @@ def tasks() -> dict[str, type[Task]]:
     from lra.data.image import Image
     from lra.data.listops.task import ListOps
     from lra.data.pathfinder.task import Pathfinder, Pathfinder64, Pathfinder256, PathX
+    from lra.data.recall import Recall
     from lra.data.retrieval import Retrieval
     from lra.data.text import Text
 
     found: list[type[Task]] = [ListOps, Text, Retrieval, Image]
-    found += [Pathfinder, Pathfinder64, PathX, Pathfinder256]
+    found += [Pathfinder, Pathfinder64, PathX, Pathfinder256, Recall]
     return {task.name: task for task in found}
 
 
@@ -40,11 +41,27 @@ def names() -> list[str]:
     return list(tasks())
 
 
+def arena() -> list[str]:
+    """The tasks of the Long Range Arena, without the probes beside it."""
+    return [name for name, task in tasks().items() if not task.probe]
+
+
 def get(name: str) -> Task:
     """The task of that name."""
     if name not in tasks():
         raise UserError(f"unknown task '{name}'{nearest(name, tasks())}")
     return tasks()[name]()
+
+
+def of(options: TaskOptions) -> Task:
+    """The task of these options, with the facts that they decide."""
+    task = get(options.name)
+    return task.configured(task.matters(options))
+
+
+def of_facts(facts: dict[str, Any]) -> Task:
+    """The task of a manifest's facts."""
+    return get(facts["task"]).configured(facts["options"])
 
 
 def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:

@@ -4,7 +4,7 @@
         manifest.json
         {train,val,test}.ids.npy     (N, width) uint8 or uint16, padded with 0
         {train,val,test}.lengths.npy (N,) uint32
-        {train,val,test}.labels.npy  (N,) uint8
+        {train,val,test}.labels.npy  (N,) uint8; one per token: (N, tokens) int16, padded with -100
 
 A dual task repeats its texts, so it stores each once: texts.ids.npy, texts.lengths.npy, and in
 place of a split's ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
@@ -29,6 +29,7 @@ from lra.config import UserError
 from lra.data.store import ArrayFile, Rows
 
 SPLITS = ("train", "val", "test")
+IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
 FORMAT = 1  # of the folder; a change makes older folders unreadable
 MANIFEST = "manifest.json"
 QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}
@@ -40,15 +41,17 @@ class Layout:
     where the task is an image)."""
 
     name: ClassVar[str]
-    classes: ClassVar[int]
-    vocab: ClassVar[int]
+    classes: int
+    vocab: int
+    stack: int = 1  # ids per token, whose embeddings are added
+    per_token: ClassVar[bool] = False  # a label per token, IGNORED where none is scored
     dual: ClassVar[bool] = False  # an example is a pair of sequences
     grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
 
 
 class Example(NamedTuple):
     ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
-    label: int
+    label: int | np.ndarray  # one per token where the layout says so
 
 
 class Split:
@@ -143,9 +146,13 @@ class Writer:
 
     def add(self, split: str, example: Example) -> None:
         ids, label = example
-        if not 0 <= label < self.layout.classes:
+        labels = np.atleast_1d(label)
+        valid = (labels >= 0) & (labels < self.layout.classes)
+        if self.layout.per_token:
+            valid |= labels == IGNORED
+        if not valid.all():
             raise UserError(
-                f"an example of {split} has label {label}; "
+                f"an example of {split} has label {labels[~valid][0]}; "
                 f"the labels of {self.layout.name} are 0 to {self.layout.classes - 1}"
             )
         if self.layout.dual:
@@ -153,7 +160,12 @@ class Writer:
             self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
         else:
             self._sequence(split, split, np.asarray(ids))
-        self._file(f"{split}.labels", (), np.uint8).append(label)
+        if self.layout.per_token:
+            row = np.full(self.width // self.layout.stack, IGNORED, np.int16)
+            row[: len(labels)] = labels[: len(row)]
+            self._file(f"{split}.labels", row.shape, np.int16).append(row)
+        else:
+            self._file(f"{split}.labels", (), np.uint8).append(labels[0])
 
     def close(self) -> dict[str, dict[str, Any]]:
         """Facts of every array, by name."""
@@ -225,9 +237,11 @@ def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
         constant += int((ids == ids[..., :1]).all(-1).sum())
         digests.update(hashlib.blake2b(row, digest_size=16).digest() for row in ids)
     quantiles = np.quantile(np.concatenate(lengths), list(QUANTILES.values()), method="lower")
+    labels = np.asarray(split.labels)
+    scored = labels[labels != IGNORED]
     facts = {
         "examples": len(split),
-        "labels": np.bincount(split.labels, minlength=split.layout.classes).tolist(),
+        "labels": np.bincount(scored, minlength=split.layout.classes).tolist(),
         "lengths": dict(zip(QUANTILES, quantiles.astype(int).tolist(), strict=True)),
         "ids": [lowest, highest],
     }

@@ -15,11 +15,12 @@ from lra.data.task import Task, TaskOptions
 from lra.data.verify import expected
 
 WIDTH = 100  # columns of a line
+LISTED = 16  # labels; the shares of more are not listed
 
 
 def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
     """The card as Markdown, with the statistics of the prepared data or else the committed ones."""
-    task = data.get(options.name)
+    task = data.of(options)
     facts = known_facts(task, options, max_length)
     prepared = find(options, max_length=max_length, data_dir=data_dir)
     if prepared:
@@ -50,7 +51,9 @@ def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
 
 
 def _fields(task: Task, options: TaskOptions, facts: dict[str, Any]) -> Iterator[str]:
-    shape = f"at most {facts['width']:,} ids of {task.vocab}"
+    shape = f"at most {facts['width']:,} ids of {task.vocab:,}"
+    if task.stack > 1:
+        shape += f", {task.stack} per token"
     if task.grid:
         shape = f"{task.grid[0]} x {task.grid[1]} grey levels of {task.vocab}"
     chosen = ", ".join(
@@ -63,7 +66,8 @@ def _fields(task: Task, options: TaskOptions, facts: dict[str, Any]) -> Iterator
         "source": f"{options.source}: {facts['provenance']}",
         "options": chosen or "none",
         "versions": versions or "none",
-        "example": f"{'2 x ' if task.dual else ''}{shape}, one of {task.classes} labels",
+        "example": f"{'2 x ' if task.dual else ''}{shape}, one of {task.classes:,} labels"
+        + (" per scored token" if task.per_token else ""),
     }.items():
         yield from _wrapped(f"- {name}: {value}", "  ")
 
@@ -74,9 +78,9 @@ def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
         return
     found = [splits.get(split, {}) for split in SPLITS]
     rows = {"examples": [_number(part.get("examples")) for part in found]}
-    for label in range(task.classes):
+    for label in range(task.classes if task.classes <= LISTED else 0):
         rows[f"label {label}"] = [
-            f"{part['labels'][label] / part['examples']:.1%}" if "labels" in part else ""
+            f"{part['labels'][label] / sum(part['labels']):.1%}" if "labels" in part else ""
             for part in found
         ]
     for quantile in QUANTILES if task.grid is None else ():

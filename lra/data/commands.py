@@ -122,8 +122,10 @@ def _prepared(arguments: argparse.Namespace) -> Any:
 
 def _list(arguments: argparse.Namespace) -> None:
     for name in data.names():
-        task = data.get(name)
-        shape = f"{task.grid[0]} x {task.grid[1]} image" if task.grid else f"{task.max_length} ids"
+        options = data.configure(name)
+        task = data.of(options)
+        length = task.max_length or task.width(options, 0)
+        shape = f"{task.grid[0]} x {task.grid[1]} image" if task.grid else f"{length} ids"
         if task.dual:
             shape = f"2 x {shape}"
         print(f"{name:<14} {task.title}: {task.classes} classes, {shape}, vocabulary {task.vocab}")
@@ -165,7 +167,7 @@ def _sizes(split: dict[str, Any]) -> str:
     words = [
         f"{split['examples']:>7,} examples",
         f"lengths {lengths['min']:,} to {lengths['max']:,}, median {lengths['median']:,}",
-        f"most frequent label {max(split['labels']) / split['examples']:.1%}",
+        f"most frequent label {max(split['labels']) / sum(split['labels']):.1%}",
     ]
     if split["truncated"]:
         words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lra.config import DataRules, Mask, Pad, UserError
-from lra.data.arrays import Split
+from lra.data.arrays import IGNORED, Split
 
 BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators
 
@@ -24,7 +24,7 @@ BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for comp
 class Batch(NamedTuple):
     ids: Tensor  # (B, n) or, of a dual task, (B, 2, n); int64, padded with 0
     mask: Tensor | None  # like ids, bool, True = real token; None when nothing is padded
-    labels: Tensor  # (B,) int64
+    labels: Tensor  # (B,), or one per token (B, tokens); int64, IGNORED where nothing is scored
 
 
 class Loader:
@@ -89,6 +89,15 @@ class Loader:
             self.delivered += 1  # before the yield: the state then counts the batch being used
             yield self.batch(self._stream.take(at, self.batch_size))
 
+    def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
+        layout, stored = self.split.layout, self.split.labels[index]
+        if not layout.per_token:
+            return stored.astype(np.int64)
+        labels = np.full((len(index), width // layout.stack), IGNORED, np.int64)
+        kept = min(labels.shape[1], stored.shape[1])
+        labels[:, :kept] = stored[:, :kept]
+        return labels
+
     def state_dict(self) -> dict[str, int]:
         return {"delivered": self.delivered}
 
@@ -106,7 +115,7 @@ class Loader:
         stored = self.split.ids(index, width)
         ids = np.zeros((*stored.shape[:-1], width), np.int64)
         ids[..., : stored.shape[-1]] = stored
-        labels = self.split.labels[index].astype(np.int64)
+        labels = self._labels(index, width)
         mask = _mask(self.rules.mask, ids, lengths)
         return Batch(
             torch.from_numpy(ids),

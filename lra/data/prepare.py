@@ -42,12 +42,12 @@ def identity(task: Task, options: TaskOptions, max_length: int) -> str:
 def load(folder: Path) -> Prepared:
     """The prepared data in this folder; UserError when they are damaged or of another format."""
     manifest = read_manifest(folder)
-    return Prepared(folder, manifest, data.get(manifest["facts"]["task"]))
+    return Prepared(folder, manifest, data.of_facts(manifest["facts"]))
 
 
 def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prepared | None:
     """The prepared data, or None where they are not prepared."""
-    task = data.get(options.name)
+    task = data.of(options)
     check(task, options)
     folder = _folder(task, options, max_length, data_dir)
     with read_errors(folder):
@@ -71,7 +71,7 @@ def find_or_prepare(
     found = find(options, max_length=max_length, data_dir=data_dir)
     if found is not None:
         return found
-    task = data.get(options.name)
+    task = data.of(options)
     if task.needs_download(options, Path(data_dir)):
         raise UserError(
             f"{task.name} is not prepared in {data_dir} and has to be downloaded: "
@@ -90,7 +90,7 @@ def prepare(
     force: bool = False,
 ) -> Prepared:
     """Prepare a task, or return what is prepared already; `force` prepares it again."""
-    task = data.get(options.name)
+    task = data.of(options)
     where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
     if not force and (found := find(options, **where)):
         _same_inputs(found, task, options)
@@ -108,7 +108,7 @@ def prepare(
 
 def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
     """The command line that prepares exactly this."""
-    task = data.get(options.name)
+    task = data.of(options)
     words = ["lra", "data", "prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
         words += ["--data-dir", str(data_dir)]
@@ -173,7 +173,8 @@ def _write(
     sizes = [split.size for split in splits]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     if total is not None and not task.dual:  # how often the texts of pairs repeat is unknown
-        require_space(partial.parent, total * (width * (1 + (task.vocab > 256)) + 5))
+        labels = 2 * width // task.stack if task.per_token else 1
+        require_space(partial.parent, total * (width * (1 + (task.vocab > 256)) + labels + 4))
     writer = Writer(partial, task, width)
     try:
         with Progress(f"preparing {task.name}", total) as progress:

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lra import data
 from lra.config import UserError
-from lra.data.arrays import Prepared
+from lra.data.arrays import IGNORED, Prepared
 from lra.disk import disk_errors, write_atomically
 
 WIDTH = 100  # columns of a line
@@ -44,7 +44,8 @@ def examples(
             _sequence(prepared, *side, nonzero)
             for side in zip(np.atleast_2d(ids), np.atleast_1d(lengths), strict=True)
         ]
-        facts = {"split": split, "index": int(i), "label": int(part.labels[i])}
+        label = part.labels[i].tolist()
+        facts = {"split": split, "index": int(i), "label": label}
         found.append(facts | ({"pair": sides} if prepared.layout.dual else sides[0]))
     return found
 
@@ -53,10 +54,15 @@ def text(prepared: Prepared, example: dict[str, Any]) -> str:
     """One example as lines of text."""
     sides = example.get("pair", [example])
     lengths = " and ".join(str(side["length"]) for side in sides)
+    each = prepared.layout.per_token
     lines = [
-        f"{prepared.layout.name} {example['split']} {example['index']}   label {example['label']}"
+        f"{prepared.layout.name} {example['split']} {example['index']}"
+        f"   label {'per token' if each else example['label']}"
         f"   length {lengths} of {prepared.facts['width']}"
     ]
+    if each:
+        scored = (f"{at}: {y}" for at, y in enumerate(example["label"]) if y != IGNORED)
+        lines += _hang("label", ", ".join(scored), WIDTH - 8)
     width = None if prepared.layout.grid else WIDTH - 8  # a picture keeps its lines
     for side in sides:
         mask = ", ".join(f"{bit} x {len(list(run))}" for bit, run in groupby(side["mask"]))
@@ -105,7 +111,7 @@ def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -
     mask = ids != 0 if nonzero else np.arange(len(ids)) < length
     return {
         "length": int(length),
-        "text": data.get(prepared.layout.name).decode(ids[:length]),
+        "text": data.of_facts(prepared.facts).decode(ids[:length]),
         "ids": ids.tolist(),
         "mask": mask.astype(int).tolist(),
     }

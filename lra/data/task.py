@@ -77,6 +77,7 @@ class Task(Layout):
     """One task of the benchmark: its facts as class attributes, and how its examples are made."""
 
     title: ClassVar[str]  # half a line, for `lra data list`
+    probe: ClassVar[bool] = False  # no task of the benchmark, and in none of its averages
     max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
     sources: ClassVar[dict[str, Source]]  # the default first
     encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
@@ -92,6 +93,10 @@ class Task(Layout):
     def decode(self, ids: np.ndarray) -> str:
         """The raw text (or a picture in characters) of one sequence without its padding."""
         raise NotImplementedError(f"{type(self).__name__} must implement decode()")
+
+    def configured(self, options: dict[str, Any]) -> Task:
+        """This task with the facts that its options decide, as `matters` lists them."""
+        return self
 
     def provenance(self, options: Any) -> str:
         return self.sources[options.source].provenance

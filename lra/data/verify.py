@@ -34,7 +34,7 @@ def verify(folder: Path) -> Iterator[Check]:
     yield from arrays
     inputs = list(_inputs(manifest["made"]["inputs"]))
     if all(line.status == "ok" for line in arrays):
-        prepared, task = load(folder), data.get(manifest["facts"]["task"])
+        prepared, task = load(folder), data.of_facts(manifest["facts"])
         yield from _recount(prepared)
         for split in SPLITS:
             for holds, text in task.audit(prepared.split(split)):

@@ -71,12 +71,13 @@ def restore(folder: Path, data_dir: Path) -> Trained:
             "converted models there are lra figures tokens, patches and channels"
         ) from error
     settings, seed = config["settings"], config["seed"]
-    task = data.get(settings["task"]["name"])
+    name = settings["task"]["name"]
     protocol = _typed(Protocol, settings["protocol"] | {"tasks": {}})
     words = [
         f"{k}={'null' if v is None else v}" for k, v in settings["task"].items() if k != "name"
     ]
-    options = data.configure(task.name, words)
+    options = data.configure(name, words)
+    task = data.of(options)
     prepared = find(options, max_length=protocol.data.max_length, data_dir=data_dir)
     if prepared is None:
         raise UserError(

@@ -63,20 +63,27 @@ CLS_MASKS = {
 
 
 class Embedding(nn.Module):
-    """ids (B, n) -> x (B, n, E); with CLS pooling (B, 1 + n, E), the CLS vector at position 0."""
+    """ids (B, n) -> x (B, n, E); with CLS pooling (B, 1 + n, E), the CLS vector at position 0. With
+    `stack` ids per token, (B, stack n) -> (B, n, E), the sum of a token's embeddings."""
 
-    def __init__(self, vocab: int, d_model: int, max_len: int, style: Style, dropout: float):
+    def __init__(
+        self, vocab: int, d_model: int, max_len: int, style: Style, dropout: float, stack: int = 1
+    ):
         super().__init__()
+        self.stack = stack
         self.token = nn.Embedding(vocab, d_model)
         nn.init.normal_(self.token.weight, std=style.embedding_std)
         self.cls = nn.Parameter(torch.zeros(d_model)) if style.pooling is Pooling.cls else None
         self.cls_mask = CLS_MASKS[style.cls_mask]
-        self.max_len = max_len + (self.cls is not None)
+        self.max_len = max_len // stack + (self.cls is not None)
         self.position = POSITIONS[style.positions](self.max_len, d_model, style.position_std)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         x = self.token(ids)
+        if self.stack > 1:
+            x = x.unflatten(1, (-1, self.stack)).sum(2)
+            mask = None if mask is None else mask[:, :: self.stack]
         if self.cls is not None:
             x = torch.cat((self.cls.expand(len(x), 1, -1), x), 1)
             mask = None if mask is None else self.cls_mask(mask)

@@ -35,11 +35,13 @@ POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
     Pooling.mean: mean,
     Pooling.cls: first,
     Pooling.first: first,
+    Pooling.none: lambda x, mask: x,
 }
 
 
 class Classifier(nn.Sequential):
-    """pooled (B, E) -> hidden widths with ReLU between -> logits (B, classes); no dropout."""
+    """pooled (B, E) -> hidden widths with ReLU between -> logits (B, classes); no dropout. Tokens
+    (B, n, E) -> (B, n, classes)."""
 
     def __init__(self, d_in: int, hidden: list[int], classes: int, init: Init):
         widths = [d_in, *hidden, classes]

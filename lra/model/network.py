@@ -22,13 +22,18 @@ class TaskShape(typing.Protocol):
     @property
     def vocab(self) -> int: ...  # ids are 0 .. vocab - 1
     @property
+    def stack(self) -> int: ...  # ids per token
+    @property
+    def per_token(self) -> bool: ...  # a label per token
+    @property
     def dual(self) -> bool: ...  # an example is a pair of texts
     @property
     def grid(self) -> tuple[int, int] | None: ...  # rows and columns of an image task's tokens
 
 
 class Network(nn.Module):
-    """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real."""
+    """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real. For a
+    task with a label per token -> (B, tokens, classes)."""
 
     def __init__(
         self,
@@ -43,7 +48,7 @@ class Network(nn.Module):
         self.dual = task.dual
         self.max_len = protocol.data.pad_to
         self.embedding = Embedding(
-            protocol.data.vocab, model.d_model, self.max_len, style, model.dropout
+            protocol.data.vocab, model.d_model, self.max_len, style, model.dropout, task.stack
         )
         place = SlotPlace(
             max_len=self.embedding.max_len,
@@ -70,7 +75,7 @@ class Network(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         if ids.shape[-1] > self.max_len:
             raise UserError(
-                f"an example has {ids.shape[-1]} tokens, the network was built for {self.max_len}: "
+                f"an example has {ids.shape[-1]} ids, the network was built for {self.max_len}: "
                 "raise protocol.data.pad_to"
             )
         if self.dual:  # both texts go through the one encoder together: (B, 2, n) -> (2 B, n)
@@ -95,6 +100,18 @@ def build(
         raise UserError(
             f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
             f"{protocol.data.vocab} rows: set protocol.data.vocab={task.vocab}"
+        )
+    if task.per_token != (protocol.style.pooling is Pooling.none):
+        wanted = "none" if task.per_token else "other than none"
+        labels = "a label per token" if task.per_token else "one label per example"
+        raise UserError(
+            f"the task has {labels}, so protocol.style.pooling must be {wanted}, not "
+            f"{protocol.style.pooling.name}"
+        )
+    if protocol.data.pad_to % task.stack:
+        raise UserError(
+            f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
+            "that a token has"
         )
     layers = protocol.style.dual_hidden_layers
     if layers not in (1, 2):

@@ -46,7 +46,10 @@ def test_every_folder_of_configs_is_a_known_group():
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_file_composes_and_passes_the_schema(group: str, name: str):
     task = next((t for t in files("task") if _has_row(group, name, t)), "listops")
-    words = [f"task={name}"] if group == "task" else [f"task={task}", f"{group}={name}"]
+    words = [f"{group}={name}"]  # an experiment names its task itself
+    words += [f"task={task}"] if group not in ("task", "experiment") else []
+    if data.tasks()[name if group == "task" else task].probe and group != "protocol":
+        words.append("protocol=recall")
     # Calibration protocols refuse the default attention.
     run = compose([*words, "attention=softmax"] if group == "protocol" else words)
     chosen = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
@@ -60,6 +63,12 @@ def _has_row(group: str, name: str, task: str) -> bool:
         return True
     table = OmegaConf.load(CONFIGS / group / f"{name}.yaml").get("tasks")
     return not table or task in table
+
+
+@pytest.mark.parametrize("group", ["model=probe", "protocol=recall"])
+def test_what_is_for_recall_says_so_on_another_task(group: str):
+    with pytest.raises(UserError, match="depends on task.form, which task 'listops' does not have"):
+        compose(["task=listops", group])
 
 
 @pytest.mark.parametrize("launcher", [p.stem for p in (CONFIGS / "hydra/launcher").glob("*.yaml")])

@@ -69,7 +69,7 @@ def run_of(task: str, attention: str, data_dir: Path) -> Run:
 
 def test_every_task_is_here():
     """The other two Pathfinders are the same code at other sizes."""
-    assert set(LENGTHS) == set(data.names()) - {"pathfinder64", "pathfinder256"}
+    assert set(LENGTHS) == set(data.arena()) - {"pathfinder64", "pathfinder256"}
 
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)
@@ -119,6 +119,25 @@ class Tiny(nn.Module):
         for _ in range(2):
             x = self.attention(x, x, x, mask)
         return x.mean((1, 2))
+
+
+def test_loss_and_accuracy_are_means_over_labels_and_not_over_batches():
+    """Batches with 3, 1 and 0 labels that are scored; class 2 is chosen for every token."""
+    logits = torch.tensor([0.0, 0.0, 5.0])
+    network = type(
+        "Fixed", (nn.Module,), {"forward": lambda _, ids, mask: logits.expand(*ids.shape, 3)}
+    )
+    module = LRAModule(network(), None, classes=3)
+    losses = []
+    module._start_evaluation()
+    for labels in ([[2, -100], [2, 0]], [[-100, 1], [-100, -100]]):
+        batch = Batch(torch.zeros(2, 2).long(), None, torch.tensor(labels))
+        module._evaluation_step(batch)
+        losses += [F.cross_entropy(logits, y) for y in batch.labels.flatten() if y >= 0]
+    loss, accuracy, scored, examples = module.evaluation.mean()
+    assert (accuracy, scored, examples) == (2 / 4, 4, 4)
+    assert loss == pytest.approx(float(sum(losses) / 4))
+    assert module.predicted.tolist() == [0, 0, 4]
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")

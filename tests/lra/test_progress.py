@@ -28,7 +28,8 @@ def shown(monkeypatch):
         monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
         folder: Any = SimpleNamespace(progress=lambda step, steps: None)
         module = SimpleNamespace(title="pathfinder256/performer_relu", meter=LossMeter())
-        module.meter.update(torch.tensor(1.234), torch.tensor(7), 16)
+        choice = torch.arange(16) // 9  # 7 of 16 are 1
+        module.meter.update(torch.tensor(1.234), choice, torch.ones(16).long())
         trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=steps, global_step=0)
         trainer.callback_metrics = {"dev/loss": 2.0, "dev/accuracy": 0.345}
         report = ProgressReport(folder, style=style, every=10)

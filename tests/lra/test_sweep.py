@@ -46,7 +46,7 @@ ENDLESS = (
 def in_this_process(monkeypatch) -> None:
     """The runs of a sweep train here, and not each in a process of its own."""
 
-    def run(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, str]:
+    def run(words: list[str], label: str, limit: float | None, fork: bool) -> tuple[int, str]:
         try:
             inside = GlobalHydra.instance().is_initialized()
             train(check(hydra.compose("train", words)) if inside else compose(words))
@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_is_tried_again(
     in_this_process, small, overrides, monkeypatch, capsys, retries: int, state: str
 ):
     trains, kills = sweep._process, iter([(-9, "killed by SIGKILL")])
-    monkeypatch.setattr(sweep, "_process", lambda *job: next(kills, None) or trains(*job))
+    monkeypatch.setattr(sweep, "_process", lambda *a, **k: next(kills, None) or trains(*a, **k))
     outcome = attempt(small(*SHORT, f"retries={retries}"), [*overrides, *SHORT], "#0")
     assert outcome.state == state
     assert capsys.readouterr().err == "#0 killed by SIGKILL\n"

@@ -65,6 +65,14 @@ def test_softmax_on_the_backbone_by_hand(task: str, n: int, classes: int):
     assert total.training_flops == 3 * forward
 
 
+def test_a_head_per_token_and_two_ids_per_token_by_hand():
+    """32 pairs and 32 queries are 64 tokens of two ids, each with a head: 64 classes."""
+    total = count_run(composed("experiment=recall", "attention=softmax", "compute=off")).total
+    n, E, ids = 64, 64, 2 + 256 + 64
+    assert total.flops == HEADS * 4 * n * n * D + n * (4 + 2 + 2) * 2 * E * E
+    assert total.parameters == ids * E + (4 + 2 + 2) * (E * E + E) + 3 * 2 * E
+
+
 # What a method's published formula adds to its products, per head: d = e = 32, n tokens. A method
 # that is not listed is held to the rule of `lra.compute.gate`.
 ELEMENTWISE: dict[str, Callable[[Attention, int], int]] = {

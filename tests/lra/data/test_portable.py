@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
+from lra.data import configure
 from lra.data.image import grey
 from lra.data.listops import generator as listops_generator
 from lra.data.pathfinder import generator as pathfinder_generator
+from lra.data.recall import draw
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
     "pens": "b885c6880f288dd4",
     "pathfinder": "761f1482a758d952",
     "listops": "faf47aa2749f8440",
+    "recall": "678e7f835dece859",
     "grey": "ca2de8423c3d46ca",
 }
 SPECIAL = [name for name in __cpu_dispatch__ if __cpu_features__[name]]  # code of this CPU's own
@@ -95,6 +98,10 @@ def listops() -> Iterator[object]:
         yield from (ids, value)
 
 
+def recall() -> Iterator[object]:
+    yield from draw(configure("recall", ["filler=5"]), 1)
+
+
 def colours() -> Iterator[object]:
     yield grey(np.random.default_rng(0).integers(0, 256, (100, 3, 1024), np.uint8))
 
@@ -103,5 +110,6 @@ PARTS: dict[str, Callable[[], Iterator[object]]] = {
     "pens": pens,
     "pathfinder": pathfinder,
     "listops": listops,
+    "recall": recall,
     "grey": colours,
 }

@@ -46,7 +46,7 @@ def run_of(task: str, attention: str, tmp_path: Path, *more: str) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("task", "attention"), [*((task, "linear") for task in data.names()), ("retrieval", "luna")]
+    ("task", "attention"), [*((task, "linear") for task in data.arena()), ("retrieval", "luna")]
 )
 def test_two_steps_of_every_task(task: str, attention: str, tmp_path: Path) -> None:
     run = run_of(

@@ -34,6 +34,8 @@ from lra.model import build
 class Task:
     classes: int = 3
     vocab: int = 11
+    stack: int = 1
+    per_token: bool = False
     dual: bool = False
     grid: tuple[int, int] | None = None
 

@@ -223,5 +223,5 @@ def test_too_few_embedding_rows():
 def test_too_long_an_example():
     net = network(replace(CLEAN, pooling=Pooling.cls), length=8)
     net(torch.ones(2, 8, dtype=torch.long))
-    with pytest.raises(UserError, match=r"9 tokens, the network was built for 8"):
+    with pytest.raises(UserError, match=r"9 ids, the network was built for 8"):
         net(torch.ones(2, 9, dtype=torch.long))

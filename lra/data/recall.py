@@ -1,0 +1,192 @@
+"""Multi-query associative recall: pairs of a key and a value, then keys whose values are asked.
+
+    k17=v5 k3=v60 k90=v5 k3? k17?  ->  60 at k3?, 5 at k17?
+
+The probe of what a linear attention loses against softmax (Arora et al. 2023, arXiv:2312.04927).
+An example is a row of slots, each with the ids of a key and of a value. `stacked`, a slot is one
+token, the sum of its two embeddings, so that one layer without positions can answer.
+`interleaved`, a slot is two neighbouring tokens, as in the literature, which takes two layers. The
+ids are the same; the label stands at the token that holds the key.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lra.config import UserError
+from lra.data.arrays import IGNORED, SPLITS, Example, Split
+from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions, read_by
+
+GENERATOR = "recall-generator-1"  # change it when the same seed gives other examples
+VOCABULARY = "recall-v1"  # change it when an id changes its meaning
+EMPTY = 1  # the id in place of a value that is asked, and of a filler's key
+FIRST_KEY = 2  # then all keys, then all values
+STACKED, INTERLEAVED = "stacked", "interleaved"
+BLOCK = 1024  # examples drawn together
+AUDITED = 1000  # examples per split whose labels `verify` finds again
+
+
+@dataclass
+class RecallOptions(TaskOptions):
+    form: str  # protocol and model look settings up by it, which OmegaConf cannot do by an Enum
+    pairs: int = read_by("generated", least=1)
+    queries: int | None = read_by("generated")
+    filler: int = read_by("generated", least=0)
+    keys: int = read_by("generated", least=1)
+    values: int = read_by("generated", least=2)
+    seed: int = read_by("generated", least=0)
+    n_train: int = read_by("generated", least=1)
+    n_val: int = read_by("generated", least=1)
+    n_test: int = read_by("generated", least=1)
+
+
+class Recall(Task):
+    name = "recall"
+    title = "the values of keys that were given with them"
+    probe = True
+    per_token = True
+    max_length = 0  # the options decide it
+    sources: ClassVar = {
+        "generated": Source("drawn at random by a program", {"generator": GENERATOR})
+    }
+    encoding: ClassVar = {"vocabulary": VOCABULARY}
+    Options = RecallOptions
+    about = About(
+        origin="Random numbers, after the description of multi-query associative recall (Arora et "
+        "al. 2023, Zoology, arXiv:2312.04927).",
+        licence="None needed; the program is Apache-2.0.",
+        splits="n_train / n_val / n_test, all different, in the order in which they are drawn.",
+        problems=(
+            "Zoology draws the values of an example without repetition, spreads queries by a power "
+            "law and may fill gaps with any id, which can contradict a pair. Here: values are "
+            "independent, queries are in any order, fillers are values without a key.",
+            "Its lengths of 64, 128 and 256 tokens with 4, 8 and 16 pairs and 8,192 ids are "
+            "form=interleaved pairs=4 filler=24, pairs=8 filler=48 and pairs=16 filler=96 with "
+            "keys=4095 values=4095.",
+        ),
+    )
+
+    def configured(self, options: dict[str, Any]) -> Recall:
+        task = copy.copy(self)
+        task.stack = 2 if options["form"] == STACKED else 1
+        task.classes = options["values"]
+        task.vocab = FIRST_KEY + options["keys"] + options["values"]
+        return task
+
+    def splits(self, options: RecallOptions, job: Job) -> list[RawSplit]:
+        examples = generate(options)
+        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        return [RawSplit(s, itertools.islice(examples, sizes[s]), sizes[s]) for s in SPLITS]
+
+    def decode(self, ids: np.ndarray) -> str:
+        first_value = self.vocab - self.classes
+        words = []
+        for key, value in ids.reshape(-1, 2).tolist():
+            name = f"k{key - FIRST_KEY}" if key != EMPTY else "-"
+            words.append(f"{name}=v{value - first_value}" if value != EMPTY else f"{name}?")
+        return " ".join(words)
+
+    def check_options(self, options: RecallOptions) -> None:
+        o, asked = options, _queries(options)
+        if o.form not in (STACKED, INTERLEAVED):
+            raise UserError(f"form={o.form} is unknown: it must be {STACKED} or {INTERLEAVED}")
+        if o.pairs > o.keys:
+            raise UserError(
+                f"pairs={o.pairs} needs as many different keys, but there are only keys={o.keys}"
+            )
+        if not 1 <= asked <= o.pairs:
+            raise UserError(
+                f"queries={asked} is out of range: it must be between 1 and pairs={o.pairs}, since "
+                "no key is asked twice"
+            )
+        if o.values > np.iinfo(np.int16).max or FIRST_KEY + o.keys + o.values > 2**16:
+            raise UserError(
+                f"keys={o.keys} values={o.values} are too many to store: at most 32,767 values, "
+                "and 65,534 of both together"
+            )
+        examples = o.n_train + o.n_val + o.n_test
+        different = math.perm(o.keys, o.pairs) * o.values**o.pairs * math.perm(o.pairs, asked)
+        if different < 2 * examples:
+            raise UserError(
+                f"{examples:,} different examples are asked for, but only {different:,} exist, and "
+                "half of them can be drawn in reasonable time: raise pairs, keys or values"
+            )
+
+    def width(self, options: RecallOptions, max_length: int) -> int:
+        return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
+
+    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
+        """Whether each label is the value of the key that is asked."""
+        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
+        first_value, wrong = self.vocab - self.classes, []
+        for i, ids in zip(index.tolist(), split.ids(index), strict=True):
+            slots = ids.reshape(-1, 2).tolist()
+            known = {key: value - first_value for key, value in slots if value != EMPTY}
+            found = [known[key] if value == EMPTY else IGNORED for key, value in slots]
+            if split.labels[i].reshape(len(slots), -1)[:, 0].tolist() != found:
+                wrong.append(i)
+        result = f"those of example {wrong[0]} are not" if wrong else "all are"
+        yield (
+            not wrong,
+            f"{split.name}: labels of {len(index):,} examples are their keys' values: {result}",
+        )
+
+
+def generate(options: RecallOptions) -> Iterator[Example]:
+    """Different examples without end. A block is a function of the options and its number alone."""
+    seen: set[bytes] = set()
+    for number in itertools.count():
+        for ids, labels in zip(*draw(options, number), strict=True):
+            digest = hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield Example(ids, labels)
+
+
+def draw(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Block `number`: ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
+    interleaved form. The pairs come first, then queries and fillers in random order."""
+    o, asked = options, _queries(options)
+    seed = np.random.SeedSequence(o.seed, spawn_key=(number,))
+    rng = np.random.Generator(np.random.PCG64(seed))
+    first_value = FIRST_KEY + o.keys
+    keys = sample(rng, o.keys, o.pairs)
+    values = rng.integers(0, o.values, (BLOCK, o.pairs))
+    which = sample(rng, o.pairs, asked)  # of the pairs
+    where = o.pairs + sample(rng, asked + o.filler, asked)  # of the slots
+
+    slots = np.full((BLOCK, o.pairs + asked + o.filler, 2), EMPTY, np.uint16)
+    slots[:, : o.pairs, 0] = FIRST_KEY + keys
+    slots[:, : o.pairs, 1] = first_value + values
+    slots[:, o.pairs :, 1] = first_value + rng.integers(0, o.values, (BLOCK, asked + o.filler))
+    row = np.arange(BLOCK)[:, None]
+    slots[row, where, 0] = FIRST_KEY + keys[row, which]
+    slots[row, where, 1] = EMPTY
+    labels = np.full(slots.shape, IGNORED, np.int16)
+    labels[row, where, 0] = values[row, which]
+    at_keys = labels[:, :, 0] if o.form == STACKED else labels.reshape(BLOCK, -1)
+    return slots.reshape(BLOCK, -1), at_keys
+
+
+def sample(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """(BLOCK, k): in each row k different numbers of 0..n-1 in random order (Fisher and Yates)."""
+    deck = np.tile(np.arange(n, dtype=np.uint16), (BLOCK, 1))
+    partner = rng.integers(np.arange(k), n, (BLOCK, k))  # place i swaps with one of i..n-1
+    row = np.arange(BLOCK)
+    for i in range(k):
+        taken = deck[row, partner[:, i]]
+        deck[row, partner[:, i]] = deck[:, i]
+        deck[:, i] = taken
+    return deck[:, :k].astype(np.int64)
+
+
+def _queries(options: RecallOptions) -> int:
+    return options.pairs if options.queries is None else options.queries

@@ -1,0 +1,150 @@
+"""Recall: what is asked was given, the answer is at the right token and nowhere in sight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lra.data
+from lra.compose import Run, compose
+from lra.config import UserError
+from lra.data.arrays import IGNORED, SPLITS, Prepared
+from lra.data.loader import Loader
+from lra.data.prepare import find_or_prepare
+from lra.disk import read_json
+from lra.run import build, train
+from tests.lra.data.kit import differences
+
+KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3
+WORDS = (f"pairs={PAIRS}", f"queries={QUERIES}", f"filler={FILLER}", f"keys={KEYS}",
+         f"values={VALUES}", "n_train=40", "n_val=20", "n_test=20")  # fmt: skip
+KEY, VALUE = range(2, 2 + KEYS), range(2 + KEYS, 2 + KEYS + VALUES)  # ids; 1 is an empty place
+
+
+def prepared(tmp_path: Path, *words: str) -> Prepared:
+    options = lra.data.configure("recall", [*WORDS, *words])
+    return find_or_prepare(options, max_length=0, data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("form", ["stacked", "interleaved"])
+def test_every_label_is_the_value_of_the_key_at_its_token(form: str, tmp_path: Path) -> None:
+    made = prepared(tmp_path, f"form={form}")
+    per_slot = 1 if form == "stacked" else 2
+    orders = set()
+    for split in map(made.split, SPLITS):
+        index = np.arange(len(split))
+        for ids, labels in zip(split.ids(index).tolist(), split.labels[index], strict=True):
+            slots = list(zip(ids[::2], ids[1::2], strict=True))
+            given, rest = dict(slots[:PAIRS]), slots[PAIRS:]
+            assert len(given) == PAIRS  # no key is given twice
+            assert all(k in KEY and v in VALUE for k, v in given.items())
+            asked = [key for key, value in rest if value == 1]
+            assert len(set(asked)) == len(asked) == QUERIES
+            assert all(key == 1 and value in VALUE for key, value in rest if value != 1)
+            expected = [IGNORED] * (len(slots) * per_slot)
+            for at, (key, value) in enumerate(slots):
+                if value == 1:
+                    expected[at * per_slot] = given[key] - VALUE[0]
+            assert labels.tolist() == expected
+            orders.add(tuple(list(given).index(key) for key in asked))
+    assert len(orders) > 50  # neither which keys are asked nor their order is a habit
+    assert sorted(set().union(*orders)) == list(range(PAIRS))
+    assert not differences(made.folder)
+
+
+def test_the_same_seed_gives_the_same_examples_and_none_twice(tmp_path: Path) -> None:
+    words = ("pairs=2", "queries=1", "filler=0", "keys=4", "values=2")  # 96 different examples
+    made = prepared(tmp_path / "a", *words, "n_train=20", "n_val=10", "n_test=10")
+    assert set(made.facts["duplicates"].values()) == {0}
+    again = prepared(tmp_path / "b", *words, "n_train=20", "n_val=10", "n_test=10")
+    other = prepared(tmp_path / "a", *words, "n_train=20", "n_val=10", "n_test=10", "seed=1")
+    assert made.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_a_label_that_is_not_its_key_s_value_is_found(tmp_path: Path) -> None:
+    made = prepared(tmp_path)
+    split, task = made.split("val"), lra.data.of_facts(made.facts)
+    ((holds, _),) = task.audit(split)
+    assert holds
+    split.labels = np.roll(split.labels, 1, axis=1)
+    ((holds, found),) = task.audit(split)
+    assert not holds
+    assert "val: labels of 20 examples" in found
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pairs=10", "pairs=10 needs as many different keys, but there are only keys=9"),
+        ("queries=7", "queries=7 is out of range: it must be between 1 and pairs=6"),
+        ("queries=0", "queries=0 is out of range"),
+        ("values=1", "values=1 is out of range: it must be at least 2"),
+        ("keys=60000 values=30000", "keys=60000 values=30000 are too many to store"),
+        ("form=stack", "form=stack is unknown: it must be stacked or interleaved"),
+        ("pairs=1 queries=1 keys=8 values=2 filler=0", "only 16 exist"),
+    ],
+)
+def test_an_ill_posed_task_is_refused(words: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        lra.data.configure("recall", [*WORDS, *words.split()])
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_example_is_shown_as_pairs_and_questions(lra_data, tmp_path: Path) -> None:
+    lra_data("prepare", "recall", *WORDS)
+    code, out, _ = lra_data("show", "recall", *WORDS, "--split", "val", "--index", "0")
+    assert code == 0
+    text = out[out.index("text") : out.index("ids")].split()[1:]
+    given = dict(word.split("=v") for word in text[:PAIRS])
+    labels = dict(pair.split(": ") for pair in out.splitlines()[1].split("label ")[1].split(", "))
+    asked = {str(at): word.rstrip("?") for at, word in enumerate(text) if word.endswith("?")}
+    assert {at: given[key] for at, key in asked.items()} == labels
+    assert sum(word.startswith("-=v") for word in text) == FILLER
+
+
+# ---------------------------------------------------------------------- training
+
+
+def run_of(tmp_path: Path, *words: str) -> Run:
+    where = (f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}")
+    return compose(["experiment=recall", "trainer=cpu", "compute=off", *where, *words])
+
+
+SMALL = tuple(f"task.{word}" for word in ("pairs=4", "keys=8", "values=4", "n_train=2000",
+              "n_val=50", "n_test=50"))  # fmt: skip
+
+
+def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None:
+    """A target at a wrong token, or a value in sight of its question, would end one of the two."""
+    words = ("protocol.recipe.steps=150", "protocol.evaluation.every=50")
+    scores = {
+        name: train(run_of(tmp_path, *SMALL, *words, f"attention={name}"))
+        for name in ("softmax", "uniform")
+    }
+    assert scores["softmax"] > 0.99
+    assert scores["uniform"] < 0.6  # the most frequent of four values, better than 0.25
+    for record in map(read_json, (tmp_path / "runs").rglob("result.json")):
+        assert record["test"]["examples"] == 50
+        assert record["test"]["scored"] == sum(record["test"]["predicted"]) == 50 * 4
+
+
+@pytest.mark.parametrize("form", ["stacked", "interleaved"])
+def test_padding_is_neither_seen_nor_scored(form: str, tmp_path: Path) -> None:
+    words = (*SMALL, f"task.form={form}", "protocol.data.mask=length", "attention=softmax")
+    losses = []
+    for pad_to in (16, 40):
+        run = run_of(tmp_path, *words, f"protocol.data.pad_to={pad_to}")
+        made = find_or_prepare(run.task, max_length=16, data_dir=run.data_dir)
+        batch = Loader(made.split("val"), 8, rules=run.protocol.data).batch(np.arange(8))
+        module = build(run)
+        tokens = pad_to // (2 if form == "stacked" else 1)
+        assert batch.labels.shape == (8, tokens)
+        assert (batch.labels != IGNORED).sum() == 8 * 4
+        losses.append(module.training_step(batch, 0))
+        assert module.forward(batch.ids, batch.mask).shape == (8, tokens, 4)
+    if form == "stacked":  # the other has positions, whose table would be drawn anew
+        torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
