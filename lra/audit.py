@@ -20,6 +20,7 @@ import numpy as np
 
 from lra.answers import Answers
 from lra.config import UserError
+from lra.data.arrays import IGNORED
 from lra.records import CONVERSION, TRAINING, Record
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
@@ -123,7 +124,8 @@ def _labels_of(record: Record, data_dir: Path) -> str | None:
     prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
     if prepared is None or (given := record.answers) is None:
         return None
-    labels = np.asarray(prepared.split("test").labels).reshape(-1)[: len(given.labels)]
+    labels = np.asarray(prepared.split("test").labels)
+    labels = labels[labels != IGNORED][: len(given.labels)]
     return Answers(labels, labels.astype(given.labels.dtype)).labels_digest
 
 

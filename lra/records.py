@@ -412,15 +412,16 @@ def _check_training(where: str, facts: dict[str, Any]) -> None:
 
 
 def _check_test(where: str, test: dict[str, Any], task: str) -> None:
-    """An accuracy is a whole number of hits; the answers are as many as the examples."""
-    accuracy, n = test.get("accuracy"), test.get("examples")
+    """An accuracy is a whole number of hits; the answers are as many as the examples, or as their
+    scored tokens."""
+    accuracy, n = test.get("accuracy"), test.get("scored", test.get("examples"))
     if not isinstance(accuracy, float | int) or not isinstance(n, int) or n < 1:
         return  # a fact of another kind is named by its own check
     if abs(accuracy * n - round(accuracy * n)) > max(1e-3, 1e-6 * n):  # accuracies are float32
         raise UserError(f"{where}.accuracy is {accuracy}, no multiple of 1/{n}")
     answered = test.get("predicted")
     if answered is not None and (sum(answered) != n or min(answered) < 0):
-        raise UserError(f"{where}.predicted has {sum(answered)} answers to {n} examples")
+        raise UserError(f"{where}.predicted has {sum(answered)} answers to {n} questions")
 
 
 def _is_point(point: Any) -> bool:

@@ -2,8 +2,8 @@
 
 With every launcher, each run is a process of its own, so a run that crashes, is killed or runs out
 of memory does not affect the others. A worker of joblib, which does many jobs, forks them from a
-process that has imported everything (lra/forked.py). A finished run is skipped. Each job writes its outcome into
-the sweep's folder, and the command ends with a summary of them.
+process that has imported everything (lra/forked.py). A finished run is skipped. Each job writes its
+outcome into the sweep's folder, and the command ends with a summary of them.
 """
 
 from __future__ import annotations

@@ -27,6 +27,11 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Every figure of these tables, as PNG and SVG."""
     paths: list[Path] = []
     for table in tables:
+        if table.axis:
+            first = table.tasks[0]
+            rows = [row for row in table.rows if first in row.cells]
+            paths += _save(folder / f"{table.name}-{table.axis}", capacity, rows, first, table)
+            continue
         for task in table.tasks:
             rows = [row for row in table.rows if task in row.cells]
             for name, draw in _figures(rows):
@@ -136,6 +141,28 @@ def compute(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     labels.beside(axes, points)
 
 
+def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
+    """Accuracy against the setting whose values are the columns, of which `first` is the first; a
+    line per row."""
+    axes = figure.subplots()
+    tasks = {task: float(task.partition("=")[2]) for row in rows for task in row.cells}
+    ends = []
+    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
+        points = sorted((tasks[task], cell) for task, cell in row.cells.items())
+        xs, cells = zip(*points, strict=True)
+        means = [cell.mean for cell in cells]
+        axes.errorbar(xs, means, yerr=_bars(cells), capsize=2, ms=4, elinewidth=0.8,
+                      lw=2.4 if name in labels.BOLD else 1.2, **look)  # fmt: skip
+        ends.append((name, xs[-1], means[-1], look["color"]))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([*tasks.values()], [f"{x:g}" for x in tasks.values()], minor=False)
+    axes.set(xlabel=first.partition("=")[0], ylim=(-3, 103))
+    axes.set_ylabel(_accuracy(rows, first))
+    axes.grid()
+    _majority(axes, rows, first)
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+
+
 def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     """Dev accuracy by training step: mean and range over seeds. Of many rows only some have colours
     and names; the others are grey."""
@@ -241,10 +268,11 @@ def _heading(table: Table, rows: Sequence[TableRow], task: str) -> str:
     examples, p = records[0]["test.examples"], stats.mean([r.score / 100 for r in records])
     error = 100 * (p * (1 - p) / examples) ** 0.5
     provenance = records[0].get("data.provenance")
+    exact = f"one standard error of {examples:,} test examples is {error:.1f} points"
     facts = [
-        f"{task}: {table.title}",
+        table.title if table.axis else f"{task}: {table.title}",
         f"{_range(steps)} steps of {_range(batches)}; {table.conditions}",
-        f"{seeds}; one standard error of {examples:,} test examples is {error:.1f} points",
+        seeds if table.axis else f"{seeds}; {exact}",
         *([f"data: {provenance}"] if provenance else ()),
     ]
     return "\n".join(facts)

@@ -3,6 +3,7 @@ differ; columns are tasks."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -48,9 +49,11 @@ def build_all(specs: Sequence[TableSpec], folder: Path) -> list[Table]:
 
 def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     """A table of these records; UserError if they cannot be compared."""
+    records = [_in_column(r, spec.columns) for r in _chosen(records, spec.choose)]
 
     def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in facts.items() if key not in spec.vary}
+        ignored = (*spec.vary, spec.choose)
+        return {key: value for key, value in facts.items() if key not in ignored}
 
     refuse_mixtures(
         spec.name,
@@ -64,8 +67,10 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     cells = cells_by_row(
         records, lambda r: _name(r, naming), lambda r, _: _published(spec.published, r)
     )
-    tasks = [t for t in data.names() if any(r["task"] == t for r in records)]
-    rows = mark_best([_row(spec, *name, by_task) for name, by_task in cells.items()], tasks)
+    tasks = _columns(records, spec.columns)
+    averaged = tasks if spec.columns else FIVE
+    rows = [_row(spec, *name, by_task, averaged) for name, by_task in cells.items()]
+    rows = mark_best(rows, tasks)
     rows.sort(key=_order(rows))
     machines = {t: {_machine(r) for r in records if r["task"] == t} for t in tasks}
     timed = {t: spec.speed and len(machines[t]) == 1 for t in tasks}
@@ -78,10 +83,47 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         summaries=(AVERAGE,),
         published=spec.published,
         timed=timed,
+        axis=spec.columns.rpartition(".")[2],
         conditions=_conditions(records),
         repeated=repeated,
         caveat=one_line(spec.caveat),
     )
+
+
+# --------------------------------------------------------------------- columns, and what is in them
+
+
+def _chosen(records: Sequence[Record], key: str) -> Sequence[Record]:
+    """Of the runs that differ in this setting (and in the seed), those of the value with the best
+    mean dev accuracy. A value that lacks seeds of another is not chosen: those runs diverged."""
+    if not key:
+        return records
+    groups: dict[str, dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        others = [(k, v) for k, v in flat(record["settings"], "") if k != key]
+        kind = str((record["data.fingerprint"], record.code, others))
+        groups[kind][record.get(f"settings.{key}")].append(record)
+    chosen: list[Record] = []
+    for values in groups.values():
+        seeds = {value: len({r["seed"] for r in runs}) for value, runs in values.items()}
+        whole = (runs for value, runs in values.items() if seeds[value] == max(seeds.values()))
+        chosen += max(whole, key=lambda runs: stats.mean([r["dev.accuracy"] for r in runs]))
+    return chosen
+
+
+def _in_column(record: Record, setting: str) -> Record:
+    """The record under the name of its column, `pairs=16`, where columns are not tasks."""
+    if not setting:
+        return record
+    column = f"{setting.rpartition('.')[2]}={record.get(f'settings.{setting}')}"
+    return dataclasses.replace(record, facts=record.facts | {"task": column})
+
+
+def _columns(records: Sequence[Record], setting: str) -> list[str]:
+    """In the order of the benchmark's tables, or of the setting's values."""
+    order = {r["task"]: _sortable(r.get(f"settings.{setting}")) for r in records}
+    names = data.names()
+    return sorted(order, key=order.__getitem__ if setting else names.index)
 
 
 # ---------------------------------------------------------------------- rows
@@ -98,7 +140,8 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
 
     found = differing(records, settings)
     for record in records:
-        usual = usual_options(record.attention, record["task"], record["protocol.name"])
+        task = record["settings.task.name"]
+        usual = usual_options(record.attention, task, record["protocol.name"])
         options = record["settings.attention"].items()
         unusual = [f"attention.{key}" for key, value in options if value != usual.get(key, value)]
         found[record.attention] += unusual
@@ -123,7 +166,11 @@ def _published(table: str | None, record: Record) -> Published | None:
 
 
 def _row(
-    spec: TableSpec, attention: str, options: tuple[tuple[str, Any], ...], cells: dict[str, Cell]
+    spec: TableSpec,
+    attention: str,
+    options: tuple[tuple[str, Any], ...],
+    cells: dict[str, Cell],
+    averaged: Sequence[str] = FIVE,
 ) -> TableRow:
     for task, cell in cells.items():
         if len({(r["identity"], r.code) for r in cell.records}) > 1:
@@ -131,8 +178,8 @@ def _row(
                 f"table '{spec.name}': runs of {attention} on {task} differ in settings that no "
                 "row shows; name them in `vary` (docs/results.md)"
             )
-    there = [cells[task] for task in FIVE if task in cells]
-    complete = len(there) == len(FIVE)
+    there = [cells[task] for task in averaged if task in cells]
+    complete = len(there) == len(averaged)
     printed = [c.published.value for c in there if c.published]
     return TableRow(
         label=one_line(f"{attention} {pairs_of(dict(options))}"),
@@ -140,8 +187,8 @@ def _row(
         options=dict(options),
         cells=cells,
         summary={AVERAGE: stats.mean([c.mean for c in there]) if complete else None},
-        published_summary=stats.mean(printed) if len(printed) == len(FIVE) else None,
-        tasks=f"{len(there)}/{len(FIVE)}",
+        published_summary=stats.mean(printed) if len(printed) == len(averaged) else None,
+        tasks=f"{len(there)}/{len(averaged)}",
     )
 
 
@@ -211,7 +258,16 @@ def _notes(
             'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
             "means that no setting of the method meets it, for the reason given with its runs."
         )
-    if len(tasks) > 1:
+    if spec.choose:
+        records = [r for cell in cells for r in cell.records]
+        values = sorted({r[f"settings.{spec.choose}"] for r in records})
+        notes.append(
+            f"{spec.choose} has, in each cell, the value with the best mean dev accuracy; chosen "
+            f"were {', '.join(f'{value:g}' for value in values)}."
+        )
+    if len(tasks) > 1 and spec.columns:
+        notes.append("Average: the mean over all columns; tasks: how many of them the row has.")
+    elif len(tasks) > 1:
         notes.append(
             "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
             "many of the five the row has."

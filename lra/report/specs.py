@@ -25,6 +25,8 @@ class TableSpec:
     records: str = ""
     where: dict[str, Any] = dataclasses.field(default_factory=dict)
     vary: list[str] = dataclasses.field(default_factory=list)
+    columns: str = ""
+    choose: str = ""
     published: str | None = None
     at_least: int = 1
     caveat: str = ""

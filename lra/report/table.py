@@ -86,6 +86,7 @@ class Table:
     published: str | None = None  # the published table shown beside this one
     # Tasks whose cells have costs -> whether all of the task's runs were timed on one machine.
     timed: dict[str, bool] = dataclasses.field(default_factory=dict)
+    axis: str = ""  # what the columns are values of, in place of tasks: pairs of `pairs=16`
     conditions: str = ""  # what all runs share, in a few words
     caveat: str = ""  # what these runs cannot show
     repeated: list[Record] = dataclasses.field(default_factory=list)  # attempts not shown

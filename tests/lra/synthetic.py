@@ -43,6 +43,7 @@ def facts(
     model: str = "small",
     version: int = 1,
     protocol: str = "luna",
+    pairs: int | None = None,
     **more: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
@@ -58,6 +59,8 @@ def facts(
         "precision": "32-true",
     }
     fingerprint = f"{task}-{source}"
+    if pairs is not None:
+        settings["task"]["pairs"], fingerprint = pairs, f"{fingerprint}-{pairs}"
     result: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "status": "finished",

@@ -67,7 +67,9 @@ def _has_row(group: str, name: str, task: str) -> bool:
 
 @pytest.mark.parametrize("group", ["model=probe", "protocol=recall"])
 def test_what_is_for_recall_says_so_on_another_task(group: str):
-    with pytest.raises(UserError, match="depends on task.form, which task 'listops' does not have"):
+    with pytest.raises(
+        UserError, match=r"depends on task\.form, which task 'listops' does not have"
+    ):
         compose(["task=listops", group])
 
 

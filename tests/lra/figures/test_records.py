@@ -123,6 +123,25 @@ def test_accuracy_against_compute_places_every_row(make: Make, runs: Path):
     assert {t.get_text() for t in axes.texts} == {"luna", "linear"}
 
 
+def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, tmp_path: Path):
+    for pairs in (16, 32):
+        for seed in (1, 2):
+            make("luna", 0.8 - pairs / 100 + seed / 50, seed=seed, pairs=pairs)
+            make("softmax", 1.0, seed=seed, pairs=pairs)
+    found = table(runs, columns="task.pairs")
+    figure = Figure()
+    figures.capacity(figure, found.rows, "pairs=16")
+    (axes,) = figure.axes
+    best, other = (list(line.lines[0].get_ydata()) for line in axes.containers)
+    assert best == [100, 100]
+    assert other == pytest.approx([67, 51])
+    assert list(axes.containers[0].lines[0].get_xdata()) == [16, 32]
+    assert [p.name for p in figures.write([found], tmp_path / "f")] == [
+        "t-pairs.png",
+        "t-pairs.svg",
+    ]
+
+
 def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, tmp_path: Path):
     for m in (4, 8):
         make("luna", 0.4 + m / 100, options={"M": m})

@@ -118,3 +118,25 @@ def test_every_protocol_is_named_where_a_table_varies_it(make: Make, runs: Path)
     found = table(runs, vary=["protocol.name"])
     assert {r.label for r in found.rows} == {"luna protocol=luna", "luna protocol=official"}
     assert "protocol luna v1 and official v1" in found.notes[0]
+
+
+def test_columns_may_be_values_of_a_setting_at_the_rate_that_dev_chooses(make: Make, runs: Path):
+    """At 64 pairs a rate is best on dev but not on test; one with the best seed of all lacks the
+    other, because it diverged."""
+    spec = {"columns": "task.pairs", "choose": "protocol.recipe.lr"}
+    for pairs, lr, dev, test in [(64, 0.1, 0.8, 0.5), (64, 0.2, 0.7, 0.9), (128, 0.2, 0.3, 0.2),
+                                 (8, 0.1, 0.9, 0.95)]:  # fmt: skip
+        for seed in (1, 2):
+            make("luna", test, lr=lr, seed=seed, pairs=pairs, dev__accuracy=dev)
+    make("luna", 0.6, lr=0.4, seed=1, pairs=64, dev__accuracy=0.99)
+    make("linear", 0.4, lr=0.4, seed=1, pairs=64)
+    found = table(runs, **spec)
+    assert found.tasks == ["pairs=8", "pairs=64", "pairs=128"]
+    assert found.axis == "pairs"
+    means = {name: (cell.mean, len(cell.values)) for name, cell in row(found, "luna").cells.items()}
+    assert means == {"pairs=8": (95, 2), "pairs=64": (50, 2), "pairs=128": (20, 2)}
+    assert row(found, "luna").summary["average"] == pytest.approx(55)
+    assert row(found, "linear").tasks == "1/3"
+    assert any("chosen were 0.1, 0.2, 0.4." in note for note in found.notes)
+    with pytest.raises(UserError, match="would mix runs"):
+        table(runs, choose="protocol.recipe.lr")
