@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,5 @@ def _main(
         end.close()
     os.environ.clear()
     os.environ.update(environment | {parent.VARIABLE: parent.FORKED})
-    from lra.cli import main
-
-    sys.exit(main(words))
+    sys.argv = ["lra", *words]
+    runpy.run_module("lra", run_name="__main__")  # ends with the exit code
