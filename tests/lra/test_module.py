@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -128,6 +129,7 @@ def test_loss_and_accuracy_are_means_over_labels_and_not_over_batches():
         "Fixed", (nn.Module,), {"forward": lambda _, ids, mask: logits.expand(*ids.shape, 3)}
     )
     module = LRAModule(network(), None, classes=3)
+    module._trainer = SimpleNamespace(testing=True, world_size=1)
     losses = []
     module._start_evaluation()
     for labels in ([[2, -100], [2, 0]], [[-100, 1], [-100, -100]]):
@@ -137,7 +139,8 @@ def test_loss_and_accuracy_are_means_over_labels_and_not_over_batches():
     loss, accuracy, scored, examples = module.evaluation.mean()
     assert (accuracy, scored, examples) == (2 / 4, 4, 4)
     assert loss == pytest.approx(float(sum(losses) / 4))
-    assert module.predicted.tolist() == [0, 0, 4]
+    answered = module.answers()
+    assert (answered.answers.tolist(), answered.labels.tolist()) == ([2] * 4, [2, 2, 0, 1])
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import lra.data
+from lra import audit, records
 from lra.compose import Run, compose
 from lra.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Prepared
@@ -130,6 +131,8 @@ def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None
     for record in map(read_json, (tmp_path / "runs").rglob("result.json")):
         assert record["test"]["examples"] == 50
         assert record["test"]["scored"] == sum(record["test"]["predicted"]) == 50 * 4
+    found = records.load([tmp_path / "runs"])
+    assert audit.check(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
 
 
 @pytest.mark.parametrize("form", ["stacked", "interleaved"])
