@@ -106,7 +106,8 @@ class RunFolder:
         while run.rerun and (self._next().exists() or (again and self.result_file.exists())):
             self._set(self._next())
             self.attempt += 1
-        self._others = [] if self.config.exists() else self._of_other_code()
+        begun = self.config.exists() or self.attempt > 1
+        self._others = [] if begun else self._of_other_code()
         if run.code is CodeChange.accept:
             self._adopt()
         self._started = _now()

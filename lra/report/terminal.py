@@ -103,4 +103,6 @@ def _caption(table: Table) -> str:
             f"compute budget {budget_name(first)}",
         ]
     tied = any(cell.tie is not None for _, _, cell in table.cells())
+    if table.repeated:
+        lines.append(f"{len(table.repeated)} repeated runs (rerun=true) are not shown")
     return "\n".join([*lines, *([TIE] if tied else []), *([FLOOR] if table.at_floor else [])])
