@@ -288,8 +288,11 @@ def read(path: Path) -> Record | None:
     return record
 
 
-def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record]]:
-    """Copy the records of run folders (or of other exports) to `target`, all or none of them.
+def export(
+    sources: Iterable[str | Path], target: Path, *, answers: bool = True
+) -> dict[str, list[Record]]:
+    """Copy the records of run folders (or of other exports) to `target`, all or none of them; with
+    the answers to test examples, or without them, where there are too many files to keep.
 
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome; the run that finished first is kept).
@@ -304,15 +307,20 @@ def export(sources: Iterable[str | Path], target: Path) -> dict[str, list[Record
         kept = first_of(old, record)
         same = old is not None and _outcome(old) == _outcome(record)
         sorted_out["new" if old is None else "known" if same else "other"].append(record)
-        if kept is record and (old is None or not same):
-            place = target / record.name
-            answered = record.answers if record.kind == TRAINING else None
-            with disk_errors(place):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if answered is not None:
-                    write_atomically(place.with_suffix(".npz"), record.answers_file.read_bytes())
-                write_atomically(place, dump(record.facts).encode())
+        with disk_errors(target / record.name):
+            _copy(record, kept, target / record.name, answers=answers)
     return sorted_out
+
+
+def _copy(record: Record, kept: Record, place: Path, *, answers: bool) -> None:
+    """Write a record that is new or finished before the one there, and answers that are missing."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside, known = place.with_suffix(".npz"), record.get("answers.digest")
+    missing = kept is record or (not beside.exists() and known == kept.get("answers.digest"))
+    if answers and known and missing and record.answers is not None:
+        write_atomically(beside, record.answers_file.read_bytes())
+    if kept is record:
+        write_atomically(place, dump(record.facts).encode())
 
 
 def dump(facts: dict[str, Any]) -> str:

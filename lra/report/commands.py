@@ -58,7 +58,12 @@ def add_parsers(commands: Any) -> None:
     )
     export.add_argument("target", nargs="?", default="results/records", help="target folder")
     export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
-    export.set_defaults(run=lambda a: _copy(a.runs, a.target))
+    export.add_argument(
+        "--without-answers",
+        action="store_true",
+        help="leave out the answers to test examples, some tens of kB a run",
+    )
+    export.set_defaults(run=lambda a: _copy(a.runs, a.target, answers=not a.without_answers))
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
     bring.add_argument("--into", default="results/records", help="target folder")
@@ -218,13 +223,13 @@ def _verify(arguments: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def _copy(sources: Sequence[str], target: str) -> None:
+def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     """Copy the records of all sources, or none of them if one is refused."""
     from lra import audit
     from lra.records import export, load
 
     audit.refuse(load(sources))
-    found = export(sources, Path(target))
+    found = export(sources, Path(target), answers=answers)
     print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
     for record in found["other"]:
         print(

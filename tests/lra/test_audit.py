@@ -95,3 +95,14 @@ def test_answers_travel_with_an_export(proof, runs: Path, tmp_path: Path):
     assert exported.answers.accuracy == 0.4
     exported.answers_file.unlink()
     assert records.load([tmp_path / "records"])[0].answers is None
+
+
+def test_answers_can_stay_behind_and_follow_later(proof, runs: Path, tmp_path: Path):
+    proof()
+    [bare] = records.export([runs], tmp_path / "out", answers=False)["new"]
+    [exported] = records.load([tmp_path / "out"])
+    before = exported.path.read_bytes()
+    assert not exported.answers_file.exists()
+    records.export([runs], tmp_path / "out")
+    assert exported.answers_file.read_bytes() == bare.answers_file.read_bytes()
+    assert exported.path.read_bytes() == before
