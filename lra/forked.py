@@ -66,6 +66,11 @@ def _main(
     for number, end in ((1, out), (2, errors)):
         os.dup2(end.fileno(), number)
         end.close()
+    # Those that exist were made for the server's output, which may be a file and not a pipe.
+    sys.stdout, sys.stderr = (
+        open(number, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number in (1, 2)
+    )
     os.environ.clear()
     os.environ.update(environment | {parent.VARIABLE: parent.FORKED})
     sys.argv = ["lra", *words]
