@@ -128,7 +128,7 @@ def _left_out(results: Path) -> list[str]:
     from lra.report.specs import select, specs
 
     tables, folder = tables_of(results), results / "records"
-    shown = {r.path for table in tables for r in [*table.records, *table.repeated]}
+    shown = {r.path for table in tables for r in [*table.records, *table.repeated, *table.unchosen]}
     missing = [r for r in load([folder]) if r.path not in shown]
     few: dict[Path, str] = {}
     for spec in specs(results) if missing else []:

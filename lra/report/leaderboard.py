@@ -49,7 +49,10 @@ def build_all(specs: Sequence[TableSpec], folder: Path) -> list[Table]:
 
 def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     """A table of these records; UserError if they cannot be compared."""
-    records = [_in_column(r, spec.columns) for r in _chosen(records, spec.choose)]
+    chosen = _chosen(records, spec.choose)
+    places = {r.path for r in chosen}
+    unchosen = [r for r in records if r.path not in places]
+    records = [_in_column(r, spec.columns) for r in chosen]
 
     def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
         ignored = (*spec.vary, spec.choose)
@@ -86,6 +89,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         axis=spec.columns.rpartition(".")[2],
         conditions=_conditions(records),
         repeated=repeated,
+        unchosen=unchosen,
         caveat=one_line(spec.caveat),
     )
 

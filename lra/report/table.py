@@ -90,6 +90,7 @@ class Table:
     conditions: str = ""  # what all runs share, in a few words
     caveat: str = ""  # what these runs cannot show
     repeated: list[Record] = dataclasses.field(default_factory=list)  # attempts not shown
+    unchosen: list[Record] = dataclasses.field(default_factory=list)  # runs at other rates, say
     pairs: list[list[str]] = dataclasses.field(default_factory=list)  # example-by-example tests
 
     @property
