@@ -64,6 +64,9 @@ PARSED = {
     "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
+    "lra records sign": "needs a key; tests/lra/test_signatures.py",
+    "lra records verify": "the same",
+    "lra compare luna softmax --task": "needs committed answers; tests/lra/report/test_versus.py",
 }
 # What a page's reader has done before.
 BEFORE = {"docs/results.md": ["make demo"]}
