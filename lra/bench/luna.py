@@ -31,6 +31,7 @@ WIDTHS = (16, 64, 128, 256, 512)  # hidden widths of the feature map
 TASKS = ("image", "text")
 STEP_BATCH = 2
 LISTING, SOFTMAX, WIDE = "luna, the listing", "softmax, fused", f"linear, D = {M * L}"
+OUTPUTS = {"luna, softplus": "softplus", "luna, exp": "exp"}  # of the MLPs, in place of relu
 NOTES = (
     f"{HEADS} heads of {HEAD_DIM}, M = {M}, L = {L}, hidden {HIDDEN}, float32, forward and "
     f"backward; training steps of batch {STEP_BATCH}, with the optimiser",
@@ -125,6 +126,8 @@ def _attentions(options: Namespace) -> Iterator[ForwardBackwardCase]:
         "luna, piecewise": evaluated("piecewise"),
         "luna, compiled": evaluated("compiled"),
     }
+    for name, output in OUTPUTS.items():
+        chosen[name] = luna | {"options": luna["options"] | {"nonneg": output}}
     slot = {"lengths": options.lengths, "batch": options.batch, "heads": HEADS}
     for name, what in chosen.items():
         yield ForwardBackwardCase(
@@ -183,6 +186,11 @@ def targets(result: BenchResult) -> Iterator[tuple[str, str, str]]:
         yield f"n = {n}: luna / linear", "", ratio("luna", "linear", "attention", n)
         yield f"n = {n}: softmax / luna", least, ratio(SOFTMAX, "luna", "attention", n)
         yield f"n = {n}: listing / luna", "", ratio(LISTING, "luna", "attention", n)
+        measured = result.select("attention", "train_seconds")
+        for name in filter(measured.__contains__, OUTPUTS):  # older files lack them
+            yield f"n = {n}: {name} / luna", "<= 1.3", ratio(name, "luna", "attention", n)
+            memory = ratio(name, WIDE, "attention", n, "peak_bytes")
+            yield f"n = {n}: peak memory, {name} / {WIDE}", "<= 1.2", memory
     for group in (f"step, {task}" for task in TASKS):
         ((n, _),) = result.select(group, "seconds")["luna"].items()
         yield f"{group}: listing / luna", ">= 8", ratio(LISTING, "luna", group, n, "seconds")

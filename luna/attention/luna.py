@@ -140,17 +140,21 @@ class Luna(KernelAttention):
         assert isinstance(self.map, LearnedFeatures)
         W, psi = self.map.projections, self.map.channels
         assert W.bias is not None
+        # relu(s y) = s relu(y), but exp and softplus have features 1 / s times too large.
+        scale, eps = self.map.scale, self.eps
+        if isinstance(psi.nonneg, str):
+            scale, eps = 1.0, eps / scale**2
         out, c = fused.luna_attention(
             *(q, k, v),
             mask,
-            *(W.weight, W.bias, psi.e, psi.f, psi.a * self.map.scale, psi.g * self.map.scale),
+            *(W.weight, W.bias, psi.e, psi.f, psi.a * scale, psi.g * scale),
             activation=self.activation,
-            nonneg=psi.nonneg is True,
+            nonneg=psi.nonneg,
             causal=self.causal,
-            eps=self.eps,
+            eps=eps,
         )
         if not self.training:
-            self.dead_fraction = count_dead(c, mask, self.eps)
+            self.dead_fraction = count_dead(c, mask, eps)
         return out
 
     def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:

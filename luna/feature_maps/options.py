@@ -11,9 +11,8 @@ from typing import Literal
 
 from luna.base import LunaError, Slot, at_least
 from luna.kernels import scalar_mlp
-from luna.kernels.scalar_mlp import SLOPES, Activation
+from luna.kernels.scalar_mlp import SLOPES, Activation, Nonneg
 
-Nonneg = bool | Literal["softplus", "exp"]
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
 Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
 Squash = Literal["sigmoid", "softplus", "exp", "none"]
@@ -71,8 +70,8 @@ class LunaOptions:
         )
         if self.evaluate == "fused" and not self.fusible:
             raise LunaError(
-                "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false, "
-                "tie_qk=true, and nonneg true or false: use evaluate='auto'"
+                "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false and "
+                "tie_qk=true: use evaluate='auto'"
             )
         if self.ch_rms == "shared" and not self.tie_qk:
             raise LunaError(
@@ -83,7 +82,7 @@ class LunaOptions:
     def fusible(self) -> bool:
         """Whether the fused kernels (luna/kernels/luna_attention) compute this feature map."""
         plain = self.kernel == "learned" and self.envelope == "none" and not self.ch_rms
-        return plain and self.tie_qk and isinstance(self.nonneg, bool) and self.activation in SLOPES
+        return plain and self.tie_qk and self.activation in SLOPES
 
     @property
     def feature_dim(self) -> int:

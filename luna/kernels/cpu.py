@@ -9,9 +9,11 @@ tasks never depends on the number of threads, so neither does the result.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import importlib.util
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -20,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+SHARES = 4  # of a thread, unless others are slower
 
 AVAILABLE = importlib.util.find_spec("numba") is not None
 
@@ -90,17 +94,47 @@ def _cached_in(folder: Path | None) -> Iterator[None]:
 
 
 def run(kernel: Callable, tasks: int, *arguments: Any) -> None:
-    """kernel(first, last, *arguments) over all tasks, on torch.get_num_threads() threads."""
+    """kernel(first, last, *arguments) over all tasks, on torch.get_num_threads() threads. A thread
+    takes the next share of the tasks when it is free: its core may have other work to do."""
     threads = min(torch.get_num_threads(), tasks)
     if threads <= 1:
         kernel(0, tasks, *arguments)
         return
-    ends = [tasks * i // threads for i in range(threads + 1)]
-    pool = _pool(threads - 1)
-    rest = [pool.submit(kernel, ends[i], ends[i + 1], *arguments) for i in range(1, threads)]
-    kernel(ends[0], ends[1], *arguments)
-    for share in rest:
-        share.result()
+    count = min(tasks, SHARES * threads)
+    ends = [tasks * i // count for i in range(count + 1)]
+    shares = iter(list(itertools.pairwise(ends)))  # the interpreter gives each one out once
+    errors: list[BaseException] = []
+
+    def work(_: Any = None) -> None:
+        try:
+            for first, last in shares:
+                kernel(first, last, *arguments)
+        except BaseException as error:  # C, which calls this, knows no exceptions
+            errors.append(error)
+
+    if (parallel := _openmp()) is not None:
+        parallel(CALLBACK(work), None, threads, 0)
+    else:
+        others = [_pool(threads - 1).submit(work) for _ in range(1, threads)]
+        work()
+        for other in others:
+            other.result()
+    if errors:
+        raise errors[0]
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@functools.cache
+def _openmp() -> Any:
+    """The function that calls another one on each of torch's own threads, if they are OpenMP's.
+    After an operation these threads stay awake for milliseconds, each on a core, so that threads
+    besides them would have to wait for a core."""
+    try:
+        return ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):  # another library, or Windows
+        return None
 
 
 @functools.cache

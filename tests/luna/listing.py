@@ -39,7 +39,7 @@ def by_listing(attention: Luna, *, group: int = 0, **options) -> Listing:
     the attention was built with."""
     projections, psi = attention.map.projections, attention.map.channels
     weights = (projections.weight, projections.bias, psi.e, psi.f, psi.a, psi.g)
-    options = {"activation": psi.activation, "nonneg": not psi.signed} | options
+    options = {"activation": psi.activation, "nonneg": psi.nonneg} | options
     return listing(
         *(w[group] for w in weights), causal=attention.causal, eps=attention.eps, **options
     )

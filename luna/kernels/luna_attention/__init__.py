@@ -3,6 +3,7 @@
     q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool or None
     W (G, M, d), bias (G, M)             projections; G = 1, or H with parameters per head
     e, f, a, g                           the scalar MLPs, as in luna/kernels/scalar_mlp
+    nonneg                               what their outputs go through: OUTPUTS there
 
 Returns o (B, H, n, e), 0 at padding, and the sums of weights c (B, H, n), which carry no gradient.
 README.md beside this file explains how; the definition is `luna.attention.luna.Listing`.
@@ -18,7 +19,7 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.kernels import cpu
 from luna.kernels.luna_attention.segments import STATE
-from luna.kernels.scalar_mlp import INTERPRETED, SLOPES, TRITON, Activation
+from luna.kernels.scalar_mlp import INTERPRETED, OUTPUTS, SLOPES, TRITON, Activation, Nonneg
 from luna.kernels.scalar_mlp.piecewise import tables
 
 
@@ -59,7 +60,7 @@ def luna_attention(
     g: Tensor,
     *,
     activation: Activation = "relu",
-    nonneg: bool = True,
+    nonneg: Nonneg = True,
     causal: bool = False,
     eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
@@ -86,9 +87,12 @@ def luna_attention(
         out, c = plain(q, k, v, mask, W, bias, e, f, a, g, activation=activation, **options)
         return out.to(dtype), c
 
+    make_tables = tables
     if not on_gpu(device):  # whose kernels read half precision as it stands
         q, k, v = q.to(inside), k.to(inside), v.to(inside)
-    maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
+        if device == "cpu":
+            from luna.kernels.scalar_mlp.compiled import compiled_tables as make_tables
+    maps = W, bias, *make_tables(e, f, a, g, SLOPES[activation], inside)
     if blocks:
         from luna.kernels.luna_attention.causal import causal_attention
 
@@ -96,5 +100,6 @@ def luna_attention(
     else:
         from luna.kernels.luna_attention.operator import attention
 
-        out, c = attention(q, k, v, mask, *maps, causal=causal, nonneg=nonneg, eps=eps)
+        output = list(OUTPUTS).index(nonneg)
+        out, c = attention(q, k, v, mask, *maps, causal=causal, output=output, eps=eps)
     return out.to(dtype), c

@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from luna.kernels import cpu
+from luna.kernels.luna_attention.outputs import RELU, SIGNED, put_outputs
 from luna.kernels.scalar_mlp.compiled import find_intervals
 
 BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
@@ -121,10 +122,10 @@ def project(x, W, bias, columns, u, count):
 
 
 @cpu.jit
-def features(u, keys, table, span, start, nonneg, phi, interval, count):
-    """phi (block, M L) of the projections u (M, block)."""
+def features(u, keys, table, span, start, output, phi, slope, interval, count):
+    """phi (block, M L) of the projections u (M, block); softplus and exp have a `slope` each."""
     M, L = len(u), table.shape[1] // 2
-    zero = phi.dtype.type(0)
+    zero, relu = phi.dtype.type(0), output == RELU
     for m in range(M):
         find_intervals(u[m], keys, span[0], span[1], start, interval[m], count)
     for i in range(count):
@@ -132,21 +133,37 @@ def features(u, keys, table, span, start, nonneg, phi, interval, count):
             x, row, out = u[m, i], table[interval[m, i]], phi[i, m * L : (m + 1) * L]
             for l in range(L):
                 value = row[l] * x + row[L + l]
-                out[l] = zero if nonneg and value < 0 else value
+                out[l] = zero if relu and value < 0 else value
+    if output > RELU:
+        put_outputs(phi[:count].reshape(-1), slope[:count].reshape(-1), output)
 
 
 @cpu.jit
-def features_backward(dphi, phi, u, interval, table, nonneg, du, dtable, count):
+def map_block(x, maps, g, output, block, count):
+    """A block's projections and features, by the maps of group g."""
+    W, bias, table, keys, span, start = maps
+    columns, u, phi, slope, interval = block
+    project(x, W[g], bias[g], columns, u, count)
+    features(u, keys[g], table[g], span[g], start[g], output, phi, slope, interval, count)
+
+
+@cpu.jit
+def features_backward(dphi, block, table, output, du, dtable, count):
     """du (block, M), and the table's gradient added to dtable."""
+    _, u, phi, slope, interval = block
     M, L = len(u), table.shape[1] // 2
-    zero = phi.dtype.type(0)
+    zero, relu = phi.dtype.type(0), output == RELU
+    if output > RELU:
+        for i in range(count):
+            for j in range(M * L):
+                dphi[i, j] *= slope[i, j]
     for i in range(count):
         for m in range(M):
             j, at = interval[m, i], slice(m * L, (m + 1) * L)
             x, row, into, y, dy = u[m, i], table[j], dtable[j], phi[i, at], dphi[i, at]
             total = zero
             for l in range(L):
-                d = zero if nonneg and not y[l] > 0 else dy[l]
+                d = zero if relu and y[l] <= 0 else dy[l]  # and not y > 0: NaN stays
                 total += row[l] * d
                 into[l] += x * d
                 into[L + l] += d
@@ -165,21 +182,36 @@ def input_backward(x, du, W, dW, dbias, ones, dx, out, rows, count):
 
 
 @cpu.jit
-def scratch(W, L, e):
-    """Buffers of a block: rows, x, x^T, u, phi, intervals, values."""
-    M, d = W.shape
-    return (
-        np.empty(BLOCK, np.int64),
-        np.empty((BLOCK, d), W.dtype),
+def scratch(maps, e):
+    """Buffers: rows, x, values, and a block's x^T, u, phi, slopes of its outputs, intervals."""
+    W, table = maps[0], maps[2]
+    _, M, d = W.shape
+    D = M * (table.shape[2] // 2)
+    block = (
         np.zeros((d, BLOCK), W.dtype),
         np.empty((M, BLOCK), W.dtype),
-        np.empty((BLOCK, M * L), W.dtype),
+        np.empty((BLOCK, D), W.dtype),
+        np.empty((BLOCK, D), W.dtype),
         np.empty((M, BLOCK), np.int32),
-        np.empty((BLOCK, e), W.dtype),
     )
+    values = np.empty((BLOCK, e), W.dtype)
+    return np.empty(BLOCK, np.int64), np.empty((BLOCK, d), W.dtype), values, block
 
 
 # ---------------------------------------------------------------------- kernels
+
+
+@cpu.jit
+def sum_parts(parts, total):
+    """total (G, N) of parts (G, P, N), added in order and in float64."""
+    G, P, N = parts.shape
+    sums = np.empty(N, np.float64)
+    for g in range(G):
+        sums[:] = 0
+        for p in range(P):
+            for i in range(N):
+                sums[i] += parts[g, p, i]
+        total[g] = sums
 
 
 @cpu.jit
@@ -192,10 +224,11 @@ def unit_of(unit, B, n):
 
 
 @cpu.jit
-def keys_kernel(first, last, k, v, mask, maps, nonneg, S, z):
+def keys_kernel(first, last, k, v, mask, maps, output, S, z):
     """S (units, D, e) and z (units, D) of each unit alone."""
-    W, bias, table, keys, span, start = maps
-    rows, x, columns, u, phi, interval, values = scratch(W[0], table.shape[2] // 2, v.shape[3])
+    W = maps[0]
+    rows, x, values, block = scratch(maps, v.shape[3])
+    phi = block[2]
     ones = np.ones(BLOCK, W.dtype)
     for unit in range(first, last):
         b, h, i = unit_of(unit, len(k), k.shape[2])
@@ -207,8 +240,7 @@ def keys_kernel(first, last, k, v, mask, maps, nonneg, S, z):
             count, i = real_rows(mask[b], i, end, rows)
             gather(k[b, h], rows, count, x)
             gather(v[b, h], rows, count, values)
-            project(x, W[g], bias[g], columns, u, count)
-            features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+            map_block(x, maps, g, output, block, count)
             add_product(phi, values, S[unit], count)
             add_rows(phi, ones, z[unit], count)
 
@@ -216,15 +248,16 @@ def keys_kernel(first, last, k, v, mask, maps, nonneg, S, z):
 @cpu.jit
 def denominator(c, eps, signed):
     if signed and c < 0:
-        return min(c, -eps)
-    return max(c, eps)
+        return -eps if c > -eps else c
+    return eps if c < eps else c  # and not max(): NaN stays
 
 
 @cpu.jit
-def queries_kernel(first, last, q, mask, maps, nonneg, S, z, eps, out, c):
+def queries_kernel(first, last, q, mask, maps, output, S, z, eps, out, c):
     """out (B, H, n, e) and c (B, H, n); 0 at padding."""
-    W, bias, table, keys, span, start = maps
-    rows, x, columns, u, phi, interval, N = scratch(W[0], table.shape[2] // 2, S.shape[3])
+    W = maps[0]
+    rows, x, N, block = scratch(maps, S.shape[3])
+    phi = block[2]
     for unit in range(first, last):
         b, h, i = unit_of(unit, len(q), q.shape[2])
         g = h if len(W) > 1 else 0
@@ -236,29 +269,29 @@ def queries_kernel(first, last, q, mask, maps, nonneg, S, z, eps, out, c):
         while i < end:
             count, i = real_rows(mask[b], i, end, rows)
             gather(q[b, h], rows, count, x)
-            project(x, W[g], bias[g], columns, u, count)
-            features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+            map_block(x, maps, g, output, block, count)
             product(phi, S[b, h], N, count)
             for r in range(count):
                 total = W.dtype.type(0)
                 for d in range(phi.shape[1]):
                     total += phi[r, d] * z[b, h, d]
                 c[b, h, rows[r]] = total
-                inverse = 1 / denominator(total, eps, not nonneg)
+                inverse = 1 / denominator(total, eps, output == SIGNED)
                 for j in range(N.shape[1]):
                     out[b, h, rows[r], j] = N[r, j] * inverse
 
 
 @cpu.jit
 def queries_backward_kernel(
-    first, last, grad, q, mask, maps, nonneg, S_T, z, eps, out, c, dS, dz, dq, dW, dbias, dtable
+    first, last, grad, q, mask, maps, output, S_T, z, eps, out, c, dS, dz, dq, dW, dbias, dtable
 ):
     """dq; dS, dz of each unit; gradients of the parameters added to those of the part."""
-    W, bias, table, keys, span, start = maps
+    W, table = maps[0], maps[2]
     D, e = dS.shape[1:]
-    rows, x, columns, u, phi, interval, dN = scratch(W[0], table.shape[2] // 2, e)
+    rows, x, dN, block = scratch(maps, e)
+    phi = block[2]
     dphi, dx, dc = np.empty_like(phi), np.empty_like(x), np.empty(BLOCK, W.dtype)
-    du = np.empty((BLOCK, len(u)), W.dtype)
+    du = np.empty((BLOCK, W.shape[1]), W.dtype)
     ones = np.ones(BLOCK, W.dtype)
     units = len(dS)
     for part in range(first, last):
@@ -274,11 +307,10 @@ def queries_backward_kernel(
             while i < end:
                 count, i = real_rows(mask[b], i, end, rows)
                 gather(q[b, h], rows, count, x)
-                project(x, W[g], bias[g], columns, u, count)
-                features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+                map_block(x, maps, g, output, block, count)
                 for r in range(count):
                     at = c[b, h, rows[r]]
-                    inverse = 1 / denominator(at, eps, not nonneg)
+                    inverse = 1 / denominator(at, eps, output == SIGNED)
                     total = W.dtype.type(0)
                     for j in range(e):
                         d = grad[b, h, rows[r], j] * inverse
@@ -291,20 +323,21 @@ def queries_backward_kernel(
                         dphi[r, d] += dc[r] * z[b, h, d]
                 add_product(phi, dN, dS[unit], count)
                 add_rows(phi, dc, dz[unit], count)
-                features_backward(dphi, phi, u, interval, table[g], nonneg, du, dtable[part], count)
+                features_backward(dphi, block, table[g], output, du, dtable[part], count)
                 input_backward(x, du, W[g], dW[part], dbias[part], ones, dx, dq[b, h], rows, count)
 
 
 @cpu.jit
 def keys_backward_kernel(
-    first, last, k, v, mask, maps, nonneg, dS, dS_T, dz, dk, dv, dW, dbias, dtable
+    first, last, k, v, mask, maps, output, dS, dS_T, dz, dk, dv, dW, dbias, dtable
 ):
     """dk, dv; gradients of the parameters added to those of the part."""
-    W, bias, table, keys, span, start = maps
+    W, table = maps[0], maps[2]
     D, e = dS.shape[2:]
-    rows, x, columns, u, phi, interval, values = scratch(W[0], table.shape[2] // 2, e)
+    rows, x, values, block = scratch(maps, e)
+    phi = block[2]
     dphi, dx, dvalues = np.empty_like(phi), np.empty_like(x), np.empty_like(values)
-    du = np.empty((BLOCK, len(u)), W.dtype)
+    du = np.empty((BLOCK, W.shape[1]), W.dtype)
     ones = np.ones(BLOCK, W.dtype)
     units = len(k) * k.shape[1] * ((k.shape[2] + SEGMENT - 1) // SEGMENT)
     for part in range(first, last):
@@ -320,8 +353,7 @@ def keys_backward_kernel(
                 count, i = real_rows(mask[b], i, end, rows)
                 gather(k[b, h], rows, count, x)
                 gather(v[b, h], rows, count, values)
-                project(x, W[g], bias[g], columns, u, count)
-                features(u, keys[g], table[g], span[g], start[g], nonneg, phi, interval, count)
+                map_block(x, maps, g, output, block, count)
                 product(phi, dS[b, h], dvalues, count)
                 for r in range(count):
                     for j in range(e):
@@ -330,5 +362,5 @@ def keys_backward_kernel(
                 for r in range(count):
                     for d in range(D):
                         dphi[r, d] += dz[b, h, d]
-                features_backward(dphi, phi, u, interval, table[g], nonneg, du, dtable[part], count)
+                features_backward(dphi, block, table[g], output, du, dtable[part], count)
                 input_backward(x, du, W[g], dW[part], dbias[part], ones, dx, dk[b, h], rows, count)

@@ -24,10 +24,10 @@ class Work:
     """One call: its shape, how it is cut up, and its tensors as the kernels take them."""
 
     def __init__(
-        self, q: Tensor, v: Tensor, maps: tuple[Tensor, ...], causal: bool, nonneg: bool, eps: float
+        self, q: Tensor, v: Tensor, maps: tuple[Tensor, ...], causal: bool, output: int, eps: float
     ):
         W, _, _, table = maps
-        self.shape = s = Shape.of(v, W, table, causal, nonneg, eps)
+        self.shape = s = Shape.of(v, W, table, causal, output, eps)
         self.maps = tuple(t.contiguous() for t in maps)
         self.B, self.H, self.n, _ = q.shape
         self.segment = segment_of(self.B * self.H * self.n, s.BLOCK.value)
@@ -74,9 +74,9 @@ def _rows(t: Tensor) -> tuple[Tensor, int, int, int]:
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *maps: Tensor,
-    causal: bool, nonneg: bool, eps: float,
+    causal: bool, output: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    work = Work(q, v, maps, causal, nonneg, eps)
+    work = Work(q, v, maps, causal, output, eps)
     D, e = maps[0].shape[1] * maps[3].shape[2] // 2, v.shape[3]
     S, z = work.partial(D, e), work.partial(D)
     out, c = torch.empty_like(v), S.new_empty(v.shape[:3])
@@ -93,10 +93,10 @@ def forward(
 
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *rest: Tensor,
-    causal: bool, nonneg: bool, eps: float,
+    causal: bool, output: int, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     *maps, out, c, S, z = rest
-    work = Work(q, v, tuple(maps), causal, nonneg, eps)
+    work = Work(q, v, tuple(maps), causal, output, eps)
     W, table = maps[0], maps[3]
     G, D, e = len(W), W.shape[1] * table.shape[2] // 2, v.shape[3]
     exact = torch.are_deterministic_algorithms_enabled()

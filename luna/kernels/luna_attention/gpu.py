@@ -49,7 +49,7 @@ def keys_kernel(k, v, mask, maps, S, z, H, n, segment, s: tl.constexpr):
         real = real_rows(mask, b, rows, last, n)
         x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
         values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
-        phi, _, _, _ = features(x, real, maps, g, s)
+        phi, _, _, _, _ = features(x, real, maps, g, s)
         S_sum += dot(tl.trans(phi), values, s)
         z_sum += tl.sum(phi, 0)
     store_state(S, z, unit, S_sum, z_sum, s)
@@ -65,7 +65,7 @@ def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.const
         rows = start + tl.arange(0, s.BLOCK)
         real = real_rows(mask, b, rows, last, n)
         x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
-        phi, _, _, _ = features(x, real, maps, g, s)
+        phi, _, _, _, _ = features(x, real, maps, g, s)
         if not s.causal:
             S_sum, z_sum = load_state(S, z, b * H + h, s)
         N = dot(phi, S_sum, s)
@@ -73,7 +73,7 @@ def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.const
         if s.causal:
             x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
             values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
-            phi_k, _, _, _ = features(x, real, maps, g, s)
+            phi_k, _, _, _, _ = features(x, real, maps, g, s)
             A = earlier(rows, dot(phi, tl.trans(phi_k), s))
             N += dot(A, values, s)
             weight += tl.sum(A, 1)
@@ -98,7 +98,7 @@ def queries_backward_kernel(
         rows = start + tl.arange(0, s.BLOCK)
         real = real_rows(mask, b, rows, last, n)
         x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
-        phi, slope, u, j = features(x, real, maps, g, s)
+        phi, slope, steep, u, j = features(x, real, maps, g, s)
         dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
         if not s.causal:
             S_sum, z_sum = load_state(S, z, b * H + h, s)
@@ -106,7 +106,7 @@ def queries_backward_kernel(
         if s.causal:
             keys = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
             values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
-            phi_k, _, _, _ = features(keys, real, maps, g, s)
+            phi_k, _, _, _, _ = features(keys, real, maps, g, s)
             dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
             dphi += dot(dA, phi_k, s)
             S_sum += dot(tl.trans(phi_k), values, s)
@@ -114,7 +114,7 @@ def queries_backward_kernel(
         dS_sum += dot(tl.trans(phi), dN, s)
         dz_sum += tl.sum(phi * dc[:, None], 0)
         dx, dW_block, dbias_block = features_backward(
-            dphi, phi, slope, u, j, x, real, maps, dtable, g, s, exact
+            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s, exact
         )
         dW_sum += dW_block
         dbias_sum += dbias_block
@@ -140,14 +140,14 @@ def keys_backward_kernel(
         real = real_rows(mask, b, rows, last, n)
         x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
         values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
-        phi, slope, u, j = features(x, real, maps, g, s)
+        phi, slope, steep, u, j = features(x, real, maps, g, s)
         if not s.causal:
             R_sum, r_sum = load_state(R, r, b * H + h, s)
         dvalues = dot(phi, R_sum, s)
         dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
         if s.causal:
             queries = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
-            phi_q, _, _, _ = features(queries, real, maps, g, s)
+            phi_q, _, _, _, _ = features(queries, real, maps, g, s)
             dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
             A = earlier(rows, dot(phi_q, tl.trans(phi), s))
             dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
@@ -156,7 +156,7 @@ def keys_backward_kernel(
             R_sum += dot(tl.trans(phi_q), dN, s)
             r_sum += tl.sum(phi_q * dc[:, None], 0)
         dx, dW_block, dbias_block = features_backward(
-            dphi, phi, slope, u, j, x, real, maps, dtable, g, s, exact
+            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s, exact
         )
         dW_sum += dW_block
         dbias_sum += dbias_block

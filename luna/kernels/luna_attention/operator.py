@@ -24,6 +24,12 @@ def _engine(q: Tensor) -> ModuleType:
     return host
 
 
+def no_second_derivative(ctx, *_) -> None:
+    raise LunaError(
+        "the fused attention has no second derivatives: build LUNA with evaluate='dense'"
+    )
+
+
 def _check(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, W: Tensor, bias: Tensor, keys: Tensor,
     table: Tensor,
@@ -57,14 +63,14 @@ def _attention(
     keys: Tensor,
     table: Tensor,
     causal: bool,
-    nonneg: bool,
+    output: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
     that each segment of a sequence starts from, (B, H, segments D, .)."""
     tensors = q, k, v, mask, W, bias, keys, table
     _check(*tensors)
-    return _engine(q).forward(*tensors, causal=causal, nonneg=nonneg, eps=eps)
+    return _engine(q).forward(*tensors, causal=causal, output=output, eps=eps)
 
 
 @torch.library.custom_op("luna::attention_backward", mutates_args=())
@@ -83,16 +89,16 @@ def _attention_backward(
     S: Tensor,
     z: Tensor,
     causal: bool,
-    nonneg: bool,
+    output: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, W, bias, table."""
     tensors = grad, q, k, v, mask, W, bias, keys, table, out, c, S, z
-    return _engine(q).backward(*tensors, causal=causal, nonneg=nonneg, eps=eps)
+    return _engine(q).backward(*tensors, causal=causal, output=output, eps=eps)
 
 
 @_attention.register_fake
-def _(q, k, v, mask, W, bias, keys, table, causal, nonneg, eps):
+def _(q, k, v, mask, W, bias, keys, table, causal, output, eps):
     B, H, n, e = v.shape
     M, L = W.shape[1], table.shape[2] // 2
     D = M * L
@@ -103,25 +109,26 @@ def _(q, k, v, mask, W, bias, keys, table, causal, nonneg, eps):
 
 
 @_attention_backward.register_fake
-def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, causal, nonneg, eps):
+def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, causal, output, eps):
     first = [torch.empty_like(t) for t in (q, k, v)]
     return *first, *(t.new_empty(t.shape) for t in (W, bias, table))
 
 
 def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.causal, ctx.nonneg, ctx.eps = inputs
+    *tensors, ctx.causal, ctx.output, ctx.eps = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx, grad: Tensor, *_):
     *found, dW, dbias, dtable = _attention_backward(
-        grad, *ctx.saved_tensors, ctx.causal, ctx.nonneg, ctx.eps
+        grad, *ctx.saved_tensors, ctx.causal, ctx.output, ctx.eps
     )
     return *found, None, dW, dbias, None, dtable, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_save)
+_attention_backward.register_autograd(no_second_derivative)
 
 
 def attention(
@@ -131,11 +138,11 @@ def attention(
     mask: Tensor | None,
     *maps: Tensor,
     causal: bool,
-    nonneg: bool,
+    output: int,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """o (B, H, n, e) and the denominators' c (B, H, n), with the maps W, bias, keys and table."""
     if mask is None:
         mask = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
-    out, c, _, _ = _attention(q, k, v, mask, *maps, causal, nonneg, eps)
+    out, c, _, _ = _attention(q, k, v, mask, *maps, causal, output, eps)
     return out, c

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from luna.kernels.scalar_mlp import Activation, Evaluate, over_groups, scalar_mlp
+from luna.kernels.scalar_mlp import (
+    OUTPUTS,
+    Activation,
+    Evaluate,
+    Nonneg,
+    over_groups,
+    scalar_mlp,
+)
 from luna.linear import causal_linear_sums, denominator, linear_sums
 
 
@@ -18,7 +25,7 @@ def features(x: Tensor, W: Tensor, bias: Tensor, channels: Callable[[Tensor], Te
 
 def plain(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, W: Tensor, bias: Tensor, *psi: Tensor,
-    activation: Activation, nonneg: bool, causal: bool, eps: float, evaluate: Evaluate = "auto",
+    activation: Activation, nonneg: Nonneg, causal: bool, eps: float, evaluate: Evaluate = "auto",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """See `luna_attention` for the arguments."""
     if mask is not None:
@@ -26,7 +33,8 @@ def plain(
         q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
 
     def channels(u: Tensor) -> Tensor:
-        return scalar_mlp(u, *psi, activation=activation, nonneg=nonneg, evaluate=evaluate)
+        y = scalar_mlp(u, *psi, activation=activation, evaluate=evaluate)
+        return OUTPUTS[nonneg](y)
 
     phi_q, phi_k = (features(x, W, bias, channels) for x in (q, k))
     if mask is not None:

@@ -14,7 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from luna.kernels.luna_attention.segments import block_of, padded
+from luna.kernels.scalar_mlp import reference
 from luna.kernels.scalar_mlp.gpu import search
+
+SIGNED, RELU, SOFTPLUS, EXP = (tl.constexpr(i) for i in range(len(reference.OUTPUTS)))
+CLAMP, THRESHOLD = tl.constexpr(reference.CLAMP), tl.constexpr(reference.THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Shape:
     e: tl.constexpr
     K: tl.constexpr  # rows of the table
     groups: tl.constexpr
-    nonneg: tl.constexpr
+    output: tl.constexpr  # place in OUTPUTS
     causal: tl.constexpr
     eps: tl.constexpr
     BLOCK: tl.constexpr  # tokens
@@ -42,7 +46,7 @@ class Shape:
     precision: tl.constexpr  # of the products that sum over tokens, features and values
 
     @staticmethod
-    def of(v: Tensor, W: Tensor, table: Tensor, causal: bool, nonneg: bool, eps: float) -> Shape:
+    def of(v: Tensor, W: Tensor, table: Tensor, causal: bool, output: int, eps: float) -> Shape:
         (G, M, d), (_, K, columns), e = W.shape, table.shape, v.shape[3]
         L = columns // 2
         MP = padded(M)
@@ -50,7 +54,7 @@ class Shape:
         tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
         values = {
             "M": M, "L": L, "d": d, "e": e, "K": K, "groups": G,
-            "nonneg": nonneg, "causal": causal, "eps": eps, "BLOCK": block_of(M, L),
+            "output": output, "causal": causal, "eps": eps, "BLOCK": block_of(M, L),
             "MP": MP, "LP": LP, "D": MP * LP, "dP": max(16, padded(d)), "eP": max(16, padded(e)),
             "steps": (K - 1).bit_length(),
             "dtype": tl.float64 if table.dtype == torch.float64 else tl.float32,
@@ -132,8 +136,8 @@ def store_state(S, z, index, S_value, z_value, s: tl.constexpr):
 
 @triton.jit
 def features(x, real, maps, g, s: tl.constexpr):
-    """phi (BLOCK, D) of tokens x (BLOCK, dP), 0 at padding; for backward the slopes (BLOCK, D),
-    the projections and their intervals (BLOCK, MP)."""
+    """phi (BLOCK, D) of tokens x (BLOCK, dP), 0 at padding; for backward the slopes of the lines
+    and of the outputs (BLOCK, D), the projections and their intervals (BLOCK, MP)."""
     W, bias, keys, table = maps
     m, l, at = tl.arange(0, s.MP), tl.arange(0, s.LP), tl.arange(0, s.dP)
     weights = tl.load(
@@ -148,10 +152,31 @@ def features(x, real, maps, g, s: tl.constexpr):
     live = real[:, None, None] & ((m < s.M)[:, None] & (l < s.L)[None, :])[None, :, :]
     line = table + ((g * s.K + j) * (2 * s.L))[:, :, None] + l[None, None, :]
     slope = tl.load(line, mask=live, other=0.0)
-    phi = slope * u[:, :, None] + tl.load(line + s.L, mask=live, other=0.0)
-    if s.nonneg:
-        phi = tl.where(phi < 0, 0.0, phi)  # and not maximum(): NaN stays
-    return tl.reshape(phi, (s.BLOCK, s.D)), tl.reshape(slope, (s.BLOCK, s.D)), u, j
+    y = slope * u[:, :, None] + tl.load(line + s.L, mask=live, other=0.0)
+    phi, steep = outputs(y, live, s)
+    tokens: tl.constexpr = (s.BLOCK, s.D)
+    return tl.reshape(phi, tokens), tl.reshape(slope, tokens), tl.reshape(steep, tokens), u, j
+
+
+@triton.jit
+def outputs(y, live, s: tl.constexpr):
+    """What the scalar MLPs' outputs y go through, 0 where there is no feature; and the derivative,
+    of softplus and exp."""
+    if s.output == SOFTPLUS:
+        t = tl.exp(-tl.abs(y))
+        w = 1 + t
+        log1p = tl.log(w) - ((w - 1) - t) / w  # with what the rounding of w takes away
+        phi = tl.where(y > THRESHOLD, y, tl.where(y > 0, y, 0.0) + log1p)
+        steep = tl.where(y > THRESHOLD, 1.0, tl.where(y < 0, t, 1.0) / w)
+    elif s.output == EXP:
+        phi = tl.exp(tl.where(y > CLAMP, CLAMP, y))
+        steep = tl.where(y > CLAMP, 0.0, phi)
+    else:
+        phi = y
+        if s.output == RELU:
+            phi = tl.where(y < 0, 0.0, y)  # and not maximum(): NaN stays
+        steep = phi  # not needed
+    return tl.where(live, phi, 0.0), steep
 
 
 @triton.jit
@@ -172,9 +197,10 @@ def smallest(s: tl.constexpr):
 @triton.jit
 def denominator(c, s: tl.constexpr):
     eps = smallest(s)
-    if s.nonneg:
-        return tl.maximum(c, eps)
-    return tl.where(c < 0, tl.minimum(c, -eps), tl.maximum(c, eps))
+    positive = tl.where(c < eps, eps, c)  # and not maximum(): NaN stays
+    if s.output == SIGNED:
+        return tl.where(c < 0, tl.where(c > -eps, -eps, c), positive)
+    return positive
 
 
 @triton.jit
@@ -213,13 +239,15 @@ def add_to_table(dtable, j, u, d, s: tl.constexpr, exact: tl.constexpr):
 
 @triton.jit
 def features_backward(
-    dphi, phi, slope, u, j, x, real, maps, dtable, g, s: tl.constexpr, exact: tl.constexpr
+    dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s: tl.constexpr, exact: tl.constexpr
 ):
     """dx (BLOCK, dP) and what this block adds to dW (MP, dP) and dbias (MP); the table's gradient
     is added to dtable."""
     d = tl.where(real[:, None], dphi, 0.0)
-    if s.nonneg:
-        d = tl.where(phi > 0, d, 0.0)
+    if s.output == RELU:
+        d = tl.where(phi <= 0, 0.0, d)  # and not phi > 0: NaN stays
+    elif s.output != SIGNED:
+        d = d * steep
     through = slope * d  # (BLOCK, D): du is its sum over l
     lines: tl.constexpr = (s.BLOCK, s.MP, s.LP)
     add_to_table(dtable, j, u, tl.reshape(d, lines), s, exact)

@@ -34,6 +34,7 @@ from luna.kernels.scalar_mlp.reference import ACTIVATIONS, OUTPUTS
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
 Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
+Nonneg = bool | Literal["softplus", "exp"]  # see OUTPUTS
 
 TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
@@ -44,6 +45,7 @@ __all__ = [
     "SLOPES",
     "Activation",
     "Evaluate",
+    "Nonneg",
     "check",
     "evaluator",
     "over_groups",

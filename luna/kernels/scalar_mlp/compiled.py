@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, fake_gradients, tables
+from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, fake_gradients, sorted_keys
 
 CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
@@ -26,28 +26,92 @@ PART = 8  # blocks whose table gradients are summed in working precision before 
 def compiled(u: Tensor, *mlps: Tensor, activation: str, nonneg: bool, chunk: int) -> Tensor:
     """psi (G, N, L); see `scalar_mlp` for the arguments. Needs no chunks: nothing is transient."""
     e, f, a, g = mlps
-    keys, table = tables(e, f, a, g, SLOPES[activation], u.dtype)
+    keys, table = compiled_tables(e, f, a, g, SLOPES[activation], u.dtype)
     y, _ = lookup(u.contiguous(), *grid(keys), table, nonneg)
     return y
+
+
+def compiled_tables(
+    e: Tensor, f: Tensor, a: Tensor, g: Tensor, slope: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """As `piecewise.tables`, whose many operations on small tensors would take longer than the
+    attention of a short sequence, on one thread however many there are."""
+    keys, order = sorted_keys(e, f, dtype)
+    return keys, _table(e, f, a, g, keys, order, slope)
 
 
 # ---------------------------------------------------------------------- kernels
 
 
 @functools.partial(cpu.jit, reorder=False)
-def cell_of(x, low, per_unit, cells):
+def table_kernel(e, f, a, g, order, slope, table):
+    """Slopes and intercepts of interval 0, and what every unit in order adds to them."""
+    (G, C, w), L = e.shape, a.shape[1]
+    row = np.empty(2 * L, np.float64)
+    for i in range(G):
+        for l in range(L):
+            c = l if C > 1 else 0
+            row[l], row[L + l] = 0, g[i, l]
+            for r in range(w):
+                left = slope if e[i, c, r] >= 0 else 1.0  # the unit's factor left of its key
+                row[l] += a[i, l, r] * (left * e[i, c, r])
+                row[L + l] += a[i, l, r] * (left * f[i, c, r])
+        table[i, 0] = row
+        for j in range(w * C):
+            r, c = order[i, j] // C, order[i, j] % C
+            step = 1 - slope if e[i, c, r] >= 0 else slope - 1
+            for l in range(c if C > 1 else 0, c + 1 if C > 1 else L):
+                row[l] += a[i, l, r] * (step * e[i, c, r])
+                row[L + l] += a[i, l, r] * (step * f[i, c, r])
+            table[i, j + 1] = row
+
+
+@functools.partial(cpu.jit, reorder=False)
+def table_backward_kernel(grad, e, f, a, order, slope, de, df, da, dg):
+    """Gradients (float64, 0 before) of a unit: its factor times the sums over the rows it is in."""
+    (G, C, w), L = e.shape, a.shape[1]
+    for i in range(G):
+        sums = np.zeros(2 * L, np.float64)
+        for j in range(w * C - 1, -1, -1):
+            for l in range(2 * L):
+                sums[l] += grad[i, j + 1, l]
+            r, c = order[i, j] // C, order[i, j] % C
+            step = 1 - slope if e[i, c, r] >= 0 else slope - 1
+            for l in range(c if C > 1 else 0, c + 1 if C > 1 else L):
+                add_unit(i, c, l, r, step, sums, e, f, a, de, df, da)
+        for l in range(2 * L):
+            sums[l] += grad[i, 0, l]
+        for l in range(L):
+            c = l if C > 1 else 0
+            dg[i, l] = sums[L + l]
+            for r in range(w):
+                left = slope if e[i, c, r] >= 0 else 1.0
+                add_unit(i, c, l, r, left, sums, e, f, a, de, df, da)
+
+
+@functools.partial(cpu.jit, reorder=False)
+def add_unit(i, c, l, r, factor, sums, e, f, a, de, df, da):
+    L = a.shape[1]
+    de[i, c, r] += a[i, l, r] * (factor * sums[l])
+    df[i, c, r] += a[i, l, r] * (factor * sums[L + l])
+    da[i, l, r] += factor * (e[i, c, r] * sums[l] + f[i, c, r] * sums[L + l])
+
+
+@functools.partial(cpu.jit, reorder=False)
+def cell_of(x, low, per_unit, highest):
     """A non-decreasing function of x, the same wherever it is used, so that a key of a lower cell
-    is smaller than x. NaN goes to cell 0."""
-    c = (x - low) * per_unit
-    if not c > 0:
-        return 0
-    return cells - 1 if c >= cells else int(c)
+    is smaller than x; `highest` is the number of the last cell in the type of x. NaN goes to cell
+    0. Neither branches nor signed indices, which would be counted from the end."""
+    c, zero = (x - low) * per_unit, highest - highest
+    c = c if c > zero else zero
+    return np.uint32(c if c < highest else highest)
 
 
 @cpu.jit
 def make_grid(keys, span, start):
     """span (G, 2): low end and cells per unit; start[g, c]: keys in cells before c."""
     cells = start.shape[1] - 1
+    highest = keys.dtype.type(cells - 1)
     for g in range(keys.shape[0]):
         finite = keys[g][np.isfinite(keys[g])]
         low, per_unit = 0.0, 0.0
@@ -59,7 +123,7 @@ def make_grid(keys, span, start):
         span[g, 0], span[g, 1] = low, per_unit
         start[g] = 0
         for key in keys[g]:
-            start[g, cell_of(key, span[g, 0], span[g, 1], cells) + 1] += 1
+            start[g, cell_of(key, span[g, 0], span[g, 1], highest) + 1] += 1
         for c in range(cells):
             start[g, c + 1] += start[g, c]
 
@@ -67,18 +131,18 @@ def make_grid(keys, span, start):
 @cpu.jit
 def find_intervals(u, keys, low, per_unit, start, interval, count):
     """interval[i] = the number of keys smaller than u[i]; two infinite keys follow the last."""
-    unfinished, cells = np.int32(0), len(start) - 1
+    unfinished, highest = np.int32(0), keys.dtype.type(len(start) - 2)
     for i in range(count):
         x = u[i]
-        j = start[cell_of(x, low, per_unit, cells)]
-        j += np.int32(keys[j] < x)
-        j += np.int32(keys[j] < x)
+        j = np.uint32(start[cell_of(x, low, per_unit, highest)])
+        j += np.uint32(keys[j] < x)
+        j += np.uint32(keys[j] < x)
         unfinished += np.int32(keys[j] < x)
         interval[i] = j
     if unfinished > 0:
         for i in range(count):
             if keys[interval[i]] < u[i]:
-                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit, cells) + 1]
+                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit, highest) + 1]
                 while first < last:
                     middle = (first + last) >> 1
                     if keys[middle] < u[i]:
@@ -121,7 +185,7 @@ def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
             row, into = table[g, j], sums[j]
             total = zero
             for l in range(L):
-                off = nonneg and not row[l] * x + row[L + l] > 0
+                off = nonneg and row[l] * x + row[L + l] <= 0  # and not > 0: NaN stays
                 d = zero if off else grad[g, i, l]
                 total += row[l] * d
                 into[l] += x * d
@@ -132,9 +196,61 @@ def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
 # ---------------------------------------------------------------------- operators
 
 
+def _arrays(*tensors: Tensor) -> list[np.ndarray]:
+    return [t.detach().contiguous().numpy() for t in tensors]
+
+
+@torch.library.custom_op("luna::table", mutates_args=(), device_types="cpu")
+def _table(
+    e: Tensor, f: Tensor, a: Tensor, g: Tensor, keys: Tensor, order: Tensor, slope: float
+) -> Tensor:
+    """The table (G, K, 2 L) of `piecewise.tables`, in the dtype of the keys."""
+    table = keys.new_empty(len(g), keys.shape[1] + 1, 2 * g.shape[1])
+    table_kernel(*_arrays(e, f, a, g, order), slope, table.numpy())
+    return table
+
+
+@torch.library.custom_op("luna::table_backward", mutates_args=(), device_types="cpu")
+def _table_backward(
+    grad: Tensor, e: Tensor, f: Tensor, a: Tensor, order: Tensor, slope: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of e, f, a, g."""
+    sums = [torch.zeros(t.shape, dtype=torch.float64) for t in (e, f, a, a[..., 0])]
+    table_backward_kernel(*_arrays(grad, e, f, a, order), slope, *_arrays(*sums))
+    de, df, da, dg = (t.to(a.dtype) for t in sums)
+    return de, df, da, dg
+
+
+@_table.register_fake
+def _(e, f, a, g, keys, order, slope):
+    return keys.new_empty(len(g), keys.shape[1] + 1, 2 * g.shape[1])
+
+
+@_table_backward.register_fake
+def _(grad, e, f, a, order, slope):
+    return *(torch.empty_like(t) for t in (e, f, a)), a.new_empty(a.shape[:2])
+
+
+def _save_table(ctx, inputs, output) -> None:
+    e, f, a, _, _, order, ctx.slope = inputs
+    ctx.save_for_backward(e, f, a, order)
+
+
+def _through_table(ctx, grad: Tensor):
+    return *_table_backward(grad, *ctx.saved_tensors, ctx.slope), None, None, None
+
+
+_table.register_autograd(_through_table, setup_context=_save_table)
+
+
 @torch.library.custom_op("luna::grid", mutates_args=(), device_types="cpu")
 def grid(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Keys with two infinite ones behind them, and make_grid's span and start."""
+    return grid_of(keys)
+
+
+def grid_of(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same inside of another operator."""
     span = keys.new_empty(len(keys), 2)
     start = torch.empty(len(keys), CELLS + 1, dtype=torch.int32, device=keys.device)
     make_grid(keys.detach().numpy(), span.numpy(), start.numpy())

@@ -90,7 +90,7 @@ def _backward_kernel(
     d = tl.load(grad_ptr + (g * N + i)[:, None] * L + l[None, :], mask=tile, other=0.0)
     if NONNEG:
         intercept = tl.load(table_ptr + row[:, None] + L + l[None, :], mask=tile, other=0.0)
-        d = tl.where(slope * u[:, None] + intercept > 0, d, 0.0)
+        d = tl.where(slope * u[:, None] + intercept <= 0, 0.0, d)  # NaN stays
     tl.store(du_ptr + g * N + i, tl.sum(slope * d, 1), mask=inside)
 
     copy = tl.program_id(0) % COPIES

@@ -40,13 +40,9 @@ def tables(
     side, as relu gives it. A unit with e = 0 is on everywhere (f > 0, key -inf) or nowhere (key
     inf).
     """
+    keys, order = sorted_keys(e, f, dtype)
     e, f, a, g = (p.double() for p in (e, f, a, g))  # sums over w terms; rounded once, at the end
     rises = e >= 0
-    with torch.no_grad():
-        keys = -(f.to(dtype) / e.to(dtype))
-        keys = torch.where(e == 0, torch.where(f > 0, -torch.inf, torch.inf).to(dtype), keys)
-        keys = torch.where(rises, keys, keys.nextafter(keys.new_tensor(-torch.inf)))
-        keys, order = keys.mT.flatten(1).sort(-1)  # (G, wC), unit by unit
 
     # A unit's factor is `slope` or 1: what it is left of the key, and how it changes there.
     leftmost = 1 - (1 - slope) * rises.to(e.dtype)
@@ -60,6 +56,16 @@ def tables(
         jumps = jumps.flatten(1, -2).take_along_dim(order.unsqueeze(-1), 1)  # (G, wC, L), sorted
         parts.append(torch.cat([first.unsqueeze(1), jumps], dim=1).cumsum(1))
     return keys, torch.cat(parts, dim=-1).to(dtype)
+
+
+@torch.no_grad()
+def sorted_keys(e: Tensor, f: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The keys (G, wC) and the units r C + c that they belong to."""
+    keys = -(f.to(dtype) / e.to(dtype))
+    keys = torch.where(e == 0, torch.where(f > 0, -torch.inf, torch.inf).to(dtype), keys)
+    keys = torch.where(e >= 0, keys, keys.nextafter(keys.new_tensor(-torch.inf)))
+    keys, order = keys.mT.flatten(1).sort(-1)
+    return keys, order
 
 
 def check_tables(u: Tensor, keys: Tensor, table: Tensor, more: int = 0) -> None:

@@ -20,9 +20,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
 }
 
-
-def clamped_exp(y: Tensor) -> Tensor:
-    return y.clamp(max=15).exp()
+CLAMP = 15.0  # of the exponential output
+THRESHOLD = 20.0  # from which torch's softplus is its input
 
 
 # What passes the MLPs' outputs on, by the option `nonneg`. The last two cannot be 0: where relu
@@ -31,7 +30,7 @@ OUTPUTS: dict[bool | str, Callable[[Tensor], Tensor]] = {
     False: lambda y: y,
     True: torch.relu,
     "softplus": F.softplus,
-    "exp": clamped_exp,
+    "exp": lambda y: y.clamp(max=CLAMP).exp(),
 }
 
 KEEP = 2**24  # hidden units kept for backward at most (64 MB in float32); above, recomputed

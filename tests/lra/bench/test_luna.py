@@ -50,6 +50,7 @@ def test_what_luna_is_compared_with(sent: bench.Benchmark):
     for name, evaluate in ((bench.LISTING, "dense"), ("luna, piecewise", "piecewise"),
                            ("luna, compiled", "compiled")):  # fmt: skip
         assert cases["attention", name].options == luna | {"evaluate": evaluate}
+    assert cases["attention", "luna, exp"].options == luna | {"nonneg": "exp"}
     wide = cases["attention", "linear, D = 64"]
     assert (wide.method, wide.head_dim, wide.value_dim) == ("linear", 8 * 8, 32)
     maps = [case for (group, _), case in cases.items() if group == "feature map"]
@@ -79,19 +80,21 @@ def test_every_target_stands_beside_what_was_measured(found: BenchResult):
     expected = {
         "feature map, n = 4096: listing / compiled": (">= 30", "1.75 (1.75 .. 1.75)"),  # 7 and 4
         "feature map, n = 4096: slowest / fastest of hidden 16 .. 512": ("<= 1.3", "5.00"),
-        "n = 4096: luna / linear, D = 64": ("<= 1.15", "1.50 (1.50 .. 1.50)"),
-        "n = 4096: luna / linear": ("", "1.20 (1.20 .. 1.20)"),
-        "n = 4096: softmax / luna": (">= 3", "0.50 (0.50 .. 0.50)"),
-        "n = 1024: softmax / luna": (">= 1", "0.50 (0.50 .. 0.50)"),
-        "n = 1024: listing / luna": ("", "1.17 (1.17 .. 1.17)"),
+        "n = 4096: luna / linear, D = 64": ("<= 1.15", "1.33 (1.33 .. 1.33)"),
+        "n = 4096: luna / linear": ("", "1.14 (1.14 .. 1.14)"),
+        "n = 4096: softmax / luna": (">= 3", "0.62 (0.62 .. 0.62)"),
+        "n = 1024: softmax / luna": (">= 1", "0.62 (0.62 .. 0.62)"),
+        "n = 1024: listing / luna": ("", "1.12 (1.12 .. 1.12)"),
+        "n = 4096: luna, exp / luna": ("<= 1.3", "0.12 (0.12 .. 0.12)"),
+        "n = 4096: peak memory, luna, softplus / linear, D = 64": ("<= 1.2", "0.33"),
         "step, text: listing / luna": (">= 8", "1.33 (1.33 .. 1.33)"),
         "step, image: peak memory, luna / linear": ("<= 1.2", "1.50"),
     }
     assert expected.items() <= shown.items()
     ratios, maps, attentions, *_ = bench.tables(found)
-    assert len(ratios.lines) == len(shown) == 14
+    assert len(ratios.lines) == len(shown) == 22
     assert maps.title == "Feature map: time of forward + backward, ms"
-    assert attentions.lines[0] == ["`luna, the listing`", "14,000", "14,000"]  # medians
+    assert attentions.lines[0] == ["`luna, the listing`", "18,000", "18,000"]  # medians
 
 
 def test_a_case_that_failed_leaves_its_ratios_out(found: BenchResult):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from luna.kernels import cpu
 
@@ -57,3 +58,26 @@ def test_kernels_run_where_machine_code_cannot_be_kept(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))  # no folder, and root cannot make it one
     assert cpu.jit(lambda x: 2 * x)(3) == 6
     assert f"none of these folders can be written: {file}; set NUMBA_CACHE_DIR" in caplog.text
+
+
+@pytest.mark.parametrize("openmp", [True, False])
+def test_tasks_are_done_once_each_and_errors_come_back(
+    openmp: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """On torch's own threads, and where those cannot be had."""
+    if openmp and cpu._openmp() is None:
+        pytest.skip("torch uses another library for its threads")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    if not openmp:
+        monkeypatch.setattr(cpu, "_openmp", lambda: None)
+    for tasks in (1, 2, 50):
+        done: list[int] = []
+        cpu.run(lambda first, last, into: into.extend(range(first, last)), tasks, done)
+        assert sorted(done) == list(range(tasks))
+
+    def fail(first: int, last: int) -> None:
+        if last == 50:
+            raise ValueError("task 49")
+
+    with pytest.raises(ValueError, match="task 49"):
+        cpu.run(fail, 50)

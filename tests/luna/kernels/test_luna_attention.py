@@ -15,6 +15,7 @@ from luna import LunaError
 from luna.attention.luna import Luna
 from luna.kernels import cpu
 from luna.kernels import luna_attention as fused
+from luna.kernels.scalar_mlp import OUTPUTS
 
 from ..kit import Sizes
 from ..listing import listed
@@ -100,6 +101,9 @@ def test_segments(n: int):
         {"share": "head"},
         {"share": "head", "heads": 3},
         {"nonneg": False},
+        {"nonneg": "softplus"},
+        {"nonneg": "exp"},
+        {"nonneg": "exp", "share": "head", "M": 5, "L": 1},
         {"activation": "leaky_relu", "shared_channels": True},
         {"M": 1, "L": 1, "hidden": 1},
         {"M": 16, "L": 16, "hidden": 16},
@@ -123,18 +127,74 @@ def test_sizes(B: int, H: int, d_v: int, share: str):
 
 @numba
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16])
-def test_lower_precision(dtype: torch.dtype, causal: bool):
+@pytest.mark.parametrize(
+    ("dtype", "nonneg"),
+    [
+        (F32, True), (F32, "softplus"), (F32, "exp"), (torch.bfloat16, True), (torch.float16, "exp")
+    ],
+)  # fmt: skip
+def test_lower_precision(dtype: torch.dtype, nonneg: bool | str, causal: bool):
     """As the ordinary way in float32, and in the values' precision outside."""
     given, mask = tensors(700, dtype=dtype), scattered(700)
     fused, plain = (
-        with_gradients(build(how, dtype=F32, causal=causal), given, mask)
+        with_gradients(build(how, dtype=F32, causal=causal, nonneg=nonneg), given, mask)
         for how in ("fused", "piecewise")
     )
     assert fused[0].dtype == fused[1].dtype == dtype
     for ours, theirs in zip(fused, plain, strict=True):
-        close = max(2 * torch.finfo(ours.dtype).eps, 1e-5)
+        # Positive features hardly change with their scale: the sums of g's gradient cancel.
+        close = max(2 * torch.finfo(ours.dtype).eps, 1e-5 if nonneg is True else 1e-4)
         assert (ours.double() - theirs.double()).norm() <= close * theirs.double().norm()
+
+
+@numba
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_softplus_and_exp_are_torchs(dtype: torch.dtype):
+    """Values and derivatives over the whole range, to a few units in the last place: beyond the
+    clamp of exp and the threshold of softplus, where they vanish, at infinity and NaN."""
+    from luna.kernels.luna_attention.outputs import EXP, SOFTPLUS, put_outputs
+
+    ends = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 15.0, 20.0, -88.0, -120.0]
+    y = torch.cat([torch.linspace(-87, 25, 20_001, dtype=F64), torch.tensor(ends, dtype=F64)])
+    y = y.to(dtype)
+    for code, nonneg in ((SOFTPLUS, "softplus"), (EXP, "exp")):
+        exact = y.double().clone().requires_grad_()
+        value = OUTPUTS[nonneg](exact)
+        (slope,) = torch.autograd.grad(value.sum(), exact)
+        found = y.clone(), torch.empty_like(y)
+        put_outputs(*(t.numpy() for t in found), code)
+        close = {"rtol": 5 * torch.finfo(dtype).eps, "atol": 1e-37, "equal_nan": True}
+        value = value.detach()
+        torch.testing.assert_close(found[0].double(), value, **close)
+        finite = y.isfinite()  # at infinity torch's formulas have 0 times infinity
+        torch.testing.assert_close(found[1].double()[finite], slope[finite], **close)
+        assert found[1][y.isnan()].isnan().all()
+
+
+@numba
+@pytest.mark.parametrize("nonneg", [True, False, "softplus", "exp"])
+def test_nan_goes_where_it_goes_by_the_definition(nonneg: bool | str):
+    """In a query, a key or a value: to the same numbers of the output, and of every gradient to no
+    fewer. (A unit that is off for every token has 0 by the definition; a table knows no units.)"""
+    attention = build("fused", nonneg=nonneg)
+    for which in range(3):
+        given = tensors(20)
+        with torch.no_grad():
+            given[which][0, 1, 7, 2] = torch.nan
+        expected = with_gradients(attention, given, None, partial(listed, attention))
+        found = with_gradients(attention, given, None)
+        assert torch.equal(found[0].isnan(), expected[0].isnan())
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (ours.isnan() | ~theirs.isnan()).all()
+        assert any(t.isnan().any() for t in expected[1:])
+
+
+@numba
+def test_second_derivatives_are_refused():
+    attention, given = build("fused"), tensors(20)
+    (slope,) = torch.autograd.grad(attention(*given).sum(), given[0], create_graph=True)
+    with pytest.raises(LunaError, match="no second derivatives: build LUNA with evaluate='dense'"):
+        slope.square().sum().backward()
 
 
 @numba
@@ -187,9 +247,10 @@ def test_nothing_is_read_at_padding(causal: bool):
 
 
 @numba
-def test_threads_change_nothing():
+@pytest.mark.parametrize("nonneg", [True, "exp"])
+def test_threads_change_nothing(nonneg: bool | str):
     given, mask = tensors(3000, dtype=F32), scattered(3000)
-    attention, before = build("fused", dtype=F32), torch.get_num_threads()
+    attention, before = build("fused", dtype=F32, nonneg=nonneg), torch.get_num_threads()
     results = []
     try:
         for threads in (1, 1, 2, 3):
@@ -254,11 +315,12 @@ def test_cross_attention_goes_without_the_kernel():
 
 @numba
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_tensor_of_the_size_of_the_features(causal: bool):
+@pytest.mark.parametrize("nonneg", [True, "exp"])
+def test_no_tensor_of_the_size_of_the_features(nonneg: bool | str, causal: bool):
     """n D numbers are never there."""
     n = 2048
     given = tensors(n, B=1, H=1, dtype=F32)
-    attention = build("fused", heads=1, dtype=F32, M=16, L=8, causal=causal)
+    attention = build("fused", heads=1, dtype=F32, M=16, L=8, causal=causal, nonneg=nonneg)
     attention(*given).sum().backward()
     with Sizes() as sizes:
         attention(*given).sum().backward()
@@ -293,7 +355,7 @@ def test_the_fraction_of_dead_rows_is_the_same():
         ({"envelope": "scalar"}, "compiled"),
         ({"ch_rms": True}, "compiled"),
         ({"tie_qk": False}, "compiled"),
-        ({"nonneg": "softplus"}, "compiled"),
+        ({"nonneg": "softplus"}, "fused"),
         ({"causal": True}, "fused"),
         ({"causal": True, "envelope": "scalar"}, "compiled"),
         ({"kernel": "bank_coef"}, "compiled"),
@@ -316,8 +378,7 @@ def test_auto_fuses_what_can_be_fused(
 
 def test_fused_is_refused_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cpu, "AVAILABLE", True)
-    refused = [{"envelope": "scalar"}, {"tie_qk": False}, {"ch_rms": True}]
-    for options in (*refused, {"nonneg": "exp"}):
+    for options in ({"envelope": "scalar"}, {"tie_qk": False}, {"ch_rms": True}):
         with pytest.raises(LunaError, match=r"luna\.evaluate='fused' needs kernel='learned'"):
             luna.build("luna", n_heads=2, head_dim=8, max_len=8, evaluate="fused", **options)
     monkeypatch.setattr(cpu, "AVAILABLE", False)

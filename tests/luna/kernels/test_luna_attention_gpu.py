@@ -23,7 +23,7 @@ from luna import LunaError
 from luna.kernels import luna_attention as fused
 from luna.kernels.luna_attention import luna_attention, segments
 from luna.kernels.luna_attention.reference import plain
-from luna.kernels.scalar_mlp import INTERPRETED, TRITON
+from luna.kernels.scalar_mlp import INTERPRETED, OUTPUTS, TRITON
 
 from ..listing import listing
 
@@ -86,14 +86,18 @@ def listed(
 ) -> tuple[Tensor, Tensor]:
     """The paper's listing, head by head where each has maps of its own."""
     outs, sums = [], []
+    M = maps[0].shape[1]
+    # The listing divides features by sqrt(M). The operator is given a and g divided by it, but for
+    # softplus and exp weights that are M times too large.
+    scale, factor = (1, M) if isinstance(options["nonneg"], str) else (M**0.5, 1)
+    options["eps"] /= factor
     for group, weights in enumerate(zip(*maps, strict=True)):
         W, bias, e, f, a, g = weights
-        scale = len(W) ** 0.5  # the listing divides by it, the operator is given the quotient
         module = listing(W, bias, e, f, scale * a, scale * g, **options)
         heads = slice(group, group + 1) if len(maps[0]) > 1 else slice(None)
         q_, k_, v_ = (t[:, heads] for t in (q, k, v))
         outs.append(module(q_, k_, v_, mask))
-        sums.append(module.weights(q_, k_, mask).sum(-1).detach())
+        sums.append(factor * module.weights(q_, k_, mask).sum(-1).detach())
     out, c = torch.cat(outs, 1), torch.cat(sums, 1)
     return (out if mask is None else out * mask[:, None, :, None]), c
 
@@ -134,6 +138,8 @@ def test_segments_of_several_blocks(causal: bool, monkeypatch: pytest.MonkeyPatc
         ({"H": 3, "per_head": True}, SIGNED),
         ({"M": 3, "L": 5, "d": 20, "e": 17}, SIGNED),
         ({"M": 1, "L": 1, "w": 1, "e": 1}, {}),
+        ({"M": 3, "L": 5}, {"nonneg": "softplus"}),
+        ({"H": 2, "per_head": True}, {"nonneg": "exp"}),
         ({"M": 16, "L": 8, "w": 2, "B": 1}, {}),
         ({"shared": True, "w": 16}, {"activation": "leaky_relu"}),
     ],
@@ -276,8 +282,8 @@ def test_deterministic_sums_are_the_same_bit_by_bit():
 
 @triton
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler's language")
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_compiler_accepts_the_kernels(causal: bool):
+@pytest.mark.parametrize(("causal", "nonneg"), [(False, True), (True, "exp"), (False, "softplus")])
+def test_the_compiler_accepts_the_kernels(causal: bool, nonneg: bool | str):
     """Types and shapes, by its front end: the interpreter takes what the compiler does not."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -286,7 +292,7 @@ def test_the_compiler_accepts_the_kernels(causal: bool):
     from luna.kernels.luna_attention import gpu, tiles
 
     v, W, table = torch.empty(1, 1, 1, 32), torch.empty(1, 8, 32), torch.empty(1, 513, 16)
-    shape = tiles.Shape.of(v, W, table, causal, nonneg=True, eps=1e-6)
+    shape = tiles.Shape.of(v, W, table, causal, list(OUTPUTS).index(nonneg), eps=1e-6)
     target = GPUTarget("cuda", 90, 32)
     backend = make_backend(target)
     options = backend.parse_options({})

@@ -255,6 +255,25 @@ def test_the_table_is_what_it_says():
         assert (table[0, j, :3] * u + table[0, j, 3:] - expected).abs().max() < 1e-13
 
 
+@NUMBA
+@pytest.mark.parametrize("activation", SLOPES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_table_in_machine_code(shared: bool, activation: str):
+    """Keys, table and every gradient, with units that are constant and keys that coincide."""
+    from luna.kernels.scalar_mlp.compiled import compiled_tables
+
+    p = parameters(2, 3, 7, shared=shared)
+    with torch.no_grad():
+        p[0][0, 0, :3] = torch.tensor([0.0, -0.0, 1.0])
+        p[0][0, 0, 4], p[1][0, 0, 4] = -1.0, -p[1][0, 0, 2]
+    results = []
+    for make in (tables, compiled_tables):
+        keys, table = make(*p, SLOPES[activation], F64)
+        gradients = torch.autograd.grad(table, p, weights_like(table))
+        results.append([keys.nan_to_num(), table, *gradients])
+    assert largest_gap(*results) < 1e-13
+
+
 # ---------------------------------------------------------------------- cost, choice
 
 
@@ -378,6 +397,15 @@ def test_nan_and_infinity_pass_through(how: str):
     assert y[0, 0].isnan().all()
     assert torch.equal(y[0, 1:3], scalar_mlp(u * 1, *p, nonneg=True, evaluate="piecewise")[0, 1:3])
     assert y[0, 3].isfinite().all()
+
+
+@pytest.mark.parametrize("how", FAST)
+def test_nan_reaches_the_gradients(how: str):
+    """Those that the definition gives it to."""
+    p, u = parameters(1, 4, 16), torch.tensor([[0.5, torch.nan]], dtype=F64).requires_grad_()
+    dense, fast = (with_gradients(u, p, nonneg=True, evaluate=one) for one in ("dense", how))
+    for ours, theirs in zip(fast, dense, strict=True):
+        assert torch.equal(ours.isnan(), theirs.isnan())
 
 
 INTERPRETED_TEST = """
