@@ -156,7 +156,10 @@ def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
     keys = list(naming[record.attention])
     if record.get("settings.processes"):  # several processes draw other dropout than one
         keys.append("processes")
-    values = (record.code if key == "code" else record.get(f"settings.{key}") for key in keys)
+    # Records do not hold options that came later than they, nor runs at those options' defaults.
+    usual = usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
+    known = {"code": record.code} | {f"attention.{k}": v for k, v in usual.items()}
+    values = (record.get(f"settings.{key}", known.get(key)) for key in keys)
     return record.attention, tuple(zip(map(_short, keys), values, strict=True))
 
 
