@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from lra.figures import labels
 from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
 from lra.figures.labels import INK, Point
 from lra.report import stats
-from lra.report.looks import LUNA, keys, looks
+from lra.report.looks import LUNA, keys, looks, of_method
 from lra.report.table import Cell, Table, TableRow
 
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
@@ -147,7 +147,9 @@ def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
     axes = figure.subplots()
     tasks = {task: float(task.partition("=")[2]) for row in rows for task in row.cells}
     ends = []
+    several = Counter(row.attention for row in rows)
     for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
+        look = look if several[row.attention] > 1 else of_method(row.attention)
         points = sorted((tasks[task], cell) for task, cell in row.cells.items())
         xs, cells = zip(*points, strict=True)
         means = [cell.mean for cell in cells]
@@ -156,10 +158,10 @@ def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
         ends.append((name, xs[-1], means[-1], look["color"]))
     axes.set_xscale("log", base=2)
     axes.set_xticks([*tasks.values()], [f"{x:g}" for x in tasks.values()], minor=False)
-    axes.set(xlabel=first.partition("=")[0], ylim=(-3, 103))
+    axes.set(xlabel=first.partition("=")[0], ylim=(-6, 103))
     axes.set_ylabel(_accuracy(rows, first))
     axes.grid()
-    _majority(axes, rows, first)
+    _majority(axes, rows, first, inside=True)
     labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
 
 
@@ -229,15 +231,19 @@ def _looks(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
     return looks(rows, ordered=bool(swept(rows)))
 
 
-def _majority(axes: Any, rows: Sequence[TableRow], task: str) -> None:
-    """A line at the accuracy of always giving one answer, if the axes reach it."""
+def _majority(axes: Any, rows: Sequence[TableRow], task: str, *, inside: bool = False) -> None:
+    """A line at the accuracy of always giving one answer, if the axes reach it; named beside the
+    axes or, where names of rows stand there, `inside`."""
     share = rows[0].cells[task].records[0].get("data.majority")
     low, high = axes.get_ylim()
     if share is None or not low < 100 * share < high:
         return
     axes.axhline(100 * share, color="0.4", lw=0.8, ls=(0, (4, 3)), zorder=1)
+    text, place = (
+        ("one answer to everything", 0.4) if inside else ("one answer\nto everything", 1.01)
+    )
     axes.annotate(
-        "one answer\nto everything", (1.01, 100 * share), fontsize=8, va="center",
+        text, (place, 100 * share), fontsize=8, va="top" if inside else "center",
         xycoords=axes.get_yaxis_transform(), color="0.3", annotation_clip=False,
     )  # fmt: skip
 

@@ -79,6 +79,11 @@ def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]
     return found
 
 
+def of_method(attention: str) -> dict[str, Any]:
+    """The look of a method's only row."""
+    return _look(_place(attention))
+
+
 def keys(rows: Sequence[Drawn], channels: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """What colours, shapes and fillings mean: `(dwc=conv2d, its look)`. Empty where every row is of
     a method of its own, because names are written beside the points."""
