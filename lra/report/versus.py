@@ -79,7 +79,7 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
 
 def find(word: str, records: Iterable[Record]) -> list[Record]:
     """The runs that a word names: the path of a record or of a run's folder, or an attention with
-    some of its options, `luna,M=8,L=8`."""
+    some of its options and settings, `luna,M=8,task.pairs=32`."""
     place = Path(word)
     if _is_path(word):
         file = place / "result.json" if place.is_dir() else place
@@ -91,7 +91,7 @@ def find(word: str, records: Iterable[Record]) -> list[Record]:
     found = [
         r
         for r in records
-        if r.attention == name and all(str(r["attention"].get(k)) == v for k, v in wanted.items())
+        if r.attention == name and all(_has(r, key, text) for key, text in wanted.items())
     ]
     if not found:
         raise UserError(f"'{word}' names no run: give a path, or an attention as in luna,M=8,L=8")
@@ -103,6 +103,15 @@ def find(word: str, records: Iterable[Record]) -> list[Record]:
             "name these options, choose with --task or --runs, or give paths"
         )
     return found
+
+
+def _has(record: Record, key: str, text: str) -> bool:
+    value = record.get(f"settings.{key}", record["attention"].get(key))
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return value == float(text) if number else str(value).lower() == text.lower()
+    except ValueError:
+        return False
 
 
 def _is_path(word: str) -> bool:

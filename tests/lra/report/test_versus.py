@@ -65,6 +65,7 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
     with pytest.raises(UserError, match=r"2 rows, which differ in attention\.M"):
         versus.find("luna", load([runs]))
     assert len(versus.find("luna,M=4", load([runs]))) == 1
+    assert len(versus.find("luna,M=4.0,protocol.recipe.lr=2e-3", load([runs]))) == 1
     make("linear", 0.3)
     words = ["compare", "linear", str(luna.parent), "--runs", str(runs)]
     assert cli.main(words) == 2
