@@ -9,6 +9,7 @@ the fingerprint.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
+from lra.disk import read_json, write_json
 
 HERE = Path(__file__).resolve().parent
 # What every run shares, besides its attention.
@@ -31,6 +33,11 @@ SHARED = {
     "the order of the data": ["data/loader.py"],
 }
 CONVERSION = {"the conversion": ["../luna/convert"]}
+FROZEN = ("luna.", "lra.model", "lra.optim", "lra.module", "lra.data.loader")  # see `freeze`
+MEMORY = HERE / "__pycache__" / "code.json"
+Module = tuple[str, list[str]]  # the hash of a file's code, and what it imports
+_frozen: dict[Path, Module] = {}
+_new: list[str] = []  # hashes of files parsed since MEMORY was written
 UNKNOWN = "unknown"  # of records from before they held their code
 # Positions in a file, and fields that not every version of Python has.
 IGNORED = {"lineno", "col_offset", "end_lineno", "end_col_offset", "kind", "ctx", "type_comment",
@@ -59,6 +66,7 @@ def code_of(attention: str, shared: Mapping[str, Sequence[str]] = SHARED) -> Cod
     for part, places in shared.items():
         modules = [module for place in places for module in _modules(HERE / place)]
         parts[part] = _hash([_closure(module, follow="luna") for module in modules])[:16]
+    _remember()
     return Code(parts)
 
 
@@ -87,25 +95,69 @@ def _closure(module: str, follow: str | None = None) -> dict[str, str]:
         path = _source(name)
         if name in found or path is None:
             continue
-        found[name], imports = _read(path, path.stat().st_mtime_ns)
+        found[name], imports = _read(path)
         waiting += [i for i in imports if i.partition(".")[0] in packages]
     if not found:
         raise UserError(f"the source of {module} cannot be found; a run must be able to name it")
     return found
 
 
+def freeze() -> None:
+    """Keep the code that this process has loaded: what is edited later does not run in it, nor in
+    the runs that it forks."""
+    for name in list(sys.modules):
+        if name.startswith(FROZEN) and (path := _source(name)) is not None:
+            _frozen.setdefault(path, _read(path))
+    _remember()
+
+
+def _read(path: Path) -> Module:
+    if path in _frozen:
+        return _frozen[path]
+    content, known = path.read_bytes(), _memory()
+    key = hashlib.sha256(content).hexdigest()[:16]
+    if key not in known:
+        known[key] = _parse(content)
+        _new.append(key)
+    hash, imports = known[key]
+    return hash, imports
+
+
+def _remember() -> None:
+    """Keep what was parsed; where nothing can be written, every process parses anew."""
+    if _new:
+        with contextlib.suppress(OSError):
+            MEMORY.parent.mkdir(exist_ok=True)
+            write_json(MEMORY, {"by": _own(), "files": _memory()})
+        _new.clear()
+
+
 @cache
-def _read(path: Path, modified: int) -> tuple[str, tuple[str, ...]]:
+def _memory() -> dict[str, Module]:
+    """What was parsed before, by the hash of a file's content: parsing takes tenths of a second."""
+    try:
+        kept = read_json(MEMORY) or {}
+    except (OSError, UserError):
+        return {}
+    files = kept.get("files") or {}
+    return files if kept.get("by") == _own() and len(files) < 1000 else {}
+
+
+@cache
+def _own() -> str:
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+def _parse(content: bytes) -> Module:
     """The hash of a file's code, and the modules that it imports (`a.b` may be a name in `a`)."""
-    tree = ast.parse(path.read_bytes())
+    tree = ast.parse(content)
     imports = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    inner = tuple(name for name in imports if name != "luna")  # it only names others
-    return _hash(_plain(tree, [])), inner
+    return _hash(_plain(tree, [])), [name for name in imports if name != "luna"]  # names others
 
 
 def _plain(node: Any, out: list[str]) -> list[str]:

@@ -20,7 +20,7 @@ import torch
 import yaml
 
 import luna
-from lra import data, environment, model
+from lra import code, data, environment, model
 from lra.answers import Answers
 from lra.callbacks import (
     LIMIT,
@@ -47,6 +47,7 @@ from lra.runs import RunFolder, plain, processes, settings, writing
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
 warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over processes come logged
+code.freeze()  # a sweep forks its runs from a process that has loaded this
 for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -62,6 +63,7 @@ def train(run: Run, command: str = "") -> float:
     admitted = admit(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
     module = build(run)
+    code.freeze()  # before the data, whose preparation may take long
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )

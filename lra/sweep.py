@@ -106,6 +106,8 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
             return _succeeded(words, "done", result)
         if ELSEWHERE in reason:
             return Outcome(words, "elsewhere", reason)
+        if code == 0:
+            reason = "it ended without its record: was its code edited during the sweep?"
         if code == 2:  # a mistake of the user fails at every attempt
             break
         print(f"{label} {reason}", file=sys.stderr, flush=True)

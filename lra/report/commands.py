@@ -13,6 +13,7 @@ from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
+    from lra.records import Record
     from lra.report.table import Table
 
 SUFFIXES = (".md", ".csv", ".tex")
@@ -92,14 +93,11 @@ def add_parsers(commands: Any) -> None:
 def _table(arguments: argparse.Namespace) -> None:
     results = Path(arguments.results)
     if arguments.check or arguments.write:
-        if arguments.check:
-            check(results)
-        else:
-            for path in write(results):
-                print(path)
-        left_out = _left_out(results)
-        for line in left_out:
-            print(line)
+        records = _records(results)
+        tables = _tables(results, records)
+        (check if arguments.check else write)(results, content(results, tables))
+        left_out = _left_out(results, records, tables)
+        print("\n".join(left_out), end="\n" if left_out else "")
         if left_out and arguments.strict:
             raise SystemExit(1)
     else:
@@ -110,45 +108,53 @@ def _table(arguments: argparse.Namespace) -> None:
 
 def tables_of(results: Path) -> list[Table]:
     """Every table of a results folder: those of its tables.yaml, then one per converted model."""
+    return _tables(results, _records(results))
+
+
+def _records(results: Path) -> list[Record]:
     from lra import audit
-    from lra.records import load
+    from lra.records import read_all
+
+    folder = results / "records"
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
+    records = read_all([folder])
+    audit.refuse(records)
+    return records
+
+
+def _tables(results: Path, records: Sequence[Record]) -> list[Table]:
     from lra.report import conversions, leaderboard
     from lra.report.specs import specs
 
-    records = results / "records"
-    if not records.is_dir():
-        raise UserError(f"{records} does not exist; make it from finished runs: lra records export")
-    audit.refuse(load([records]))
-    return [*leaderboard.build_all(specs(results), records), *conversions.build_all(records)]
+    training = leaderboard.build_all(specs(results), records, results / "records")
+    return [*training, *conversions.build_all(records)]
 
 
-def _left_out(results: Path) -> list[str]:
+def _left_out(results: Path, records: Sequence[Record], tables: Sequence[Table]) -> list[str]:
     """One line per group of records that are in no table, with the reason."""
-    from lra.records import load
-    from lra.report.specs import select, specs
+    from lra.report.leaderboard import selected
+    from lra.report.specs import specs
 
-    tables, folder = tables_of(results), results / "records"
-    shown = {r.path for table in tables for r in [*table.records, *table.repeated, *table.unchosen]}
-    missing = [r for r in load([folder]) if r.path not in shown]
+    shown = {r.key for table in tables for r in [*table.records, *table.repeated, *table.unchosen]}
+    missing = [r for r in records if r.key not in shown]
     few: dict[Path, str] = {}
     for spec in specs(results) if missing else []:
-        place = folder / spec.records
-        taken = select(load([place]), spec.where) if place.is_dir() else []
+        taken = selected(spec, records, results / "records")
         few |= {r.path: f"{spec.name} needs {spec.at_least} rows of a task" for r in taken}
     groups: dict[str, int] = defaultdict(int)
     for r in missing:
-        part = r.path.relative_to(folder).parent
+        part = r.path.relative_to(results / "records").parent
         groups[f"{part}: {few.get(r.path, 'no entry of tables.yaml selects them')}"] += 1
     head = f"{len(missing)} of the records are in no table:"
     return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if missing else []
 
 
-def content(results: Path) -> dict[Path, str]:
-    """The text of every file that is made from the records of a results folder."""
+def content(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
+    """The text of every file that is made from these tables."""
     from lra.report.page import page
     from lra.report.render import WRITERS
 
-    tables = tables_of(results)
     files = {
         results / "tables" / f"{table.name}.{suffix}": writer(table, results)
         for table in tables
@@ -158,22 +164,20 @@ def content(results: Path) -> dict[Path, str]:
     return files | {results / "index.html": page(tables, results)}
 
 
-def write(results: Path) -> list[Path]:
+def write(results: Path, files: dict[Path, str]) -> None:
     """Write these files, and remove tables that no longer have records."""
-    files = content(results)
     for path, text in files.items():
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
+        print(path)
     for stale in sorted(_on_disk(results) - set(files)):
         stale.unlink()
         print(f"{stale} removed, because no record belongs to it")
-    return list(files)
 
 
-def check(results: Path) -> None:
+def check(results: Path, files: dict[Path, str]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
-    files = content(results)
     wrong = {
         path: "differs from its records" if path.exists() else "is missing"
         for path, text in files.items()

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lra.records import CONVERSION, Record, digest, load
+from lra.records import CONVERSION, Record, digest, once
 from lra.report import paired, published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, options_of, pairs_of
@@ -36,12 +35,12 @@ class RowName(NamedTuple):
     method: str  # the row of the published table that it is compared with
 
 
-def build_all(folder: Path) -> list[Table]:
-    """A table for each model and benchmark that the folder has records of."""
+def build_all(records: Iterable[Record]) -> list[Table]:
+    """A table for each model and benchmark that there are conversions of."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in load([folder], CONVERSION):
+    for record in once(records, CONVERSION):
         groups["glue" if record["task"] in GLUE else "vit", record["model"]].append(record)
-    return [build(kind, model, records) for (kind, model), records in sorted(groups.items())]
+    return [build(kind, model, runs) for (kind, model), runs in sorted(groups.items())]
 
 
 def build(kind: str, model: str, records: Sequence[Record]) -> Table:

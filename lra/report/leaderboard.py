@@ -14,7 +14,7 @@ from lra.code import UNKNOWN
 from lra.config import UserError
 from lra.facts import flat
 from lra.groups import usual_options
-from lra.records import TRAINING, Record, first_attempts, load
+from lra.records import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.published import Published
@@ -34,12 +34,19 @@ OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples",
 GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 
-def build_all(specs: Sequence[TableSpec], folder: Path) -> list[Table]:
-    """The tables for which the folder has records."""
+def selected(spec: TableSpec, records: Sequence[Record], folder: Path) -> list[Record]:
+    """The runs that an entry of tables.yaml takes from the records of a folder."""
+    there = [r for r in records if r.path.is_relative_to(folder / spec.records)]
+    return select(once(there, TRAINING), spec.where)
+
+
+def build_all(
+    specs: Sequence[TableSpec], everything: Sequence[Record], folder: Path
+) -> list[Table]:
+    """The tables for which there are records, all of which come from `folder`."""
     tables = []
     for spec in specs:
-        place = folder / spec.records
-        records = select(load([place], TRAINING), spec.where) if place.is_dir() else []
+        records = selected(spec, everything, folder)
         runs = {t: {r["identity"] for r in records if r["task"] == t} for t in data.names()}
         records = [r for r in records if len(runs[r["task"]]) >= spec.at_least]
         if records:
@@ -98,8 +105,9 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
 
 
 def _chosen(records: Sequence[Record], key: str) -> Sequence[Record]:
-    """Of the runs that differ in this setting (and in the seed), those of the value with the best
-    mean dev accuracy. A value that lacks seeds of another is not chosen: those runs diverged."""
+    """The runs with the best value of this setting: the one with the best mean dev accuracy over
+    seeds, among runs that differ in nothing else. A value with fewer seeds than another is not
+    chosen, because runs that diverge leave no record."""
     if not key:
         return records
     groups: dict[str, dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))

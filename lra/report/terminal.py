@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich import box
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.config import UserError
-from lra.records import TRAINING, load
+from lra.records import TRAINING, Record, load
 from lra.report import conversions
 from lra.report.leaderboard import budget_name, build, comparable
 from lra.report.render import mark, tail, tail_columns
@@ -32,13 +32,13 @@ def show(folder: str | Path) -> None:
     if not records:
         raise UserError(f"{folder} holds no finished run; train one first: lra train")
     console = Console(highlight=False)
-    for table in [*_leaderboards(folder), *conversions.build_all(Path(folder))]:
+    for table in [*_leaderboards(records), *conversions.build_all(records)]:
         console.print(_grid(table))
         console.print()
 
 
-def _leaderboards(folder: str | Path) -> Iterator[Table]:
-    for group, differences in comparable(load([folder], TRAINING)):
+def _leaderboards(records: Sequence[Record]) -> Iterator[Table]:
+    for group, differences in comparable([r for r in records if r.kind == TRAINING]):
         others = (f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN)
         yield build(TableSpec(name="runs", title=", ".join(others)), group)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -27,17 +28,20 @@ def phi(x):
 def hash_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """hash_of(source, helper): of a package `mine` with an attention and a module it imports."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(code, "MEMORY", tmp_path / "memory" / "code.json")
+    monkeypatch.setattr(code, "_frozen", {})
+    code._memory.cache_clear()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").touch()
 
     def written(source: str = SOURCE, helper: str = "scale = 2\n") -> str:
         (tmp_path / "mine" / "attention.py").write_text(source, encoding="utf-8")
         (tmp_path / "mine" / "helper.py").write_text(helper, encoding="utf-8")
-        code._read.cache_clear()
         return code._hash(code._closure("mine.attention"))
 
     yield written
     code._package.cache_clear()
+    code._memory.cache_clear()
 
 
 def test_comments_docstrings_and_formatting_do_not_count(hash_of):
@@ -55,6 +59,31 @@ def test_any_change_of_the_code_counts(hash_of, old: str, new: str):
 
 def test_what_a_module_imports_counts(hash_of):
     assert hash_of(helper="scale = 3\n") != hash_of()
+
+
+def test_what_was_parsed_is_remembered_and_a_damaged_memory_is_no_matter(
+    hash_of, monkeypatch: pytest.MonkeyPatch
+):
+    first = hash_of()
+    code._remember()
+    assert code.MEMORY.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "_parse", None)
+        code._memory.cache_clear()
+        assert hash_of() == first
+    code.MEMORY.write_text("{", encoding="utf-8")
+    code._memory.cache_clear()
+    assert hash_of() == first
+
+
+def test_a_process_has_the_code_that_it_loaded(hash_of, monkeypatch: pytest.MonkeyPatch):
+    first = hash_of()
+    importlib.import_module("mine.attention")
+    monkeypatch.setattr(code, "FROZEN", ("mine.",))
+    code.freeze()
+    assert hash_of(helper="scale = 3\n") == first
+    for name in ("mine", "mine.attention", "mine.helper"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_an_attention_depends_on_its_own_files_and_runs_share_the_rest():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -169,6 +171,20 @@ def test_softplus_and_exp_are_torchs(dtype: torch.dtype):
         finite = y.isfinite()  # at infinity torch's formulas have 0 times infinity
         torch.testing.assert_close(found[1].double()[finite], slope[finite], **close)
         assert found[1][y.isnan()].isnan().all()
+
+
+@numba
+@pytest.mark.parametrize("x", [-80.0, -3.0, 0.0, 0.25])
+def test_exp_and_log1p_have_the_precision_of_their_argument(x: float):
+    """Called from Python as from compiled code."""
+    from luna.kernels.luna_attention.outputs import exponential, log1p
+
+    e = math.exp(x)
+    assert exponential(x) == e and log1p(min(e, 1.0)) == math.log1p(min(e, 1.0))
+    short = np.float32(x)
+    assert exponential(short).dtype == np.float32
+    assert exponential(short) == pytest.approx(e, rel=1e-6)
+    assert log1p(np.float32(min(e, 1.0))) == pytest.approx(math.log1p(min(e, 1.0)), rel=1e-6)
 
 
 @numba
