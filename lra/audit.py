@@ -21,7 +21,7 @@ import numpy as np
 from lra.answers import Answers
 from lra.config import UserError
 from lra.data.arrays import IGNORED
-from lra.records import CONVERSION, TRAINING, Record
+from lra.record import CONVERSION, TRAINING, Record
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 
@@ -144,9 +144,9 @@ def _counts(record: Record) -> Iterator[str]:
 
 def _composed(record: Record) -> Any:
     """The run of the record's command; None without one, and where it now means another run."""
-    from lra.compose import compose
     from lra.compute import settled
     from lra.runs import settings
+    from lra.settings import compose
 
     words = shlex.split(record.get("command") or "")
     if words[:2] != ["lra", "train"]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra import groups
-from lra.compose import check, guard, with_added
 from lra.config import CONFIGS
+from lra.settings import check, guard, with_added
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -192,9 +192,9 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _compute(arguments: argparse.Namespace) -> None:
-    from lra.compose import compose
     from lra.compute.show import show
     from lra.compute.table import main as table
+    from lra.settings import compose
 
     words = arguments.overrides
     if words[:1] == ["table"]:

@@ -1,6 +1,6 @@
 """The schema of a run: one dataclass per config group, without defaults, which are in configs/.
 
-`lra.compose.check` compares what Hydra composed with it before anything heavy is imported, so a
+`lra.settings.check` compares what Hydra composed with it before anything heavy is imported, so a
 misspelt key or a value of the wrong type costs a second and not a night.
 """
 

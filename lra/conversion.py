@@ -15,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra import environment
 from lra.code import CONVERSION, code_of
-from lra.compose import explain, preset_exists
 from lra.config import UserError
+from lra.settings import explain, preset_exists
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers

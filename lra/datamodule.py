@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytorch_lightning as pl
 
-from lra.compose import Run
 from lra.data.arrays import Prepared
 from lra.data.loader import Loader
+from lra.settings import Run
 
 
 class LRAData(pl.LightningDataModule):

@@ -1,6 +1,6 @@
 """The one reader of the YAML files in `configs/`, for code that needs less than a whole run.
 
-Whole runs are composed by Hydra (lra/compose.py). A folder of the user's, given with --config-dir,
+Whole runs are composed by Hydra (lra/settings.py). A folder of the user's, given with --config-dir,
 is searched before ours: a file in it adds a choice to a group, or replaces the one of that name.
 """
 

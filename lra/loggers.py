@@ -6,9 +6,9 @@ import importlib.util
 
 from pytorch_lightning.loggers import Logger
 
-from lra.compose import Run
 from lra.config import UserError, WandbMode
 from lra.runs import RunFolder, settings
+from lra.settings import Run
 
 
 def build(run: Run, folder: RunFolder) -> list[Logger]:

@@ -32,7 +32,6 @@ from lra.callbacks import (
     load_checkpoint,
     stop_at_once,
 )
-from lra.compose import Run
 from lra.compute import Admission, admit
 from lra.config import Clip, Loggers, UserError
 from lra.data import intact
@@ -43,6 +42,7 @@ from lra.loggers import build as build_loggers
 from lra.module import LRAModule
 from lra.progress import ProgressReport, clock, say
 from lra.runs import RunFolder, plain, processes, settings, writing
+from lra.settings import Run
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

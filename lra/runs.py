@@ -32,9 +32,9 @@ import yaml
 
 from lra import data
 from lra.code import UNKNOWN, code_of
-from lra.compose import Run
 from lra.config import CodeChange, UserError
 from lra.disk import disk_errors, read_json, write_json
+from lra.settings import Run
 
 SCHEMA_VERSION = 1  # of result.json
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json

@@ -148,7 +148,7 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     """The state of every job of `lra train -m <words>`, whether it has started or not."""
     import hydra
 
-    from lra.compose import check, initialised
+    from lra.settings import check, initialised
 
     states = []
     with initialised():

@@ -30,11 +30,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra import groups, parent
-from lra.compose import OVERRIDES, Run, check, guard
 from lra.config import UserError, first_line
 from lra.disk import read_json, write_json
 from lra.forked import ForkedRun
 from lra.runs import find, processes, writing
+from lra.settings import OVERRIDES, Run, check, guard
 
 Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from lra import cli
-from lra.compose import OVERRIDES, check, initialised, with_added
+from lra.settings import OVERRIDES, check, initialised, with_added
 from lra.status import jobs
 from tests.luna.convert import kit
 

@@ -15,8 +15,8 @@ import luna
 from lra import data, model, optim
 from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.worker import BenchCase, BenchMeter
-from lra.compose import Run, compose
 from lra.config import Clip, Mask, UserError
+from lra.settings import Run, compose
 
 
 def methods_of(words: Iterable[str]) -> list[dict[str, Any]]:

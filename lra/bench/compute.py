@@ -17,10 +17,10 @@ from lra.bench.cases import StepCase
 from lra.bench.rows import BenchResult, fastest
 from lra.bench.sheet import Benchmark, SheetTable, cell
 from lra.bench.worker import BenchRules
-from lra.compose import compose
 from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
 from lra.report.leaderboard import compute_class
+from lra.settings import compose
 
 NOTES = (
     "batch {} of n = {:,}; the time of a round is the median of {} steps; the table shows the "

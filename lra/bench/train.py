@@ -25,13 +25,13 @@ from lra.bench.rows import BenchResult, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, rounds_of, with_range
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.callbacks import Checkpoints
-from lra.compose import Run, compose
 from lra.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.run import build, trainer_for
 from lra.runs import RunFolder
+from lra.settings import Run, compose
 
 BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
 START = "start to first step"

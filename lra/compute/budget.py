@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 import luna
 from lra import groups
-from lra.compose import Run, scale
 from lra.compute.count import Count, count_once
 from lra.config import Protocol, Tolerance, UserError, nearest
+from lra.settings import Run, scale
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention

@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
 from lra import data, model
-from lra.compose import Run
 from lra.compute.definitions import DEFINITIONS
 from lra.compute.ops import OpWork, moved, rule
 from lra.config import Mask
 from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
+from lra.settings import Run
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 SLOT = ("attention", "local")  # the parts that the choice of an attention decides

@@ -8,11 +8,11 @@ from typing import Any
 
 import luna
 from lra import data
-from lra.compose import Run
 from lra.compute.budget import Budget, Cost, budget_of, cost_of, examples, times
 from lra.compute.count import Count, count_run
 from lra.compute.solve import build_slots, check_knobs, closest, range_of, solve
 from lra.config import Gate, UserError
+from lra.settings import Run
 from luna import LunaError
 
 SIZES = ("parameters", "flops")

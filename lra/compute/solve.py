@@ -17,10 +17,10 @@ import torch
 
 import luna
 from lra import data
-from lra.compose import Run
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import PartCount, count_once, definition, tally
 from lra.config import Mask, Pooling, UserError, nearest
+from lra.settings import Run
 from luna import LunaError
 from luna.base import check_options
 

@@ -14,7 +14,7 @@ from typing import Any
 from lra.config import UserError
 from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
-from lra.records import CONVERSION, Record, paths, read
+from lra.record import CONVERSION, Record, paths, read
 from lra.report.looks import LINES, looks
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")

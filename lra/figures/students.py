@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lra.config import UserError
-from lra.records import Record
-from lra.records import read as read_record
+from lra.record import Record
+from lra.record import read as read_record
 from lra.report.table import pairs_of
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}

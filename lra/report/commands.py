@@ -13,7 +13,7 @@ from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
-    from lra.records import Record
+    from lra.record import Record
     from lra.report.table import Table
 
 SUFFIXES = (".md", ".csv", ".tex")
@@ -113,7 +113,7 @@ def tables_of(results: Path) -> list[Table]:
 
 def _records(results: Path) -> list[Record]:
     from lra import audit
-    from lra.records import read_all
+    from lra.record import read_all
 
     folder = results / "records"
     if not folder.is_dir():
@@ -207,7 +207,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _check_records(arguments: argparse.Namespace) -> None:
     from lra import audit
-    from lra.records import load
+    from lra.record import load
 
     records = load(arguments.folders)
     found = audit.check(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
@@ -230,7 +230,7 @@ def _verify(arguments: argparse.Namespace) -> None:
 def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     """Copy the records of all sources, or none of them if one is refused."""
     from lra import audit
-    from lra.records import export, load
+    from lra.record import export, load
 
     audit.refuse(load(sources))
     found = export(sources, Path(target), answers=answers)

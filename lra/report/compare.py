@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lra.config import UserError
-from lra.records import Record
+from lra.record import Record
 
 LISTED = 3  # attentions listed for each value of a difference
 FactsOf = Callable[[Record], Mapping[str, Any]]

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lra.records import CONVERSION, Record, digest, once
+from lra.record import CONVERSION, Record, digest, once
 from lra.report import paired, published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, options_of, pairs_of

@@ -14,7 +14,7 @@ from lra.code import UNKNOWN
 from lra.config import UserError
 from lra.facts import flat
 from lra.groups import usual_options
-from lra.records import TRAINING, Record, first_attempts, once
+from lra.record import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.published import Published

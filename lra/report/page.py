@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.records import TRAINING, Record
+from lra.record import TRAINING, Record
 from lra.report import published
 from lra.report.leaderboard import compute_class
 from lra.report.looks import places

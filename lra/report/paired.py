@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lra.records import Record
+from lra.record import Record
 from lra.report.stats import holm
 
 FLIPS = 10_000

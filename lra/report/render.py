@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from lra.records import STAGES, Record
+from lra.record import STAGES, Record
 from lra.report.leaderboard import compute_class
 from lra.report.table import Beside, Cell, Table, TableRow, beside, one_line, pairs_of
 from lra.signatures import SIGNERS, signer

@@ -11,7 +11,7 @@ import yaml
 
 from lra import groups
 from lra.config import UserError
-from lra.records import Record
+from lra.record import Record
 
 SPECS = Path(__file__).with_name("tables.yaml")
 

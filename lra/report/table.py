@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from lra.records import Record
+from lra.record import Record
 from lra.report import published, stats
 from lra.report.published import Published
 

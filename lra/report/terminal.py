@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.config import UserError
-from lra.records import TRAINING, Record, load
+from lra.record import TRAINING, Record, load
 from lra.report import conversions
 from lra.report.leaderboard import budget_name, build, comparable
 from lra.report.render import mark, tail, tail_columns

@@ -12,7 +12,7 @@ import numpy as np
 
 from lra.config import UserError
 from lra.facts import flat
-from lra.records import Record, first_attempts, load, read
+from lra.record import Record, first_attempts, load, read
 from lra.report import paired, stats
 
 BINS = 4  # of lengths, equally many examples in each

@@ -9,8 +9,8 @@ import pytest
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from lra.compose import explain
 from lra.config import UserError
+from lra.settings import explain
 
 
 def test_ray_does_not_wait_for_a_machine_that_it_has_not():

@@ -15,8 +15,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from lra import groups
-from lra.compose import Run, compose
 from lra.config import Model, Protocol
+from lra.settings import Run, compose
 
 from .report.browser import Browser, browser
 from .synthetic import Make, write_conversion, write_run

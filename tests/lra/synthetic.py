@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lra import records
+from lra import record as records
 from lra.report.leaderboard import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table, TableRow

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from lra import audit, records
+from lra import audit
+from lra import record as records
 from lra.answers import Answers
 from lra.config import UserError
 

@@ -14,10 +14,10 @@ import torch
 
 from lra import run as runner
 from lra.callbacks import Checkpoints
-from lra.compose import Run, compose
 from lra.config import UserError
 from lra.disk import read_json
 from lra.runs import read_metrics
+from lra.settings import Run, compose
 
 from .conftest import SMALL, start
 

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from lra import data, groups
 from lra.cli import main
-from lra.compose import compose, initialised
 from lra.compute import budget_of
 from lra.config import CONFIGS, UserError
 from lra.data.options import default_length
+from lra.settings import compose, initialised
 from lra.status import jobs
 
 FILES = {

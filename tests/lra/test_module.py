@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader
 
 import luna
 from lra import data, optim
-from lra.compose import Run, compose
 from lra.config import Clip, Recipe, Schedule
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.module import LRAModule
 from lra.run import build
+from lra.settings import Run, compose
 from luna import Attention
 
 # Tokens kept: a prefix of a text will do, an image is whole.

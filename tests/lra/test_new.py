@@ -15,9 +15,9 @@ import luna
 from lra import groups, new
 from lra import run as runner
 from lra.cli import main
-from lra.compose import compose, initialised
 from lra.config import UserError
 from lra.disk import read_json
+from lra.settings import compose, initialised
 from lra.status import jobs
 from luna import base
 
@@ -52,7 +52,7 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     run("ruff", "check", str(files[0]), "--config", str(REPOSITORY / "pyproject.toml"))
     run("ruff", "format", "--check", str(files[0]))
     suite = ["luna/test_conformance.py", "lra/compute", "lra/test_catalogue.py",
-             "lra/test_compose.py"]  # fmt: skip
+             "lra/test_settings.py"]  # fmt: skip
     chosen = "foo or catalogue_is or exactly_its_options"
     tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", chosen,
                  *(f"tests/{file}" for file in suite))  # fmt: skip

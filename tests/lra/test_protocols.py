@@ -7,7 +7,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError, ValidationError
 
 from lra import data
-from lra.compose import compose
 from lra.config import (
     CONFIGS,
     Clip,
@@ -24,6 +23,7 @@ from lra.config import (
     Select,
     UserError,
 )
+from lra.settings import compose
 
 PROTOCOLS = ["luna", "skyformer", "lotformer", "official"]
 FIVE = ["listops", "text", "retrieval", "image", "pathfinder"]

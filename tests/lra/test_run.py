@@ -17,13 +17,13 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lra import run as runner
 from lra.cli import main
-from lra.compose import Run
 from lra.config import UserError
 from lra.disk import read_json
-from lra.records import load
+from lra.record import load
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
 from lra.runs import find, identity, read_metrics
+from lra.settings import Run
 
 from .conftest import SMALL, command
 

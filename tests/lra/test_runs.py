@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from lra import records, runs
+from lra import record as records
+from lra import runs
 from lra.code import Code
 from lra.config import UserError
 from lra.runs import RunFolder, identity

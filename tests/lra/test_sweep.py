@@ -24,12 +24,12 @@ from omegaconf import OmegaConf
 
 from lra import groups, parent, sweep
 from lra.cli import main
-from lra.compose import OVERRIDES, Run, check, compose, guard
 from lra.config import PACKAGE, UserError
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import train
 from lra.runs import find, read_metrics
+from lra.settings import OVERRIDES, Run, check, compose, guard
 from lra.sweep import Outcome, Summary, attempt, read_outcomes, summarise
 
 from .conftest import command, start

@@ -9,8 +9,8 @@ import pytest
 from lra.bench.compute import tables
 from lra.bench.rows import BenchResult
 from lra.cli import main
-from lra.compose import compose
 from lra.compute.count import count_run
+from lra.settings import compose
 
 from .results import result_of
 

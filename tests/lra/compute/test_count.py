@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import luna
 from lra import data, model
-from lra.compose import Run
 from lra.compute import gate
 from lra.compute.count import Uncounted, build, count, count_run
 from lra.compute.solve import slot_flops
 from lra.compute.table import head_flops
 from lra.groups import usual_options
+from lra.settings import Run
 from luna.attention.longformer import Longformer
 from luna.base import Attention, Paper, register
 

@@ -14,12 +14,12 @@ from torch import Tensor
 import luna
 from lra import data
 from lra import run as runner
-from lra.compose import Run, compose
 from lra.compute import Admission, admit, count_run
 from lra.compute.budget import times
 from lra.compute.solve import closest, compare
 from lra.config import Gate, UserError
 from lra.report.leaderboard import compute_class
+from lra.settings import Run, compose
 from luna.base import Attention, Paper, register
 
 from ..conftest import composed

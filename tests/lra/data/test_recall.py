@@ -9,14 +9,15 @@ import pytest
 import torch
 
 import lra.data
-from lra import audit, records
-from lra.compose import Run, compose
+from lra import audit
+from lra import record as records
 from lra.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import build, train
+from lra.settings import Run, compose
 from tests.lra.data.kit import differences
 
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from lra import data
-from lra.compose import Run, compose
 from lra.config import Pad
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import build, train
+from lra.settings import Run, compose
 from tests.lra.conftest import SMALL
 
 LONG = ("pathfinder64", "pathx", "pathfinder256")

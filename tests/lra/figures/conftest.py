@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lra.compose import compose
 from lra.figures.trained import Trained, restore
 from lra.run import train
+from lra.settings import compose
 
 from ..conftest import SMALL
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.cli import main
 from lra.figures import records as figures
 from lra.report import looks

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.cli import main
 from lra.config import CONFIGS
 from lra.report.specs import specs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.config import UserError
 from lra.report import conversions
 from lra.report.render import markdown, to_csv

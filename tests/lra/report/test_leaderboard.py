@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.config import UserError
 from lra.report.leaderboard import FIVE, _row
 from lra.report.render import markdown

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.report.leaderboard import FIVE, build
 from lra.report.page import page
 from lra.report.specs import TableSpec

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lra.records import Record
+from lra.record import Record
 from lra.report import paired
 
 

@@ -7,7 +7,7 @@ import io
 import re
 from pathlib import Path
 
-from lra import records
+from lra import record as records
 from lra.report.leaderboard import FIVE, build
 from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv
 from lra.report.specs import TableSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra import records
+from lra import record as records
 from lra.cli import main
 
 from ..synthetic import Make

@@ -10,7 +10,7 @@ import torch
 from lra import cli
 from lra.answers import Answers
 from lra.config import UserError
-from lra.records import load
+from lra.record import load
 from lra.report import versus
 
 N = 400

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from lra import audit, records
+from lra import audit
+from lra import record as records
 from lra.cli import main
-from lra.compose import Run
 from lra.config import UserError
 from lra.report.leaderboard import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
 from lra.run import train
+from lra.settings import Run
 
 from .conftest import SMALL
 from .synthetic import Make

@@ -10,11 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra import data
-from lra.compose import check, compose, guard, initialised
 from lra.config import CONFIGS, UserError
 from lra.groups import NO_OPTIONS, usual_options
 from lra.run import train
 from lra.runs import identity, plain, settings
+from lra.settings import check, compose, guard, initialised
 
 from .conftest import REPOSITORY, command
 
