@@ -1,1 +1,98 @@
-"""The Long Range Arena: data, one Transformer, training, counted compute, records and tables."""
+"""The Long Range Arena: data, one Transformer, training, counted compute, records and tables.
+
+What is listed here is public and stays; everything else of `lra` may change. From a notebook:
+
+    import lra
+
+    run = lra.compose(["experiment=demo", "attention=luna", "seed=2"])
+    record = lra.train(run)  # or resume it, or look up its result
+    trained = lra.load(record.folder)
+    trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
+    lra.records("runs").to_pandas()
+
+Tasks of your own and data in memory: `lra.data` (docs/tasks.md). Nothing heavy is imported before
+it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lra.config import UserError
+    from lra.record import Record, Records
+    from lra.settings import Run
+    from lra.trained import Predictions, Trained
+
+__all__ = ["Predictions", "Record", "Records", "Run", "Trained", "UserError", "compose", "load",
+           "records", "train"]  # fmt: skip
+
+_TYPES = {
+    "Predictions": "trained",
+    "Record": "record",
+    "Records": "record",
+    "Run": "settings",
+    "Trained": "trained",
+    "UserError": "config",
+}
+
+
+def compose(words: Sequence[str] = ()) -> Run:
+    """The checked settings of the run that `lra train <words>` would start.
+
+    run = lra.compose(["task=image", "attention=performer", "budget=0.01"])
+    run.protocol.recipe.lr
+    """
+    from lra.settings import compose
+
+    return compose(words)
+
+
+def train(run: Run) -> Record:
+    """Start a run, resume it, or look up its result.
+
+    record = lra.train(lra.compose(["experiment=demo"]))
+    record.score, record["test.loss"], record.folder
+    """
+    from lra.record import read
+    from lra.run import train
+
+    result = train(run)
+    record = read(result)
+    assert record is not None  # the result of a training run is a record
+    return record
+
+
+def load(
+    folder: str | Path | Record, *, data_dir: str | Path = "data", device: str = "cpu"
+) -> Trained:
+    """The trained network of a run's folder or record, or of a folder that `lra export` wrote.
+
+    trained = lra.load("runs/listops/demo/small/luna/4795078ab016-9fc9c521/seed-1")
+    trained.evaluate("val").accuracy
+    """
+    from lra import bundle, trained
+    from lra.record import Record
+
+    place = folder.folder if isinstance(folder, Record) else Path(folder)
+    read = bundle.read if (place / bundle.WEIGHTS).exists() else trained.load
+    return read(place, data_dir=data_dir, device=device)
+
+
+def records(*folders: str | Path) -> Records:
+    """The finished runs below these folders, each once.
+
+    lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
+    """
+    from lra.record import Records, load
+
+    return Records(load(folders or ["runs"]))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TYPES:
+        raise AttributeError(f"module 'lra' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"lra.{_TYPES[name]}"), name)

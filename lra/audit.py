@@ -45,7 +45,11 @@ def check(records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
     found: Counter[str] = Counter()
     wrong = []
     for record in records:
-        problems = [*_score(record), *_counts(record), *(_again(record) if reevaluate else [])]
+        problems = [
+            *_score(record),
+            *_counts(record),
+            *(_again(record, data_dir) if reevaluate else []),
+        ]
         labels = _labels_of(record, data_dir)
         if labels is not None and labels != record.get("answers.labels", labels):
             problems.append("its labels are not those of the prepared data")
@@ -158,16 +162,14 @@ def _composed(record: Record) -> Any:
     return run if settings(run) == record["settings"] else None
 
 
-def _again(record: Record) -> Iterator[str]:
+def _again(record: Record, data_dir: Path) -> Iterator[str]:
     """The answers of the run's checkpoint, computed again on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
     if not checkpoint.exists() or (given := record.answers) is None:
         return
-    from lra.run import evaluate
+    from lra.trained import load
 
-    if (run := _composed(record)) is None:
-        return
-    found = evaluate(run, checkpoint)
+    found = load(record.folder, data_dir=data_dir).evaluate()
     changed = int((found.answers != given.answers).sum())
     if changed > max(1, len(given.labels) // 200):  # other processors round otherwise
         yield f"its checkpoint gives {changed} other answers of {len(given.labels)}"

@@ -140,6 +140,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     how.add_argument("--write", action="store_true", help="write it into this folder's README.md")
     listing.set_defaults(run=_list)
 
+    from lra.ask import add_parsers as add_ask
+
+    add_ask(commands)
+
     from lra.new import add_parser as add_new
 
     add_new(commands)

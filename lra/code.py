@@ -13,8 +13,10 @@ import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -82,6 +84,22 @@ def _attention(name: str) -> str:
     if found is None:
         raise UserError(f"unknown attention '{name}'")
     return _hash(_closure(found.__module__))[:16]
+
+
+def of_class(found: type) -> str:
+    """The hash of a class's module and of what it imports of its own package; of a class that was
+    typed into a notebook, that of its own text."""
+    if _source(found.__module__) is not None:
+        return _hash(_closure(found.__module__))[:16]
+    own = vars(found).values()
+    functions = [f for f in own if inspect.isfunction(f)]  # Python finds no class in a notebook
+    try:
+        texts = [textwrap.dedent(inspect.getsource(function)) for function in functions]
+    except OSError as error:
+        raise UserError(
+            f"the source of {found.__name__} cannot be found: define it in a file or a notebook"
+        ) from error
+    return _hash([_parse(text.encode())[0] for text in texts])[:16]
 
 
 def _closure(module: str, follow: str | None = None) -> dict[str, str]:
@@ -201,7 +219,7 @@ def _source(module: str) -> Path | None:
 @cache
 def _package(name: str) -> Path:
     loaded = getattr(sys.modules.get(name), "__path__", None)
-    spec = None if loaded else importlib.util.find_spec(name)
+    spec = None if loaded or name == "__main__" else importlib.util.find_spec(name)
     places = loaded or (spec.submodule_search_locations if spec else None)
     if not places:
         raise UserError(f"package {name} cannot be found")

@@ -41,7 +41,7 @@ class LRAData(pl.LightningDataModule):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         protocol, trainer = self.run.protocol, self.trainer
-        assert trainer is not None  # Lightning sets it before it asks for loaders
+        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         return Loader(
             self.prepared.split(split),
             protocol.recipe.batch,
@@ -50,6 +50,6 @@ class LRAData(pl.LightningDataModule):
             steps=steps,
             limit=limit,
             drop_last=protocol.evaluation.drop_last,
-            rank=trainer.global_rank,
-            world=trainer.world_size,
+            rank=rank,
+            world=world,
         )

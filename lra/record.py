@@ -15,9 +15,10 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,28 @@ from lra.schema import CONVERSION, TRAINING
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
+
+
+# Columns of a table of records.
+COLUMNS: dict[str, Callable[[Record], Any]] = {
+    "kind": lambda r: r.kind,
+    "task": lambda r: r["task"],
+    "attention": lambda r: r.attention,
+    "model": lambda r: r["model"],
+    "protocol": lambda r: r.get("protocol.name"),
+    "budget": lambda r: r.get("budget"),
+    "seed": lambda r: r["seed"],
+    "score": lambda r: r.score,
+    "loss": lambda r: r.get("test.loss"),
+    "floor": lambda r: r.floor,
+    "steps": lambda r: r.get("steps"),
+    "parameters": lambda r: r.get("compute.parameters"),
+    "flops": lambda r: r.get("compute.flops"),
+    "steps_per_second": lambda r: r.get("steps_per_second"),
+    "fingerprint": lambda r: r.get("data.fingerprint"),
+    "run": lambda r: r.run,
+    "path": lambda r: str(r.path),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +134,11 @@ class Record:
         return f"{'/'.join(folders)}/{self.attention}/{self.run}.json"
 
     @property
+    def folder(self) -> Path:
+        """Of the run, or of the export."""
+        return self.path.parent
+
+    @property
     def answers_file(self) -> Path:
         result = self.path.name == "result.json"
         return self.path.with_name("answers.npz") if result else self.path.with_suffix(".npz")
@@ -129,6 +157,25 @@ class Record:
         if found.digest != self["answers.digest"]:
             raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
         return found
+
+
+class Records(list[Record]):
+    """Finished runs as a list, and as a table."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The facts that most tables need; `record.get(name)` has all others."""
+        return [{name: find(r) for name, find in COLUMNS.items()} for r in self]
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas.DataFrame."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError("a table needs pandas: pip install pandas, or use .rows()") from error
+        return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+
+    def _repr_html_(self) -> str:
+        return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else repr(self)
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:

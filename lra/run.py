@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import yaml
 
 import luna
 from lra import code, data, environment, model
-from lra.answers import Answers
 from lra.callbacks import (
     LIMIT,
     AtomicCheckpointIO,
@@ -33,7 +31,7 @@ from lra.callbacks import (
     stop_at_once,
 )
 from lra.compute import Admission, admit
-from lra.config import Clip, Loggers, UserError
+from lra.config import Clip, UserError
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.datamodule import LRAData
@@ -52,9 +50,9 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
     logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def train(run: Run, command: str = "") -> float:
-    """Start a run, resume it, or look up its result; returns the test accuracy, 0 to 1. The record
-    keeps the command."""
+def train(run: Run, command: str = "") -> Path:
+    """Start a run, resume it, or look up its result; returns the file of the result, which keeps
+    the command."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
@@ -74,7 +72,7 @@ def train(run: Run, command: str = "") -> float:
         if folder.result() is None:
             with contextlib.suppress(Interrupted):  # the main process reports it
                 _fit_and_test(run, module, prepared, folder, admitted.record(), deadline)
-        return 0.0
+        return folder.result_file
     with folder.lock():
         result = folder.result()
         if result is None:
@@ -84,7 +82,7 @@ def train(run: Run, command: str = "") -> float:
         else:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
-    return result["test"]["accuracy"]
+    return folder.result_file
 
 
 def build(run: Run) -> LRAModule:
@@ -209,19 +207,6 @@ def _fit_and_test(
         "switches": environment.switches(),
         "git": environment.git(),
     }
-
-
-def evaluate(run: Run, checkpoint: Path) -> Answers:
-    """What the network of a finished run's checkpoint answers on the test set."""
-    module = build(run)
-    module.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
-    prepared = find_or_prepare(
-        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
-    )
-    quiet = replace(run, logger=Loggers(), trainer=replace(run.trainer, progress="off"))
-    trainer = trainer_for(quiet, RunFolder(run, prepared.fingerprint))
-    trainer.test(module, LRAData(run, prepared), verbose=False)
-    return module.answers()
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:

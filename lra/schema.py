@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lra import data
 from lra import facts as fact
 from lra.config import UserError
 from lra.runs import SCHEMA_VERSION, identity_of
@@ -139,8 +138,6 @@ def _training(where: str, facts: dict[str, Any]) -> None:
     for part in ("test", "test_last", "test_best"):
         if facts.get(part):
             _test(f"{where} cannot be right: {part}", facts[part])
-    if facts["task"] not in data.names():
-        raise UserError(f"{where} is of an unknown task, '{facts['task']}'")
     points = facts.get("curve")
     if not isinstance(points, list) or not all(_is_point(p) for p in points):
         raise UserError(f"{where} is damaged: its curve is not a list of [step, accuracy]")

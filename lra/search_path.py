@@ -1,17 +1,19 @@
 """Where Hydra looks for configs: in the user's folder (lra/groups.py), in `configs/`, and last in
-the registry of attentions.
+the registries of attentions and of tasks.
 
 Hydra's own --config-dir puts a folder behind ours, where its files can add to a group but not
-replace a file of ours. The registry serves an attention of another package, or one whose YAML is
-not written yet: its options are those of its class, which is imported when it is chosen.
+replace a file of ours. The registries serve an attention or a task of another package, or one
+whose YAML is not written yet: its options are those of its class, imported when it is chosen.
 """
 
 from __future__ import annotations
 
+import builtins
 import importlib.metadata
 import inspect
 import pkgutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,22 +26,23 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lra import groups
+from lra import data, groups
 from lra.config import CONFIGS, UserError
+from lra.data import own
+from lra.data.options import as_config
 
-GROUP = "attention"
 ENTRY_POINTS = "luna.attention"  # as luna/base.py has it, whose import would take torch
 
 
 def install() -> None:
     """Register both plugins; to be called before Hydra composes anything."""
     Plugins.instance().register(Places)
-    Plugins.instance().register(MethodConfigs)
+    Plugins.instance().register(Registries)
 
 
 class Places(SearchPathPlugin):
     """Adds the user's folder, which mirrors configs/ (so `lra convert` reads its `convert`), and
-    the registry."""
+    the registries."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         main = next((e.path for e in search_path.get_path() if e.provider == "main"), "")
@@ -53,11 +56,12 @@ class Places(SearchPathPlugin):
                 )
         # A conversion has defaults of its own for most methods: their names suffice there.
         what = "options" if below == Path() else "names"
-        search_path.append("methods", f"{MethodConfigs.scheme()}://{what}")
+        search_path.append("methods", f"{Registries.scheme()}://{what}")
 
 
-class MethodConfigs(ConfigSource):
-    """`luna://options` holds attention/<name> with every option, `luna://names` without."""
+class Registries(ConfigSource):
+    """`luna://options` holds attention/<name> with every option and task/<name>; `luna://names`
+    holds attention/<name> without options."""
 
     @staticmethod
     def scheme() -> str:
@@ -67,27 +71,36 @@ class MethodConfigs(ConfigSource):
         return True
 
     def is_group(self, config_path: str) -> bool:
-        return config_path.rstrip("/") in ("", GROUP)
+        return config_path.rstrip("/") in ("", *self._groups())
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.removesuffix(".yaml").rpartition("/")
-        return group == GROUP and name in method_names()
+        return group in self._groups() and name in self._groups()[group]()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        inside = config_path.rstrip("/") == GROUP
-        if results_filter is (ObjectType.GROUP if inside else ObjectType.CONFIG):
+        group, groups = config_path.rstrip("/"), self._groups()
+        if results_filter is (ObjectType.GROUP if group in groups else ObjectType.CONFIG):
             return []
-        return method_names() if inside else [GROUP]
+        return groups[group]() if group in groups else [*groups]
 
     def load_config(self, config_path: str) -> ConfigResult:
-        name = config_path.removesuffix(".yaml").rpartition("/")[2]
-        config = {"name": name} | (method_options(name) if self.path == "options" else {})
+        group, _, name = config_path.removesuffix(".yaml").rpartition("/")
+        config: dict[str, Any] = {"name": name}
+        if group == "task":
+            config = as_config(data.get(name))
+        elif self.path == "options":
+            config |= method_options(name)
         return ConfigResult(
             provider=self.provider,
             path=self.full_path(),
             config=OmegaConf.create(config),
             header={"package": None},
         )
+
+    def _groups(self) -> dict[str, Callable[[], builtins.list[str]]]:
+        """The names of each group."""
+        tasks = {"task": own.names} if self.path == "options" else {}
+        return {"attention": method_names, **tasks}
 
 
 def method_names() -> list[str]:

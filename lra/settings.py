@@ -37,6 +37,7 @@ from lra.config import (
     Gate,
     Loggers,
     Model,
+    Pooling,
     Protocol,
     Trainer,
     UserError,
@@ -77,6 +78,7 @@ def check(cfg: DictConfig) -> Run:
     first mistake."""
     from lra.data.options import check as check_options
 
+    row_of_own_task(cfg)
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
         _implied_preset_exists(cast(DictConfig, typed))
@@ -102,9 +104,13 @@ def check(cfg: DictConfig) -> Run:
 def compose(overrides: Sequence[str]) -> Run:
     """The run that `lra train <overrides>` would start."""
     import hydra
+    from hydra.errors import HydraException
 
-    with initialised():
-        return check(hydra.compose("train", list(overrides)))
+    try:
+        with initialised():
+            return check(hydra.compose("train", list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error)) from error
 
 
 def with_added(words: Sequence[str]) -> list[str]:
@@ -142,9 +148,27 @@ def _schema(cfg: DictConfig) -> DictConfig:
     return schema
 
 
+def row_of_own_task(cfg: DictConfig) -> None:
+    """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
+    name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks")
+    if name is None or rows is None or name in rows or "others" not in rows or name in data.ours():
+        return
+    task = data.get(name)
+    if unknown := sorted(task.settings.keys() - rows.others.keys()):
+        raise UserError(
+            f"{type(task).__name__}.settings: '{unknown[0]}' is not a setting of protocol "
+            f"'{cfg.protocol.name}'{nearest(unknown[0], map(str, rows.others))}"
+        )
+    with open_dict(cfg):
+        cfg.protocol.tasks[name] = OmegaConf.merge(rows.others, task.settings)
+
+
 def _fit_to_task(run: Run) -> None:
-    """Set the lengths and the vocabulary that the protocol leaves to the task's options."""
+    """Set what the protocol leaves to the task's options: lengths, vocabulary, and that labels of
+    tokens are not pooled."""
     rules, task = run.protocol.data, data.of(run.task)
+    if task.per_token:
+        run.protocol.style.pooling = Pooling.none
     length = task.width(run.task, rules.max_length)
     rules.max_length = rules.max_length or length
     rules.pad_to = rules.pad_to or length
@@ -287,7 +311,7 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
     looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
     if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
         group = looked_up[1]
-        table = [str(task) for task in cfg[group].tasks]
+        table = [str(task) for task in cfg[group].tasks if task != "others"]
         return (
             f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "
             f"it has them for {', '.join(table)}"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from lra import cli
+from lra.data import own
 from lra.settings import OVERRIDES, check, initialised, with_added
 from lra.status import jobs
 from tests.luna.convert import kit
@@ -69,7 +70,10 @@ PARSED = {
     "lra compare luna softmax --task": "needs committed answers; tests/lra/report/test_versus.py",
 }
 # What a page's reader has done before.
-BEFORE = {"docs/results.md": ["make demo"]}
+BEFORE = {
+    "docs/results.md": ["make demo"],
+    "docs/python.md": ["lra train experiment=demo attention=luna runs_dir=runs/demo"],
+}
 # What makes the others small.
 SMALL = {
     "train experiment=demo": "task.n_train=64 task.n_val=16 task.n_test=16 budget=1e-6 "
@@ -215,11 +219,36 @@ def place(word: str) -> str:
     found = {
         "RUN": lambda: next(Path("runs/demo").rglob("luna/*/seed-*")),
         "FILE": lambda: next((ROOT / "results/bench").glob("attention-*.json")),
+        "examples.txt": lambda: _written("examples.txt", "[MAX 2 9 ]\n7\n"),
+        "examples.tsv": lambda: _written("examples.tsv", "text\n7\n"),
         "DIR": lambda: "runs",
         "runs/leaderboard": lambda: "runs/demo",  # a sweep's, as the demo's here
         "runs/recipe_control": lambda: "runs/demo",
     }
     return str(found[word]()) if word in found else word
+
+
+def _written(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/tasks.md"])
+def test_the_python_of_a_page_runs_from_its_top_to_its_end(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As a script whose demo is small; what a script registers is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own, "_registered", {})
+    text = (ROOT / page).read_text(encoding="utf-8")
+    small = [*SMALL["train experiment=demo"].split(), "trainer=cpu"]
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
+    code = code.replace('"experiment=demo"', f'"experiment=demo", *{small}')
+    assert code.count("lra.train(") in (1, 2)
+    script = tmp_path / f"{Path(page).stem}_page.py"
+    script.write_text(code, encoding="utf-8")
+    runpy.run_path(str(script), run_name=script.stem)
 
 
 def test_the_switch_is_reported_and_its_words_go_behind_the_settings(

@@ -15,7 +15,7 @@ import luna
 from lra import groups
 from lra.compute.count import Count, count_once
 from lra.config import Protocol, Tolerance, UserError, nearest
-from lra.settings import Run, scale
+from lra.settings import Run, row_of_own_task, scale
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention
@@ -100,6 +100,7 @@ def protocol_examples(run: Run) -> int | None:
     typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
     cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
+    row_of_own_task(cfg)
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)
     assert isinstance(protocol, Protocol)

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from lra.config import UserError
-from lra.data.store import ArrayFile, Rows
+from lra.data.store import ArrayFile, HeldRows, Rows
 
 SPLITS = ("train", "val", "test")
 IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
@@ -49,21 +49,60 @@ class Layout:
     grid: ClassVar[tuple[int, int] | None] = None  # (rows, columns) of an image
 
 
+Ids = np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
+
+
 class Example(NamedTuple):
-    ids: np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
+    ids: Ids
     label: int | np.ndarray  # one per token where the layout says so
 
 
 class Split:
     """One split of a prepared task."""
 
-    def __init__(self, name: str, layout: Layout, width: int, arrays: dict[str, Path]):
+    def __init__(
+        self,
+        name: str,
+        layout: Layout,
+        width: int,
+        *,
+        ids: Rows | HeldRows,
+        lengths: np.ndarray,
+        labels: np.ndarray,
+        pairs: np.ndarray | None = None,
+    ):
         self.name, self.layout, self.width = name, layout, width
+        self.labels = labels
+        self._ids, self._lengths, self._pairs = ids, lengths, pairs
+
+    @classmethod
+    def open(cls, name: str, layout: Layout, width: int, arrays: dict[str, Path]) -> Split:
+        """From files, read on demand."""
         store = "texts" if layout.dual else name
-        self._ids = Rows(arrays[f"{store}.ids"])
-        self._lengths = np.load(arrays[f"{store}.lengths"], mmap_mode="r")
-        self.labels = np.load(arrays[f"{name}.labels"], mmap_mode="r")
-        self._pairs = np.load(arrays[f"{name}.pairs"], mmap_mode="r") if layout.dual else None
+        mapped = {
+            what: np.load(arrays[f"{part}.{what}"], mmap_mode="r")
+            for what, part in {"lengths": store, "labels": name, "pairs": name}.items()
+            if what != "pairs" or layout.dual
+        }
+        return cls(name, layout, width, ids=Rows(arrays[f"{store}.ids"]), **mapped)
+
+    @classmethod
+    def held(cls, layout: Layout, width: int, examples: Sequence[Ids]) -> Split:
+        """Examples in memory, cut at `width`, without labels."""
+        texts = [ids for example in examples for ids in (example if layout.dual else [example])]
+        kept = np.zeros((len(texts), width), np.int64)
+        for row, ids in zip(kept, texts, strict=True):
+            row[: len(ids)] = ids[:width]
+        shape = (len(examples), width // layout.stack) if layout.per_token else len(examples)
+        return cls(
+            "given",
+            layout,
+            width,
+            ids=HeldRows(kept),
+            lengths=np.array([min(len(ids), width) for ids in texts]),
+            labels=np.full(shape, IGNORED),
+            pairs=np.arange(len(texts)).reshape(-1, 2) if layout.dual else None,
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -105,7 +144,7 @@ class Prepared:
                 )
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
         try:
-            self._splits = {s: Split(s, layout, self.facts["width"], arrays) for s in SPLITS}
+            self._splits = {s: Split.open(s, layout, self.facts["width"], arrays) for s in SPLITS}
         except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
             raise UserError(f"{folder} is damaged ({error}); {remedy(manifest)}") from error
 

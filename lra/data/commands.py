@@ -1,4 +1,4 @@
-"""`lra data list | prepare | verify | show | card | export | download`."""
+"""`lra data list | prepare | verify | check | show | card | export | download`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ def add_parser(commands: Any) -> None:
     _choose(verify, "default: everything that is prepared")
     verify.set_defaults(run=_verify)
 
+    checked = actions.add_parser("check", help="what any task must satisfy, for one of your own")
+    _choose(checked)
+    checked.set_defaults(run=_check)
+
     show = actions.add_parser("show", help="text, ids, mask and label of examples")
     _choose(show)
     show.add_argument("--split", choices=SPLITS, default="train")
@@ -65,7 +69,7 @@ def add_parser(commands: Any) -> None:
     download.add_argument("--url", help="address of a mirror (default: the authors' own)")
     download.set_defaults(run=_download)
 
-    for action in (listing, prepare, verify, show, card, export, download):
+    for action in (listing, prepare, verify, checked, show, card, export, download):
         action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
 
 
@@ -185,6 +189,18 @@ def _verify(arguments: argparse.Namespace) -> None:
             differing += line.status == "differs"
     if differing:
         raise UserError(f"{differing} of the lines above differ: prepare again with --force")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from lra.data.conformance import findings
+
+    options, length = _options(arguments)
+    broken = 0
+    for holds, text in findings(options, length):
+        print(f"{'holds' if holds else 'BROKEN':<7}{text}", flush=True)
+        broken += not holds
+    if broken:
+        raise UserError(f"{broken} of the lines above are broken")
 
 
 def _meant(arguments: argparse.Namespace) -> list[Path]:

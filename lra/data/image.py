@@ -85,6 +85,9 @@ class Image(Task):
         levels = ids.reshape(SIDE // 2, 2, SIDE).mean(axis=1).astype(int) * len(SHADES) // 256
         return "\n".join("".join(SHADES[level] for level in row) for row in levels)
 
+    def grey(self, picture: np.ndarray) -> np.ndarray:
+        return grey(picture.reshape(1, -1, 3).swapaxes(1, 2))[0].reshape(picture.shape[:2])
+
     def provenance(self, options: ImageOptions) -> str:
         if options.source == "files" and options.checksum is Checksum.any:
             there = options.path and Path(options.path).expanduser().exists()

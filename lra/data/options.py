@@ -9,7 +9,7 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -87,16 +87,31 @@ def default_length(task: Task, protocol: str = "luna") -> int:
     return table.get(task.name, {}).get("max_length", task.max_length)
 
 
+def as_config(task: Task) -> dict[str, Any]:
+    """The options of a task without a file, for Hydra; those without a default must be set."""
+    cfg = OmegaConf.merge(OmegaConf.structured(task.Options), _named(task))
+    return cast(dict[str, Any], OmegaConf.to_container(cfg, enum_to_str=True))
+
+
+def _named(task: Task) -> dict[str, str]:
+    return {"name": task.name, "source": next(iter(task.sources))}
+
+
 def _load(task: Task, protocol: str) -> DictConfig:
     rules, file = groups.read("protocol", protocol), groups.find("task", task.name)
     try:
-        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), groups.read("task", task.name))
+        if file is None:  # a task of one's own: its dataclass has the defaults
+            own: Any = _named(task)
+        else:
+            own = groups.read("task", task.name)
+        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), own)
         if any(OmegaConf.is_interpolation(cfg, str(key)) for key in cfg):
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)
         OmegaConf.to_object(cfg)
     except MissingMandatoryValue as error:
-        raise UserError(f"{file} gives no value to {error.full_key}") from error
+        where = file or f"the Options of task '{task.name}'"
+        raise UserError(f"{where} gives no value to {error.full_key}") from error
     except ConfigKeyError as error:
         raise UserError(f"{file}: '{error.key}' is not an option of task '{task.name}'") from error
     except (OmegaConfBaseException, yaml.YAMLError, OSError) as error:

@@ -149,7 +149,7 @@ def _make(
     arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
     paths = {name: partial / f"{name}.npy" for name in arrays}
-    counted = statistics({s: Split(s, task, facts["width"], paths) for s in SPLITS})
+    counted = statistics({s: Split.open(s, task, facts["width"], paths) for s in SPLITS})
     for split, facts_of_split in counted["splits"].items():
         facts_of_split["truncated"] = truncated[split]
     facts |= {**counted, "notes": dict(sorted(job.notes.items())), "arrays": arrays}

@@ -74,6 +74,9 @@ class Retrieval(Task):
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
 
+    def tokenize(self, text: str) -> np.ndarray:
+        return byte_ids.encode(text.encode("utf-8", "surrogateescape"))
+
     def inputs(self, options: RetrievalOptions) -> list[Path]:
         if options.source != "tiny" and options.path is None:
             return []

@@ -131,6 +131,16 @@ class ArrayFile:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
+class HeldRows:
+    """Rows in memory, which read like those of a file."""
+
+    def __init__(self, rows: np.ndarray):
+        self.rows, self.dtype = rows, rows.dtype
+
+    def take(self, index: np.ndarray, columns: int) -> np.ndarray:
+        return self.rows[index, :columns]
+
+
 class Rows:
     """Rows of a two-dimensional .npy file, read by position and not through a memory map: mapped
     pages count as the process's memory until the whole file does, and a disk error under a map is

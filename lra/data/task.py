@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from lra.config import UserError
-from lra.data.arrays import Example, Layout, Prepared, Split
+from lra.data.arrays import Example, Ids, Layout, Prepared, Split
 
 TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
@@ -76,13 +76,16 @@ class About(NamedTuple):
 class Task(Layout):
     """One task of the benchmark: its facts as class attributes, and how its examples are made."""
 
-    title: ClassVar[str]  # half a line, for `lra data list`
+    title: ClassVar[str] = "a task of one's own"  # half a line, for `lra data list`
     probe: ClassVar[bool] = False  # no task of the benchmark, and in none of its averages
     max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
-    sources: ClassVar[dict[str, Source]]  # the default first
+    # the default first
+    sources: ClassVar[dict[str, Source]] = {"own": Source("made by the code of its task")}
     encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
-    Options: ClassVar[type[TaskOptions]]
-    about: ClassVar[About]
+    Options: ClassVar[type[TaskOptions]] = TaskOptions
+    about: ClassVar[About] = About("Not stated.", "Not stated.", "Not stated.", ())
+    # The row of a protocol that has none for it; its row `others` has what this leaves open.
+    settings: ClassVar[dict[str, Any]] = {}
 
     # ------------------------------------------------------------------ what a task implements
 
@@ -92,7 +95,15 @@ class Task(Layout):
 
     def decode(self, ids: np.ndarray) -> str:
         """The raw text (or a picture in characters) of one sequence without its padding."""
-        raise NotImplementedError(f"{type(self).__name__} must implement decode()")
+        return " ".join(map(str, ids.tolist()))
+
+    def tokenize(self, text: str) -> np.ndarray:
+        """The ids of a text as users have it."""
+        raise UserError(f"task '{self.name}' reads no text: give the ids of its examples")
+
+    def grey(self, picture: np.ndarray) -> np.ndarray:
+        """The grey levels (rows, columns) of a picture in colours (rows, columns, 3)."""
+        raise UserError(f"task '{self.name}' reads no colours: give grey levels from 0 to 255")
 
     def configured(self, options: dict[str, Any]) -> Task:
         """This task with the facts that its options decide, as `matters` lists them."""
@@ -113,8 +124,9 @@ class Task(Layout):
         """Refuse invalid combinations with a UserError that says what is allowed."""
 
     def width(self, options: Any, max_length: int) -> int:
-        """How many ids are kept of an example: columns of the stored array."""
-        return max_length
+        """How many ids are kept of an example: columns of the stored array. `max_length` 0 leaves
+        it to the task."""
+        return max_length or self.max_length
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
         """Checks of the prepared examples beyond hashes and counts: (holds, sentence)."""
@@ -130,6 +142,38 @@ class Task(Layout):
         raise UserError(f"task '{self.name}' has no official format to be written in")
 
     # ------------------------------------------------------------------ what every task inherits
+
+    def encode(self, example: Any) -> Ids:
+        """The ids of an example as a user has it: a text, a picture, ids, or a pair of them."""
+        if not self.dual:
+            return self._encode(example)
+        if isinstance(example, str) or len(example) != 2:
+            raise UserError(f"an example of task '{self.name}' is a pair of texts")
+        first, second = map(self._encode, example)
+        return first, second
+
+    def _encode(self, example: Any) -> np.ndarray:
+        if isinstance(example, str):
+            return self.tokenize(example)
+        ids = np.asarray(example)
+        if self.grid is not None and ids.shape == (*self.grid, 3):
+            ids = self.grey(ids)
+        if self.grid is not None:
+            if ids.shape not in (self.grid, (self.grid[0] * self.grid[1],)):
+                raise UserError(
+                    f"a picture has {' x '.join(map(str, ids.shape))} numbers, those of task "
+                    f"'{self.name}' have {' x '.join(map(str, self.grid))}"
+                )
+            ids = ids.ravel()
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or len(ids) % self.stack:
+            words = f"groups of {self.stack}" if self.stack > 1 else "a row"
+            raise UserError(f"an example of task '{self.name}' is {words} of whole numbers")
+        if ids.min() < 0 or ids.max() >= self.vocab:
+            raise UserError(
+                f"an example has the id {ids.min() if ids.min() < 0 else ids.max()}, those of task "
+                f"'{self.name}' are 0 to {self.vocab - 1}"
+            )
+        return ids
 
     def versions(self, options: TaskOptions) -> dict[str, str]:
         """The versions of everything that decides the ids."""

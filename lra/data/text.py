@@ -81,6 +81,9 @@ class Text(Task):
             return "files in the format of aclImdb_v1, not checked against it"
         return super().provenance(options)
 
+    def tokenize(self, text: str) -> np.ndarray:
+        return byte_ids.encode(text.encode("utf-8", "surrogateescape"))
+
     def inputs(self, options: TextOptions) -> list[Path]:
         """The archive; the 50,000 files of an unpacked copy are checked when they are read."""
         if options.source != "tiny" and options.path is None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from lra.config import UserError
 from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
 from lra.figures.students import Student
-from lra.figures.trained import Trained, watching
+from lra.figures.trained import name
 from lra.report.looks import LUNA, PALETTE, SOFTMAX
+from lra.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
 
@@ -51,7 +52,7 @@ def of_run(trained: Trained, *, examples: int = 64, points: int = 400) -> list[L
             if left <= 0:
                 break
 
-    return observe(trained.network, run, trained.name, points)
+    return observe(trained.network, run, name(trained), points)
 
 
 def of_student(

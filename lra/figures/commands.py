@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import lra
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -139,28 +141,30 @@ def _draw_benches(arguments: argparse.Namespace) -> list[Path]:
 def _draw_channels(arguments: argparse.Namespace) -> list[Path]:
     from lra.figures import channels
     from lra.figures.students import examples, is_converted, open_students
-    from lra.figures.trained import restore
+    from lra.figures.trained import stem as stem_of
+    from lra.figures.trained import title as title_of
 
-    model: Any
     if is_converted(arguments.folder):
         (model,) = open_students([arguments.folder])
         batches = examples(model, arguments.text, arguments.texts, arguments.image)
-        layers = channels.of_student(model, batches)
+        layers, name, title = channels.of_student(model, batches), model.stem, model.title
     else:
-        model = restore(arguments.folder, arguments.data_dir)
-        layers = channels.of_run(model, examples=arguments.examples)
-    stem = _stem(arguments, f"channels-{model.stem}-{arguments.layout}")
-    return channels.draw(layers, model.title, stem, layout=arguments.layout)
+        run = lra.load(arguments.folder, data_dir=arguments.data_dir)
+        layers = channels.of_run(run, examples=arguments.examples)
+        name, title = stem_of(run), title_of(run)
+    stem = _stem(arguments, f"channels-{name}-{arguments.layout}")
+    return channels.draw(layers, title, stem, layout=arguments.layout)
 
 
 def _draw_maps(arguments: argparse.Namespace) -> list[Path]:
     from lra.figures import maps
-    from lra.figures.trained import restore
+    from lra.figures.trained import conditions, name
+    from lra.figures.trained import stem as stem_of
 
-    run = restore(arguments.folder, arguments.data_dir)
+    run = lra.load(arguments.folder, data_dir=arguments.data_dir)
     rows = maps.attention_rows(run, arguments.example)
-    title = f"{run.name}; test example {arguments.example}, {rows.query}\n{run.conditions}"
-    stem = _stem(arguments, f"maps-{run.stem}-example-{arguments.example}")
+    title = f"{name(run)}; test example {arguments.example}, {rows.query}\n{conditions(run)}"
+    stem = _stem(arguments, f"maps-{stem_of(run)}-example-{arguments.example}")
     return maps.draw(run, rows, title, stem)
 
 

@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from lra.config import Pooling, UserError
-from lra.data.loader import Loader
 from lra.figures.draw import heading, rows_for, save_figure
-from lra.figures.trained import Trained, watching
 from lra.report.looks import PALETTE
-from luna.attention.polaformer import PolaFormer
-from luna.base import Attention
+from lra.trained import Trained
 
 SHORT = 80  # tokens that fit on one line
 WRAP = 64  # tokens per line of a longer sequence
@@ -28,7 +23,7 @@ SPELT = 2048  # tokens of the longest sequence that is drawn with its characters
 class AttentionRows:
     """One row of the attention matrix per layer and head, on one example."""
 
-    ids: np.ndarray  # (n,) real tokens
+    ids: np.ndarray  # (n,) real tokens, or (n, stack)
     rows: np.ndarray  # (layers, H, n)
     query: str  # the query that the row belongs to, in words
     heads: list[str]  # (H,) names
@@ -40,44 +35,15 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     part = trained.prepared.split("test")
     if not 0 <= example < len(part):
         raise UserError(f"there is no test example {example}: choose from 0 to {len(part) - 1}")
-    batch = Loader(part, 1, rules=trained.protocol.data).batch(np.array([example]))
-    layers = [m for m in trained.network.modules() if isinstance(m, Attention)]
-    matrices: list[dict[str, Tensor]] = []
-
-    with watching(layers, lambda *seen: matrices.append(_implied(*seen))):
-        trained.network(batch.ids, batch.mask)
-    heads = list(matrices[0])
-    A = torch.stack([m[head] for m in matrices for head in heads])  # (layers * H, n, n)
-    A = A.unflatten(0, (len(matrices), -1))
-    one = (0, 0) if trained.task.dual else (0,)
-    ids = batch.ids[one]
-    mask = None if batch.mask is None else batch.mask[one]
-    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+    index = np.array([example])
+    pairs = zip(part.ids(index).reshape(-1, part.width), part.lengths(index).ravel(), strict=True)
+    texts = [ids[:n] for ids, n in pairs]
+    A, heads, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
     if trained.protocol.style.pooling is Pooling.cls:
-        return AttentionRows(
-            ids[real].numpy(), A[:, :, 0, 1:][:, :, real].numpy(), "row of CLS", heads
-        )
-    rows = A[:, :, real][..., real].mean(2)
-    return AttentionRows(ids[real].numpy(), rows.numpy(), "mean over queries", heads)
-
-
-def _implied(
-    layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
-) -> dict[str, Tensor]:
-    """The matrix (n, n) of every head, by name, on the first example. PolaFormer has two per head,
-    one for each half of the values."""
-    if isinstance(layer, PolaFormer):
-        streams = layer.streams(q, k, mask)
-        return {
-            f"head {h}, {signs} signs": A[0, h]
-            for h in range(q.shape[1])
-            for signs, A in zip(("equal", "opposite"), streams, strict=True)
-        }
-    if not layer.has_matrix:
-        raise UserError(
-            f"attention '{layer.name}' has no attention matrix, so there is nothing to draw"
-        )
-    return {f"head {h}": A for h, A in enumerate(layer.matrix(q, k, mask, x)[0])}
+        rows, query = A[:, :, 0, 1:][:, :, real], "row of CLS"
+    else:
+        rows, query = A[:, :, real][..., real].mean(2), "mean over queries"
+    return AttentionRows(ids[real].numpy(), rows.numpy(), query, heads)
 
 
 def draw(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:

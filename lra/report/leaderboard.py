@@ -47,7 +47,9 @@ def build_all(
     tables = []
     for spec in specs:
         records = selected(spec, everything, folder)
-        runs = {t: {r["identity"] for r in records if r["task"] == t} for t in data.names()}
+        runs: dict[str, set[str]] = defaultdict(set)
+        for r in records:
+            runs[r["task"]].add(r["identity"])
         records = [r for r in records if len(runs[r["task"]]) >= spec.at_least]
         if records:
             tables.append(build(spec, records))
@@ -134,8 +136,8 @@ def _in_column(record: Record, setting: str) -> Record:
 def _columns(records: Sequence[Record], setting: str) -> list[str]:
     """In the order of the benchmark's tables, or of the setting's values."""
     order = {r["task"]: _sortable(r.get(f"settings.{setting}")) for r in records}
-    names = data.names()
-    return sorted(order, key=order.__getitem__ if setting else names.index)
+    place = {name: i for i, name in enumerate(data.ours())}  # others follow, by name
+    return sorted(order, key=order.__getitem__ if setting else lambda t: (place.get(t, 99), t))
 
 
 # ---------------------------------------------------------------------- rows

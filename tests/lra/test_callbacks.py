@@ -104,7 +104,9 @@ def test_a_finished_run_returns_its_result_without_training(small, reference, ca
     first = runner.train(small())
     weights_before = (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns
     capsys.readouterr()
+    before = first.read_bytes()
     assert runner.train(small()) == first
+    assert first.read_bytes() == before
     assert "already finished" in capsys.readouterr().out
     assert (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns == weights_before
 

@@ -98,6 +98,12 @@ class ListOps(Task):
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
 
+    def tokenize(self, text: str) -> np.ndarray:
+        try:
+            return tokens.encode(text)
+        except ValueError as error:
+            raise UserError(f"{text[:40]!r} is no expression of ListOps: {error}") from error
+
     def inputs(self, options: ListOpsOptions) -> list[Path]:
         if options.source != "tiny" and options.path is None:
             return []

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lra.figures.trained import Trained, restore
 from lra.run import train
 from lra.settings import compose
+from lra.trained import Trained, load
 
 from ..conftest import SMALL
 
@@ -48,7 +48,7 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> 
 @pytest.fixture(scope="session")
 def trained(trained_folder: Callable[..., Path], data_dir: Path) -> Callable[..., Trained]:
     """trained("attention=luna", ...): a run of two steps, read from its folder."""
-    return lambda *words: restore(trained_folder(*words), data_dir)
+    return lambda *words: load(trained_folder(*words), data_dir=data_dir)
 
 
 def wordpiece() -> Any:

@@ -13,7 +13,7 @@ import luna
 from lra.config import UserError
 from lra.figures import channels, students
 from lra.figures.channels import COLOURS, DEAD, LayerChannels
-from lra.figures.trained import Trained
+from lra.trained import Trained
 
 from .conftest import LUNA, PAIR, SOFTMAX, TEXT
 
@@ -69,7 +69,7 @@ def test_many_channels_take_several_lines(n_channels: int, panels: tuple[int, in
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
     run = trained(*LUNA)
     (layer,) = channels.of_run(run, examples=4)
-    batch = next(run.batches("val", 4))
+    batch = next(iter(run.batches("val", 4)))
     heads = run.network.encoder.blocks[0].attention.n_heads
     real = int(batch.mask.sum())
     assert real < batch.mask.numel()

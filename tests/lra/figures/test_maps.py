@@ -10,7 +10,7 @@ import pytest
 
 from lra.config import UserError
 from lra.figures import maps
-from lra.figures.trained import Trained
+from lra.trained import Trained
 
 from .conftest import SOFTMAX
 

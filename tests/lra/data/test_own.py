@@ -1,0 +1,222 @@
+"""Tasks that are not ours: registered classes, installed packages, data in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lra
+from lra import data
+from lra.config import UserError
+from lra.data import own
+from lra.data.prepare import find_or_prepare
+from lra.report.leaderboard import build
+from lra.report.specs import TableSpec
+
+from ..conftest import SMALL
+
+SETTINGS = [word for word in SMALL if not word.startswith(("task", "protocol.data"))]
+
+MODULE = """
+from dataclasses import dataclass
+import numpy as np
+from lra import data
+
+@dataclass
+class Options(data.TaskOptions):
+    n: int = 40
+    odd: bool = True
+
+class Parity(data.Task):
+    name = "parity"
+    classes, vocab, max_length = 2, 3, 8
+    settings = {"steps": 4, "every": 2, "warmup": 1, "batch": 4}
+    Options = Options
+
+    def splits(self, options, job):
+        rows = np.random.default_rng(0).integers(1, 3, (3, options.n, 8))
+        return [
+            data.RawSplit(s, [data.Example(x, self.label(x, options)) for x in xs], len(xs))
+            for s, xs in zip(("train", "val", "test"), rows)
+        ]
+
+    def label(self, x, options):
+        return int((x == 2).sum() + options.odd) % 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task that a test registers is known to the next."""
+    monkeypatch.setattr(own, "_registered", {})
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """installed(source): a package whose entry point declares the task `parity`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", own.ENTRY_POINTS)
+    monkeypatch.setattr(own, "_entries", lambda: {"parity": entry})
+
+    def write(source: str = MODULE) -> None:
+        (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")
+        sys.modules.pop("parity_task", None)
+        own._registered.clear()
+
+    yield write
+    sys.modules.pop("parity_task", None)
+
+
+def composed(tmp_path: Path, *words: str) -> Any:
+    places = [f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]
+    return lra.compose([*SETTINGS, *places, *words])
+
+
+def test_an_installed_task_is_like_ours(
+    installed: Callable[..., None], tmp_path: Path, lra_data: Callable[..., tuple[int, str, str]]
+):
+    """Its options, defaults and settings; training, loading, records, tables, `lra data`."""
+    installed()
+    run = composed(tmp_path, "task=parity", "task.n=24", "compute=report")
+    assert run.protocol.recipe.batch == 8  # the command's wins
+    assert (run.task.n, run.task.odd, run.task.source) == (24, True, "own")
+    assert (run.protocol.data.vocab, run.protocol.data.pad_to) == (3, 8)
+    plain = lra.compose(["task=parity"])
+    assert (plain.protocol.recipe.batch, plain.protocol.recipe.lr) == (4, 1e-3)  # own, others
+    record = lra.train(run)
+    assert record["task"] == "parity"
+    assert lra.load(record, data_dir=run.data_dir).evaluate().digest == record["answers.digest"]
+    assert lra.load(record).predict([[1, 2, 2]]).classes.shape == (1,)
+    table = build(TableSpec(name="t", title="T"), lra.records(tmp_path / "runs"))
+    assert table.tasks == ["parity"]
+    for words in (["verify", "parity"], ["card", "parity", "n=24"], ["show", "parity", "n=24"]):
+        code, _, err = lra_data(*words)
+        assert (code, err) == (0, "")
+    assert "parity" in lra_data("list")[1]
+    with pytest.raises(UserError, match=r"'task\.m' is not a setting|'m' is not a setting"):
+        composed(tmp_path, "task=parity", "task.m=3")
+
+
+def test_changed_code_is_other_data(installed: Callable[..., None], tmp_path: Path):
+    prints = []
+    for source in (MODULE, "# a comment\n" + MODULE, MODULE.replace("== 2", "== 1")):
+        installed(source)
+        prepared = find_or_prepare(data.configure("parity"), max_length=8, data_dir=tmp_path)
+        prints.append(prepared.fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+
+
+@dataclasses.dataclass
+class Open(data.TaskOptions):
+    n: int
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "Parity"}, "lower-case letters"),
+        ({"name": "listops"}, "there is a task 'listops' already"),
+        ({"vocab": None}, "lacks vocab"),
+        ({"Options": int}, "must be a dataclass"),
+        ({"Options": Open}, r"mine\.Options\.n needs a default"),
+    ],
+)
+def test_what_a_class_lacks_is_said(change: dict[str, Any], message: str):
+    facts = {"name": "mine", "classes": 2, "vocab": 3, "max_length": 4} | change
+    facts = {key: value for key, value in facts.items() if value is not None}
+    with pytest.raises(UserError, match=message):
+        data.register(type("Mine", (data.Task,), facts))
+
+
+def test_a_wrong_setting_and_a_broken_package_are_named(
+    installed: Callable[..., None], tmp_path: Path
+):
+    installed(MODULE.replace('"steps"', '"stebs"'))
+    with pytest.raises(UserError, match=r"Parity\.settings: 'stebs' .* did you mean steps"):
+        lra.compose(["task=parity"])
+    installed("import nothing_of_that_name\n")
+    with pytest.raises(UserError, match="task 'parity' of parity_task:Parity cannot be imported"):
+        lra.compose(["task=parity"])
+
+
+# ---------------------------------------------------------------------- data in memory
+
+
+def trained(tmp_path: Path, name: str, *words: str) -> Any:
+    steps = ["protocol.recipe.steps=2", "protocol.evaluation.every=2"]
+    return lra.train(composed(tmp_path, f"task={name}", *steps, *words))
+
+
+def test_texts_are_bytes_and_a_tenth_is_held_out(tmp_path: Path):
+    texts = [f"review {i} é" for i in range(40)]
+    data.from_arrays("reviews", (texts, [i % 2 for i in range(40)]))
+    record = trained(tmp_path, "reviews")
+    assert record["data.examples"] == {"train": 32, "val": 4, "test": 4}
+    prepared = find_or_prepare(data.configure("reviews"), max_length=0, data_dir=tmp_path / "data")
+    kept = []
+    for name in ("train", "val", "test"):
+        split = prepared.split(name)
+        index = np.arange(len(split))
+        rows = zip(split.ids(index), split.lengths(index), split.labels, strict=True)
+        kept += [(data.get("reviews").decode(ids[:n]), int(y)) for ids, n, y in rows]
+    assert sorted(kept) == sorted(zip(texts, [i % 2 for i in range(40)], strict=True))
+    assert lra.load(record).predict(["a review", "é"]).classes.shape == (2,)
+
+
+def test_pairs_tokens_and_pictures(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    pairs = [(rng.integers(1, 9, 5), rng.integers(1, 9, 7)) for _ in range(30)]
+    data.from_arrays("twins", (pairs, [0, 1] * 15))
+    assert trained(tmp_path, "twins")["data.examples"]["train"] == 24
+    tokens = [rng.integers(1, 5, 6) for _ in range(30)]
+    data.from_arrays("tags", (tokens, [list(x % 2) for x in tokens]))
+    record = trained(tmp_path, "tags")  # labels of tokens are not pooled, whatever the protocol
+    assert record["test.scored"] == 6 * record["test.examples"]
+    pictures = rng.integers(0, 256, (30, 4, 6), dtype=np.uint8)
+    data.from_arrays("stamps", (pictures, [0, 1, 2] * 10), grid=(4, 6))
+    assert trained(tmp_path, "stamps", "protocol.data.mask=none")["compute.parameters"] > 0
+
+
+def test_other_values_are_other_data(tmp_path: Path):
+    prints = set()
+    for last in (1, 2):
+        data.from_arrays("rows", ([[1, 2], [2, 1], [1, last]] * 10, [0, 1, 0] * 10))
+        prepared = find_or_prepare(data.configure("rows"), max_length=0, data_dir=tmp_path)
+        prints.add(prepared.fingerprint)
+    assert len(prints) == 2
+
+
+def test_a_dataset_of_columns(tmp_path: Path):
+    """What `datasets` gives: a mapping of splits to columns; hidden labels of a test set are -1."""
+
+    def split(n: int, label: int | None = None) -> dict[str, list[Any]]:
+        labels = [i % 2 if label is None else label for i in range(n)]
+        return {"a": [f"a {i}" for i in range(n)], "b": ["b"] * n, "label": labels}
+
+    given = {"train": split(30), "validation": split(6), "test": split(6, -1)}
+    data.from_hf("glued", given, text=("a", "b"), settings={"batch": 4})
+    record = trained(tmp_path, "glued")
+    assert record["data.examples"] == {"train": 27, "val": 6, "test": 3}
+    with pytest.raises(UserError, match="split train has no column 'c'"):
+        data.from_hf("glued", given, text="c")
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (([[1], [2]], [0]), "train has 2 examples and 1 labels"),
+        (([[1], [-2]] * 9, [0, 1] * 9), "whole numbers from 0 on"),
+        (([[0.5], [1.5]] * 9, [0, 1] * 9), "whole numbers from 0 on"),
+        (([[1], [2]], [0, 1]), "too few"),
+    ],
+)
+def test_what_cannot_be_examples_is_refused(train: Any, message: str):
+    with pytest.raises(UserError, match=message):
+        data.from_arrays("wrong", train)
