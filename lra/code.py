@@ -218,9 +218,11 @@ def _source(module: str) -> Path | None:
 
 @cache
 def _package(name: str) -> Path:
-    loaded = getattr(sys.modules.get(name), "__path__", None)
-    spec = None if loaded or name == "__main__" else importlib.util.find_spec(name)
-    places = loaded or (spec.submodule_search_locations if spec else None)
+    loaded = sys.modules.get(name)
+    spec = importlib.util.find_spec(name) if loaded is None else None
+    places = getattr(loaded, "__path__", None) or (
+        spec.submodule_search_locations if spec else None
+    )
     if not places:
         raise UserError(f"package {name} cannot be found")
     return Path(next(iter(places)))

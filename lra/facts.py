@@ -51,7 +51,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FactKind:
     """What a fact must be."""
 
     what: str  # for the error message
@@ -73,23 +73,23 @@ def _is_time(value: Any) -> bool:
         return False
 
 
-text = Kind("a text", lambda v: isinstance(v, str))
+text = FactKind("a text", lambda v: isinstance(v, str))
 # A name is part of paths and tables.
-name = Kind("a name of letters, digits, '_', '.' and '-'",
+name = FactKind("a name of letters, digits, '_', '.' and '-'",
             lambda v: isinstance(v, str) and re.fullmatch(r"\w[\w.-]*", v) is not None)  # fmt: skip
-names = Kind("a list of names", lambda v: isinstance(v, list) and all(map(name.fits, v)))
-flag = Kind("true or false", lambda v: isinstance(v, bool))
-group = Kind("a group of facts", lambda v: isinstance(v, dict))
-number = Kind("a number from 0", is_count)
-whole = Kind("a whole number from 0", lambda v: isinstance(v, int) and is_count(v))
-share = Kind("a number from 0 to 1", lambda v: is_count(v) and v <= 1)
+names = FactKind("a list of names", lambda v: isinstance(v, list) and all(map(name.fits, v)))
+flag = FactKind("true or false", lambda v: isinstance(v, bool))
+group = FactKind("a group of facts", lambda v: isinstance(v, dict))
+number = FactKind("a number from 0", is_count)
+whole = FactKind("a whole number from 0", lambda v: isinstance(v, int) and is_count(v))
+share = FactKind("a number from 0 to 1", lambda v: is_count(v) and v <= 1)
 # An accuracy, or a correlation, which may be negative.
-score = Kind("a number from -1 to 1", lambda v: is_number(v) and -1 <= v <= 1)
+score = FactKind("a number from -1 to 1", lambda v: is_number(v) and -1 <= v <= 1)
 # With its zone, so that times of two machines can be compared.
-time = Kind("a time with its zone", _is_time)
+time = FactKind("a time with its zone", _is_time)
 
 
-def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, FactKind]) -> None:
     """UserError for the first fact that is not of its kind. A key that starts with `?` may be
     missing or null."""
     for key, kind in kinds.items():

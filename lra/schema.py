@@ -14,7 +14,7 @@ from lra.runs import SCHEMA_VERSION, identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
 
-COMMON: dict[str, fact.Kind] = {
+COMMON: dict[str, fact.FactKind] = {
     "identity": fact.name,
     "task": fact.name,
     "attention.name": fact.name,
@@ -31,7 +31,7 @@ COMMON: dict[str, fact.Kind] = {
     "?attempt": fact.whole,
     "?switches": fact.group,
 }
-FACTS: dict[str, dict[str, fact.Kind]] = {
+FACTS: dict[str, dict[str, fact.FactKind]] = {
     TRAINING: COMMON
     | {
         "protocol.name": fact.name,

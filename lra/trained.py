@@ -51,7 +51,7 @@ class Predictions(NamedTuple):
     probabilities: np.ndarray  # (n, C), or (n, tokens, C)
 
 
-class AttentionMaps(NamedTuple):
+class AttentionWeights(NamedTuple):
     """Who attends to whom in one example."""
 
     weights: Tensor  # (layers, heads, n, n), a row per query; a CLS token comes first
@@ -123,7 +123,7 @@ class Trained:
             labels.append(batch.labels[scored])
         return Answers.of(logits, labels)
 
-    def attention_maps(self, example: Any) -> AttentionMaps:
+    def attention_maps(self, example: Any) -> AttentionWeights:
         """The attention matrices on one example (of a pair, on its first half); for a linear
         method those that it implies."""
         (batch,) = self._given([example])
@@ -136,7 +136,7 @@ class Trained:
         ids, stack = batch.ids[one], self.task.stack
         real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
         ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
-        return AttentionMaps(weights, list(matrices[0]), ids, real[::stack])
+        return AttentionWeights(weights, list(matrices[0]), ids, real[::stack])
 
     def _given(self, examples: Iterable[Any]) -> Iterable[Batch]:
         listed = list(examples)

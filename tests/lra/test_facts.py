@@ -24,7 +24,7 @@ from lra.config import UserError
         (facts.text, [""], [5]),
     ],
 )
-def test_kinds(kind: facts.Kind, good: list[Any], bad: list[Any]):
+def test_kinds(kind: facts.FactKind, good: list[Any], bad: list[Any]):
     assert all(map(kind.fits, good))
     assert not any(map(kind.fits, bad))
 
