@@ -147,11 +147,28 @@ class Attention(nn.Module):
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
         """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the
-        start."""
+        start. A state is a tuple; its tensors begin with B."""
         raise LunaError(
             f"attention '{self.name}' cannot stream: build it with causal=True; "
             "methods that have a causal form: luna.names(causal=True)"
         )
+
+    def steps(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
+        """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e), as n calls of
+        :meth:`step`: the state after them and their outputs (B, H, n, e). Padding may stand among
+        the first ones, where state is None."""
+        if mask is not None and not bool(mask.all()):
+            raise LunaError(
+                f"attention '{self.name}' cannot stream padding"
+                f"{' after a state' if state is not None else ''}: give real tokens alone"
+            )
+        out = []
+        for token in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+            state, out_t = self.step(state, *token)
+            out.append(out_t)
+        return state, torch.stack(out, 2)
 
     def tie(self, first: Attention) -> None:
         """Share parameters between layers: a backbone calls this on every layer's attention, the

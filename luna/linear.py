@@ -187,6 +187,21 @@ class KernelAttention(Attention):
             out = N / self.den(c).unsqueeze(-1)
         return state, out.to(dtype)
 
+    def steps(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
+        if state is not None or not self.causal:
+            return super().steps(state, q, k, v, mask)
+        out = self(q, k, v, mask)  # in parallel, by whatever evaluation is the fastest
+        _, k, v = self._enter(q, k, v, mask)
+        with self._precision(k):
+            return self._state(k, v, mask), out
+
+    def _state(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
+        """The state after all tokens of a sequence."""
+        phi_k = self._key_features(k, mask)
+        return State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
+
     def _enter_step(
         self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -42,7 +42,7 @@ class WeightedState(NamedTuple):
     z: Tensor  # (B, H, D)
     top: Tensor  # (B, H) largest log weight so far; S and z are in units of e^top
     values: Tensor  # (B, H, e) sum of v, which the floor multiplies
-    t: int
+    t: int | Tensor  # keys seen; (B, 1) where padding was among them
 
 
 def causal_weighted_sums(
@@ -135,6 +135,15 @@ class WeightedKernelAttention(KernelAttention):
             N = (phi_q.unsqueeze(-2) @ state.S).squeeze(-2) + whole.unsqueeze(-1) * state.values
             out = N / self.den(c).unsqueeze(-1)
         return state, out.to(dtype)
+
+    def _state(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
+        if not (self.weighted and self.causal):
+            return super()._state(k, v, mask)
+        phi_k, a = self._weigh(k, mask)
+        top = largest(a)  # (B, H, 1)
+        phi_k = phi_k * (a - top).exp().unsqueeze(-1)
+        t = k.shape[2] if mask is None else mask.sum(-1, keepdim=True)
+        return WeightedState(phi_k.mT @ v, phi_k.sum(-2), top.squeeze(-1), v.sum(-2), t)
 
     @staticmethod
     def _update(state: WeightedState | None, phi_k: Tensor, a: Tensor, v: Tensor) -> WeightedState:

@@ -1,6 +1,7 @@
 """Softmax attention (Vaswani et al., 2017), the quadratic reference.
 
-`strict`     torch's fused kernel, in the precision of its inputs; without a visible key: 0.
+`strict`     torch's fused kernel, in the precision of its inputs; without a visible key: 0. It
+             alone has a causal form, whose state is the cache of keys and values.
 `published`  1e6 subtracted from the scores of padded keys (pkuzengqi/Skyformer,
              mlpen/Nystromformer), in float32.
 `official`   1e10 subtracted where the key or the query is padding, in float32
@@ -10,11 +11,21 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Attention, Paper, Slot, register
+from luna.base import Attention, LunaError, Paper, Slot, register
+
+
+class KeysAndValues(NamedTuple):
+    """Streaming state, which grows with every token."""
+
+    k: Tensor  # (B, H, t, d)
+    v: Tensor  # (B, H, t, e)
+    real: Tensor  # (B, t) bool
 
 
 @register("softmax")
@@ -24,6 +35,7 @@ class Softmax(Attention):
     )
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
+    causal_form = True
     cross_form = True
     uses_dropout = True
     linear_in_n = False
@@ -31,6 +43,10 @@ class Softmax(Attention):
 
     def __init__(self, slot: Slot):
         super().__init__(slot)
+        if self.causal and self.profile != "strict":
+            raise LunaError(
+                f"softmax has no causal form under profile={self.profile}: use profile=strict"
+            )
         # The public codes compute the scores in float32 whatever surrounds them.
         self.full_precision = self.profile != "strict"  # type: ignore[misc]
 
@@ -40,12 +56,53 @@ class Softmax(Attention):
         if self.profile != "strict":
             weights = self._weights(q, k, mask)
             return F.dropout(weights, self.slot.dropout, self.training) @ v
+        if self.causal:
+            return self._causal(q, k, v, mask)
         visible = None
         if mask is not None:
             # An example without any token: its values are 0, so it may see all of them.
             visible = (mask | ~mask.any(-1, keepdim=True))[:, None, None, :]
         p = self.slot.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
+
+    def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        p = self.slot.dropout if self.training else 0.0
+        if mask is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+        # With the real tokens moved to the front, in their order, no real query sees padding, and
+        # no n x n mask is needed.
+        order = (~mask).int().argsort(dim=-1, stable=True)[:, None, :, None]  # (B, 1, n, 1)
+        q, k, v = (t.take_along_dim(order, 2) for t in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+        return out.take_along_dim(order.argsort(2), 2)
+
+    def steps(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
+        if state is not None or not self.causal:
+            return super().steps(state, q, k, v, mask)
+        real = k.new_ones(k.shape[0], k.shape[2], dtype=torch.bool) if mask is None else mask
+        return KeysAndValues(k, v, real), self(q, k, v, mask)
+
+    def step(
+        self, state: KeysAndValues | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
+    ) -> tuple[KeysAndValues, Tensor]:
+        if not self.causal:
+            return super().step(state, q_t, k_t, v_t)
+        q, k, v = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2))
+        real = k.new_ones(len(k), 1, dtype=torch.bool)
+        if state is not None:
+            if (state.k.shape[0], state.v.shape[3]) != (v.shape[0], v.shape[3]):
+                raise LunaError(
+                    f"this state does not belong to these tokens: its values are "
+                    f"{tuple(state.v.shape)}, theirs {tuple(v.shape)}; start with state=None"
+                )
+            k, v = torch.cat([state.k, k], 2), torch.cat([state.v, v], 2)
+            real = torch.cat([state.real, real], 1)
+        p = self.slot.dropout if self.training else 0.0
+        visible = real[:, None, None, :]
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
+        return KeysAndValues(k, v, real), out.squeeze(2)
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """(B, H, n, n) under the two public codes."""
@@ -62,6 +119,9 @@ class Softmax(Attention):
         if self.profile != "strict":
             return self._weights(q, k, mask)
         weights = torch.einsum("bhid,bhjd->bhij", q, k).div(self.head_dim**0.5)
+        if self.causal:
+            later = torch.ones(weights.shape[2:], dtype=torch.bool, device=q.device).triu(1)
+            weights = weights.masked_fill(later, float("-inf"))
         weights = (weights - weights.amax(-1, keepdim=True)).exp()
         if mask is not None:
             weights = weights * mask[:, None, None, :]

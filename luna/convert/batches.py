@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert.layers import position_limit
+from luna.convert.swap import describe
 
 Batch = Mapping[str, Tensor] | Tensor
 
@@ -31,11 +32,12 @@ def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:
     """The model's output; it sees the labels only on request."""
     _check(model, batch, labels=labels)
     device = next(model.parameters()).device
+    no_state = {"use_cache": False} if (describe(model) or {}).get("causal") else {}
     with memory_advice(batch):
         if isinstance(batch, Tensor):
-            return model(batch.to(device))
+            return model(batch.to(device), **no_state)
         given = {k: v for k, v in batch.items() if labels or k != "labels"}
-        return model(**{k: v.to(device) for k, v in given.items()})
+        return model(**{k: v.to(device) for k, v in given.items()}, **no_state)
 
 
 def own_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -59,6 +61,8 @@ def _check(model: nn.Module, batch: Batch, *, labels: bool) -> None:
     classes = getattr(getattr(model, "config", None), "num_labels", None)
     given = batch.get("labels") if labels else None
     if given is None or classes in (None, 1) or given.is_floating_point() or not len(given):
+        return
+    if given.ndim > 1:  # a language model's: one token per position
         return
     if int(given.max()) >= classes or int(given.min()) < 0:
         raise LunaError(

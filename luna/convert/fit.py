@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from luna.base import Attention
 from luna.convert import host
 from luna.convert.batches import Batch, forward
-from luna.convert.losses import real_queries, row_cross_entropy, row_entropy, softmax_rows
+from luna.convert.losses import real_queries, row_cross_entropy, row_entropy, teacher_rows
 from luna.convert.swap import described, evaluating, feature_maps
 
 KL_WARNING = 0.25  # maps that stayed above rarely recovered in finetuning
@@ -86,7 +86,7 @@ def attention_maps(model: nn.Module, batch: Batch) -> AttentionMaps:
     maps = AttentionMaps([], [])
 
     def teacher(module: nn.Module, q, k, v, mask, x):
-        T = softmax_rows(q, k, mask)
+        T = teacher_rows(module, q, k, mask)
         maps.teacher.append(T)
         return T.to(v.dtype) @ v, None
 
@@ -113,7 +113,7 @@ def measure(student: nn.Module, batches: Iterable[Batch], *, inputs: str = "teac
 
     def probe(module: nn.Module, q, k, v, mask, x):
         name = names[module]
-        T = softmax_rows(q, k, mask)
+        T = teacher_rows(module, q, k, mask)
         attention = chosen.get(name)
         if attention is not None and attention.has_matrix:
             A = attention.matrix(q, k, mask, x)

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError
+from luna.base import Attention, LunaError
+
+if TYPE_CHECKING:
+    from luna.convert.cache import StateLayer
 
 IMPLEMENTATION = "luna"  # the name in the registries of transformers
 
@@ -41,10 +44,20 @@ def attend(
     x: Tensor | None,
     *,
     weights: bool = False,
+    state: StateLayer | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The student's output (B, H, n, d) and, on request, its matrix (B, H, n, n)."""
+    """The student's output (B, H, n, d) and, on request, its matrix (B, H, n, n). `state` is what a
+    decoder keeps of the tokens before."""
     attention: Any = module.luna_attn
-    out = attention(q, k, v, mask, x)
+    if state is None:
+        out = attention(q, k, v, mask, x)
+    else:
+        if weights and state.seen:
+            raise LunaError(
+                "a state keeps no keys, so that there is no attention map over earlier tokens: "
+                "use_cache=False for output_attentions"
+            )
+        out = state.extend(attention, q, k, v, mask)
     if module.luna_dropout:
         out = F.dropout(out, float(module.luna_dropout), module.training)  # type: ignore[arg-type]
     return out, attention.matrix(q, k, mask, x) if weights else None
@@ -69,10 +82,11 @@ def run(
     if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
         q = q * (scaling * q.shape[-1] ** 0.5)  # every method itself scales by d^(-1/2)
     x: Any = module.luna_x
-    module.luna_x = None  # type: ignore[assignment]
+    state: Any = module.luna_state
+    module.luna_x = module.luna_state = None  # type: ignore[assignment]
     if module.luna_probe is not None:
         return module.luna_probe(module, q, k, v, mask, x)  # type: ignore[operator]
-    return attend(module, q, k, v, mask, x, weights=weights)
+    return attend(module, q, k, v, mask, x, weights=weights, state=state)
 
 
 @contextlib.contextmanager
@@ -88,13 +102,13 @@ def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
             module.luna_probe = None  # type: ignore[assignment]
 
 
-def attach(module: nn.Module, attention: nn.Module, *, context_dropout: float = 0.0) -> None:
+def attach(module: nn.Module, attention: Attention, *, context_dropout: float = 0.0) -> None:
     """Make `attention` a submodule of the host's layer and add the attributes that `run` reads."""
     module.luna_attn = attention
     module.luna_dropout = context_dropout  # type: ignore[assignment]
-    module.luna_probe = module.luna_x = None  # type: ignore[assignment]
-    if getattr(attention, "needs_x", False):
-        hook = module.register_forward_pre_hook(_keep_hidden_states, with_kwargs=True)
+    module.luna_probe = module.luna_x = module.luna_state = None  # type: ignore[assignment]
+    if attention.needs_x or attention.causal:
+        hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
         module.luna_hook = hook  # type: ignore[assignment]
 
 
@@ -102,12 +116,21 @@ def detach(module: nn.Module) -> None:
     if hasattr(module, "luna_hook"):
         module.luna_hook.remove()  # type: ignore[operator, union-attr]
         del module.luna_hook
-    del module.luna_attn, module.luna_dropout, module.luna_probe, module.luna_x
+    del module.luna_attn, module.luna_dropout, module.luna_probe
+    del module.luna_x, module.luna_state
 
 
-def _keep_hidden_states(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    # transformers passes q, k and v; a few methods need the hidden states as well.
-    module.luna_x = args[0] if args else kwargs["hidden_states"]
+def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    # transformers passes q, k and v; a few methods need the hidden states as well, and a decoder
+    # its part of the cache.
+    attention = module.luna_attn
+    if attention.needs_x:
+        module.luna_x = args[0] if args else kwargs["hidden_states"]
+    if attention.causal:
+        from luna.convert.cache import state_layer  # needs transformers
+
+        cache = kwargs.get("past_key_values")
+        module.luna_state = None if cache is None else state_layer(cache, module.layer_idx)
 
 
 # ---------------------------------------------------------------------- transformers
@@ -161,7 +184,19 @@ def attention_function(
     **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function: output (B, n, H, d), and weights on request."""
+    if key.shape[1] != query.shape[1]:  # grouped heads: several heads of q share one of k and v
+        groups = query.shape[1] // key.shape[1]
+        key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     mask = key_mask(attention_mask, query)
+    if (
+        attention_mask is not None
+        and attention_mask.ndim == 4
+        and getattr(module, "is_causal", False)
+    ):
+        raise LunaError(
+            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
+            "(B, n) in place of a 4-D one"
+        )
     out, weights = run(
         module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
     )
@@ -173,15 +208,17 @@ def mask_function(
     kv_length: int,
     attention_mask: Tensor | None = None,
     mask_function: Callable | None = None,
+    config: Any = None,
     **_: Any,
 ) -> Tensor | None:
     """The registered mask function: bool (B, n), True = real token, or None."""
-    from transformers.masking_utils import bidirectional_mask_function
+    from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    if mask_function is not bidirectional_mask_function:
+    causal = (getattr(config, "luna", None) or {}).get("causal", False)
+    if mask_function is not (causal_mask_function if causal else bidirectional_mask_function):
         raise LunaError(
-            "this model asks for a causal, windowed or packed attention mask; converted attention "
-            "supports padding only"
+            f"this model asks for a {'' if causal else 'causal, '}windowed or packed attention "
+            "mask; beside padding, converted attention has none"
         )
     if attention_mask is None:
         return None

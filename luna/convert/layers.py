@@ -24,6 +24,9 @@ HUGGING_FACE = frozenset(
         "DeiTAttention",
     }
 )
+DECODERS = frozenset(
+    f"{name}Attention" for name in ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Phi3")
+)
 TIMM_ATTRIBUTES = (
     "qkv",
     "proj",
@@ -36,7 +39,10 @@ TIMM_ATTRIBUTES = (
     "proj_drop",
     "fused_attn",
 )
-SUPPORTED = "the BERT family (BERT, DistilBERT, RoBERTa, MiniLM, ELECTRA), ViT, DeiT and timm's ViT"
+SUPPORTED = (
+    "the BERT family (BERT, DistilBERT, RoBERTa, MiniLM, ELECTRA), ViT, DeiT and timm's ViT, and "
+    "the decoders GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma and Phi-3"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Site:
     n_heads: int
     head_dim: int
     dropout: float  # on attention probabilities
+    causal: bool  # a decoder's: tokens see none that come later
 
 
 def find_sites(model: nn.Module) -> list[Site]:
@@ -67,12 +74,16 @@ def find_sites(model: nn.Module) -> list[Site]:
             f"supported are {SUPPORTED}"
         )
     for name, module in found.items():
-        _refuse_causal(name, module)
+        _check_layout(name, module)
     return [_site(name, module) for name, module in found.items()]
 
 
 def is_hugging_face(module: nn.Module) -> bool:
-    return type(module).__name__ in HUGGING_FACE
+    return type(module).__name__ in HUGGING_FACE | DECODERS
+
+
+def is_decoder(module: nn.Module) -> bool:
+    return type(module).__name__ in DECODERS
 
 
 def is_timm(module: nn.Module) -> bool:
@@ -83,13 +94,15 @@ def is_timm(module: nn.Module) -> bool:
 def position_limit(model: nn.Module) -> int:
     """The longest sequence the host has positions for."""
     for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+        if name.endswith(("position_embeddings", "wpe")) and isinstance(module, nn.Embedding):
             # RoBERTa's positions start after that of padding.
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             return module.num_embeddings - first
     for name, parameter in model.named_parameters():
         if name.endswith(("position_embeddings", "pos_embed")) and parameter.ndim == 3:
             return parameter.shape[1]  # (1, n, width)
+    if any(is_decoder(module) for module in model.modules()):  # rotary: no table, but a promise
+        return model.config.max_position_embeddings  # type: ignore[union-attr, return-value]
     raise LunaError(
         f"{type(model).__name__} has no position table that limits its inputs: give max_len=..."
     )
@@ -111,13 +124,26 @@ def _other_attention(modules: dict[str, nn.Module], found: set[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _refuse_causal(name: str, module: nn.Module) -> None:
+def _check_layout(name: str, module: nn.Module) -> None:
+    """Raise a LunaError for what a model of a supported class may have beside it."""
     config = getattr(module, "config", None)
-    if getattr(module, "is_causal", False) or getattr(module, "is_decoder", False):
-        raise LunaError(f"{name} is a causal decoder's attention: only encoders can be converted")
     if getattr(config, "add_cross_attention", False):
         raise LunaError(
-            f"{name} belongs to a model with cross-attention: only encoders can be converted"
+            f"{name} belongs to a model with cross-attention, which cannot be converted"
+        )
+    causal = getattr(module, "is_causal", False) or getattr(module, "is_decoder", False)
+    if is_decoder(module) != bool(causal and getattr(config, "is_causal", True)):
+        here, only = "causal", "a bidirectional encoder"
+        if is_decoder(module):
+            here, only = "bidirectional", "a causal decoder"
+        raise LunaError(
+            f"{name} is {here} here, and {type(module).__name__} can be converted as {only} only"
+        )
+    window = getattr(config, "sliding_window", None) if causal else None
+    if window is not None:
+        raise LunaError(
+            f"{name} sees a window of {window} tokens, converted attention sees all of them: load "
+            "the model with sliding_window=None, which changes nothing in texts as short as that"
         )
 
 
@@ -125,9 +151,12 @@ def _site(name: str, module: nn.Module) -> Site:
     # Read from the module: hidden_size / heads is not the head width of every model.
     n_heads = _first(module, "num_attention_heads", "n_heads", "num_heads")
     head_dim = _first(module, "attention_head_size", "head_dim")
-    rate = _first(module, "attention_dropout", "attn_drop", "dropout")
-    return Site(name, module, n_heads, head_dim, float(getattr(rate, "p", rate)))
+    rate = _first(module, "attention_dropout", "attn_drop", "attn_dropout", "dropout")
+    dropout = float(getattr(rate, "p", rate))
+    return Site(name, module, n_heads, head_dim, dropout, is_decoder(module))
 
 
 def _first(module: nn.Module, *names: str):
-    return next(getattr(module, n) for n in names if hasattr(module, n))
+    """The first of these that the module has, or else its config (Llama's number of heads)."""
+    owners = (module, getattr(module, "config", None))
+    return next(getattr(owner, n) for owner in owners for n in names if hasattr(owner, n))

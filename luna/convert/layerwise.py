@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from luna.convert import host
 from luna.convert.batches import Batch, forward
-from luna.convert.losses import real_queries, row_cross_entropy, softmax_rows
+from luna.convert.losses import real_queries, row_cross_entropy, teacher_rows
 from luna.convert.swap import evaluating, feature_maps, feature_parameters
 
 MSE_SCALE = 1000.0  # as in HazyResearch/lolcats
@@ -87,7 +87,7 @@ class Layerwise:
             part = slice(start, start + size)
             q_, k_, v_ = q[part].detach(), k[part].detach(), v[part].detach()
             mask_, x_ = (None if t is None else t[part] for t in (mask, x))
-            T = softmax_rows(q_, k_, mask_)
+            T = teacher_rows(module, q_, k_, mask_)
             outputs.append(T.to(v.dtype) @ v_)
             if self.maps[module] is None:  # a layer that stayed softmax
                 continue
@@ -105,7 +105,7 @@ class Layerwise:
         if self.maps[module] is None:  # a layer that stayed softmax
             return
         with torch.no_grad():
-            T = softmax_rows(q, k, mask)
+            T = teacher_rows(module, q, k, mask)
             target = T.to(v.dtype) @ v
         loss = self._sum(module, q, k, v, mask, x, T, target) / self._count(q, mask)
         self.pending.append(loss)

@@ -3,8 +3,10 @@ student's."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from luna.base import autocast_off
 
@@ -26,6 +28,12 @@ def softmax_rows(
         scores = (q @ k.mT) * q.shape[-1] ** -0.5
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill(hidden, 0)
+
+
+def teacher_rows(module: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """What the softmax attention of this converted layer gives."""
+    causal: Any = module.luna_attn.causal  # type: ignore[union-attr]
+    return softmax_rows(q, k, mask, causal=causal)
 
 
 def row_cross_entropy(teacher: Tensor, student: Tensor, *, floor: float = FLOOR) -> Tensor:

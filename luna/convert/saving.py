@@ -45,6 +45,8 @@ def load(folder: str | Path) -> Any:
     )
     for what in ("missing", "unexpected", "mismatched"):
         _check(folder, what, report[f"{what}_keys"])
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     return _restore(model, description, phi, source=folder, inplace=True).eval()
 
 

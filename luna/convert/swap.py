@@ -112,6 +112,7 @@ def convert(
         "context_dropout": context_dropout,
         "teacher": fingerprint,
         "stage": "swap",
+        **({"causal": True} if sites[0].causal else {}),
         "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
     }
     for i, (site, new) in enumerate(zip(sites, attentions, strict=True)):
@@ -225,6 +226,7 @@ def _build(
             head_dim=site.head_dim,
             max_len=max_len,
             profile=profile,
+            causal=site.causal,
             dropout=site.dropout,
             seed=seed,
             **options,
@@ -242,7 +244,7 @@ def build_like(attention: Attention, options: dict[str, Any], *, seed: int) -> A
         return type(attention)(attention.slot, **options)
 
 
-def _put(model: nn.Module, site: Site, attention: nn.Module, context_dropout: float) -> None:
+def _put(model: nn.Module, site: Site, attention: Attention, context_dropout: float) -> None:
     module = site.module
     if not is_hugging_face(module):
         module = TimmLinearAttention(module)

@@ -74,8 +74,8 @@ def test_names():
     assert {"luna", "linear", "softmax", "uniform"} <= set(luna.names())
     assert luna.names() == sorted(luna.names())
     causal = luna.names(causal=True)
-    assert {"luna", "linear"} <= set(causal)
-    assert "softmax" not in causal
+    assert {"luna", "linear", "softmax"} <= set(causal)
+    assert "uniform" not in causal
     assert all(luna.get(name).name == name for name in luna.names())
 
 

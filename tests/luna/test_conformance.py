@@ -226,7 +226,7 @@ def test_causal_attention_and_public_profiles_refuse_other_keys(case: Case):
 
 @conformance("causal")
 def test_a_causal_row_is_what_its_prefix_gives(case: Case):
-    """In chunks of any length, as a matrix, and streamed token by token."""
+    """In chunks of any length, as a matrix, and streamed: token by token, or after a prompt."""
     if not case.cls.causal_form:
         with pytest.raises(LunaError, match="has no causal form"):
             case.build(causal=True)
@@ -234,7 +234,7 @@ def test_a_causal_row_is_what_its_prefix_gives(case: Case):
             case.build().step(None, *(t[:, :, 0] for t in inputs()[:3]))
         return
     causal, whole = case.build(causal=True), case.build()
-    q, k, v, _ = inputs(d_v=5)  # every causal method is a kernel method: any width will do
+    q, k, v, _ = inputs(d_v=5)  # every causal method takes any width
     for m in (None, mask("scatter")):  # whose first token is padding
         prefixes = (
             whole(*(t[:, :, : i + 1] for t in (q, k, v)), None if m is None else m[:, : i + 1])
@@ -248,15 +248,23 @@ def test_a_causal_row_is_what_its_prefix_gives(case: Case):
         assert difference(A @ v, expected) < EXACT
         if m is None:
             assert difference(streamed(causal, q, k, v), expected) < EXACT
+        prompt, rest = (([t[:, :, part] for t in (q, k, v)]) for part in (slice(20), slice(20, N)))
+        real = None if m is None else m | (torch.arange(N) >= 20)
+        state, before = causal.steps(None, *prompt, None if real is None else real[:, :20])
+        state, after = causal.steps(state, *rest)
+        assert difference(torch.cat([before, after], 2), causal(q, k, v, real)) < EXACT
+        with pytest.raises(LunaError, match="cannot stream padding after a state"):
+            causal.steps(state, *rest, mask("scatter")[:, 20:])
 
 
-def streamed(attention: KernelAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def streamed(attention: luna.Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     state, out = None, []
     for tokens in zip(*(t.unbind(2) for t in (q, k, v)), strict=True):
         state, o = attention.step(state, *tokens)
         out.append(o)
     numbers = sum(part[0].numel() for part in state if isinstance(part, Tensor))  # of one example
-    assert numbers <= H * (attention.feature_dim + 1) * (v.shape[-1] + 1)
+    if isinstance(attention, KernelAttention):
+        assert numbers <= H * (attention.feature_dim + 1) * (v.shape[-1] + 1)
     token = [t[:, :, 0] for t in (q, k, v)]
     for wrong, words in (
         ([t[:1] for t in token], "this state does not belong to these tokens"),

@@ -115,6 +115,7 @@ def test_strict_leaves_padded_rows_at_zero_where_the_public_codes_do_not():
         assert (build("softmax", profile=profile)(q, k, v, m)[padded] != 0).any()
 
 
-def test_no_causal_form():
-    with pytest.raises(luna.LunaError, match="has no causal form"):
-        build("softmax", causal=True)
+def test_the_public_codes_have_no_causal_form():
+    for profile in ("published", "official"):
+        with pytest.raises(luna.LunaError, match=f"no causal form under profile={profile}"):
+            build("softmax", causal=True, profile=profile)

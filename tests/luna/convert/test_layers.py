@@ -28,14 +28,14 @@ def test_what_cannot_be_converted_is_refused_with_the_reason():
     t = transformers
     small = {k: v for k, v in SIZE.items() if k != "num_labels"}
     decoder = t.BertConfig(**small, is_decoder=True)
-    gpt = t.GPT2Config(n_embd=32, n_head=4, n_layer=1, vocab_size=60, n_positions=16)
+    neox = t.GPTNeoXConfig(**small)
     swin = t.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[1], num_heads=[2])
     cross = t.BertConfig(**small, is_decoder=True, add_cross_attention=True)
     for model, reason in (
         (nn.Linear(3, 3), "has no attention"),
         (nn.MultiheadAttention(8, 2), "MultiheadAttention has no attention|cannot be converted"),
-        (t.BertLMHeadModel(decoder), "causal decoder"),
-        (t.GPT2Model(gpt), r"GPT2Attention"),
+        (t.BertLMHeadModel(decoder), "is causal here, and BertSelfAttention"),
+        (t.GPTNeoXModel(neox), r"GPTNeoXAttention"),
         (t.SwinModel(swin), r"SwinAttention|SwinSelfAttention"),
         (t.BertModel(cross), "BertCrossAttention"),
     ):

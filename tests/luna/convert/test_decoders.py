@@ -1,0 +1,361 @@
+"""Decoder-only language models: conversion, generation with a state, both stages on a text file."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import luna
+from luna.base import LunaError
+from luna.convert import (
+    TextFile,
+    attention_maps,
+    convert,
+    describe,
+    distill,
+    finetune,
+    load,
+    revert,
+)
+
+from .kit import transformers
+
+VOCAB, POSITIONS = 60, 64
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,  # each serves two heads of queries
+    "intermediate_size": 48,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": POSITIONS,
+    **SPECIAL,
+}
+GPT2 = {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": VOCAB, "n_positions": POSITIONS}
+OTHERS: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {"sliding_window": None},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 16},
+    "Gemma": {"head_dim": 16},
+    "Phi3": {},
+}
+GREEDY = {"max_new_tokens": 12, "do_sample": False}
+
+
+def decoder(kind: str = "GPT2", **changes: Any) -> Any:
+    """A model of random weights whose attention maps are far from uniform."""
+    t = transformers
+    torch.manual_seed(0)
+    if kind == "GPT2":
+        model = t.GPT2LMHeadModel(t.GPT2Config(**GPT2 | SPECIAL | changes))
+    else:
+        config = getattr(t, f"{kind}Config")(**SIZE | OTHERS.get(kind, {}) | changes)
+        model = getattr(t, f"{kind}ForCausalLM")(config)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                p.mul_(6)
+    return model.eval()
+
+
+def prompts() -> dict[str, Tensor]:
+    """Three of 12, 11 and 7 tokens, padded on the left as `generate` wants them."""
+    ids = torch.randint(3, VOCAB, (3, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(12) >= torch.tensor([0, 1, 5])[:, None]
+    return {"input_ids": ids * mask, "attention_mask": mask.long()}
+
+
+def positions(mask: Tensor) -> Tensor:
+    return (mask.cumsum(1) - 1).clamp(min=0)
+
+
+@torch.no_grad()
+def logits(model: Any, **inputs: Any) -> Tensor:
+    return model(**inputs).logits
+
+
+@pytest.mark.parametrize("kind", ["GPT2", *OTHERS])
+def test_conversion_to_softmax_is_the_identity(kind):
+    model, batch = decoder(kind), prompts()
+    student, ids, real = convert(model, "softmax"), batch["input_ids"], batch["attention_mask"] == 1
+    torch.testing.assert_close(
+        logits(student, input_ids=ids), logits(model, input_ids=ids), atol=1e-5, rtol=0
+    )
+    padded = logits(model, **batch)
+    torch.testing.assert_close(logits(student, **batch)[real], padded[real], atol=1e-5, rtol=0)
+    for beams in (1, 3):
+        expected = model.generate(**batch, num_beams=beams, **GREEDY)
+        assert torch.equal(student.generate(**batch, num_beams=beams, **GREEDY), expected)
+    linear = convert(model, "linear")
+    assert (logits(linear, **batch)[real] - padded[real]).abs().max() > 0.01
+    assert torch.equal(logits(revert(linear), **batch), padded)
+
+
+@pytest.mark.parametrize("name", luna.names(causal=True))
+@pytest.mark.parametrize("kind", ["GPT2", "Llama"])
+def test_generation_with_a_state_gives_the_tokens_of_the_parallel_form(kind, name):
+    """Which runs the whole text again for each token."""
+    student, batch = convert(decoder(kind), name), prompts()
+    wanted = {"return_dict_in_generate": True, "output_logits": True}
+    for search in ({}, {"num_beams": 3, "num_return_sequences": 2}):
+        stateful = student.generate(**batch, **GREEDY, **wanted, **search)
+        parallel = student.generate(**batch, **GREEDY, **wanted, **search, use_cache=False)
+        assert torch.equal(stateful.sequences, parallel.sequences)
+        for got, expected in zip(stateful.logits, parallel.logits, strict=True):
+            torch.testing.assert_close(got, expected, atol=2e-5, rtol=1e-4)
+    assert parallel.past_key_values is None
+
+
+def numbers(cache: Any) -> int:
+    return sum(t.numel() for layer in cache.layers for t in layer.state if isinstance(t, Tensor))
+
+
+def test_the_state_does_not_grow_with_the_text():
+    sizes = {}
+    for name in ("luna", "softmax"):
+        student = convert(decoder("Llama"), name)
+        caches = [
+            student.generate(
+                torch.full((1, n), 5), return_dict_in_generate=True, **GREEDY
+            ).past_key_values
+            for n in (4, 40)
+        ]
+        assert [cache.get_seq_length() for cache in caches] == [15, 51]
+        sizes[name] = [numbers(cache) for cache in caches]
+    assert sizes["luna"][0] == sizes["luna"][1]
+    assert sizes["softmax"][1] > 3 * sizes["softmax"][0]
+
+
+def test_a_text_in_parts_and_a_state_that_goes_on():
+    """Several tokens after a state, with the prompts' padding before them, and a cache for a second
+    call of `generate`."""
+    student, batch = convert(decoder(), "performer"), prompts()
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    where = positions(mask)
+    expected = logits(student, **batch, position_ids=where)
+    cache, parts = transformers.DynamicCache(), []
+    for part in (slice(0, 7), slice(7, 8), slice(8, 12)):
+        so_far = {"attention_mask": mask[:, : part.stop], "position_ids": where[:, part]}
+        parts.append(logits(student, input_ids=ids[:, part], past_key_values=cache, **so_far))
+    got = torch.cat(parts, 1)
+    torch.testing.assert_close(got[mask == 1], expected[mask == 1], atol=2e-5, rtol=1e-4)
+
+    first = student.generate(ids[:1], return_dict_in_generate=True, **GREEDY)
+    longer = torch.cat([first.sequences, ids[1:2, 6:]], 1)
+    again = student.generate(longer, past_key_values=first.past_key_values, **GREEDY)
+    assert torch.equal(again, student.generate(longer, use_cache=False, **GREEDY))
+
+
+def test_layers_that_stay_softmax_and_half_precision():
+    """In a mixed model the softmax layers keep keys and values; features stay in float32."""
+    batch = prompts()
+    mixed = convert(decoder("Llama"), "hedgehog", layers=[1])
+    stateful = mixed.generate(**batch, **GREEDY)
+    assert torch.equal(stateful, mixed.generate(**batch, **GREEDY, use_cache=False))
+    half = convert(decoder("Llama").to(torch.bfloat16), "hedgehog", layers=[1])
+    cache = transformers.DynamicCache()
+    got = logits(half, **batch, past_key_values=cache)
+    assert [layer.state[0].dtype for layer in cache.layers] == [torch.bfloat16, torch.float32]
+    real = batch["attention_mask"] == 1
+    expected = logits(mixed, **batch)[real]
+    assert (got.float()[real] - expected).norm() < 0.05 * expected.norm()
+
+
+def test_gradient_checkpointing_and_training_with_a_cache():
+    """transformers makes a cache in training as well; what it learns from must not change."""
+    model, grads = convert(decoder("Llama"), "luna").train(), []
+    ids = prompts()["input_ids"]
+    for how in ({"use_cache": True}, {"use_cache": False}, {}):
+        if not how:
+            model.activation_checkpointing_enable()
+        model.zero_grad()
+        model(ids, labels=ids, **how).loss.backward()
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    for other in grads[1:]:
+        torch.testing.assert_close(other, grads[0])
+
+
+def test_saved_and_loaded(tmp_path):
+    for kind in ("GPT2", "Llama"):  # GPT-2's head is its table of tokens
+        student = convert(decoder(kind), "luna")
+        student.generation_config.max_new_tokens = 5
+        student.save_pretrained(tmp_path / kind)
+        again = load(tmp_path / kind)
+        ids = prompts()["input_ids"][:1]
+        assert torch.equal(logits(again, input_ids=ids), logits(student, input_ids=ids))
+        assert torch.equal(again.generate(ids), student.generate(ids))
+        assert again.generate(ids).shape[1] == ids.shape[1] + 5
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("make", "attention", "reason"),
+    [
+        (lambda: decoder(), "nystrom", "'nystrom' has no causal form"),
+        (lambda: decoder(), "polaformer", "'polaformer' has no causal form"),
+        (lambda: decoder(add_cross_attention=True), "linear", "cross-attention"),
+        (lambda: decoder("Mistral", sliding_window=16), "linear", "a window of 16 tokens"),
+        (lambda: decoder("Llama", is_causal=False), "linear", "bidirectional"),
+        (lambda: decoder("GPTNeoX"), "linear", "GPTNeoXAttention"),
+    ],
+)
+def test_models_and_methods_that_cannot_be_converted(make, attention, reason):
+    model = make()
+    with pytest.raises(LunaError, match=reason):
+        convert(model, attention, inplace=True)
+    assert describe(model) is None
+
+
+def test_a_text_longer_than_the_positions():
+    for kind in ("GPT2", "Llama"):
+        with pytest.raises(LunaError, match="longer than the model's 64 positions"):
+            distill(convert(decoder(kind), "t2r"), [{"input_ids": torch.ones(1, 65).long()}])
+
+
+def test_ways_to_decode_that_a_state_does_not_have():
+    model, batch = decoder(), prompts()
+    student, ids, mask = convert(model, "linear"), batch["input_ids"], batch["attention_mask"]
+    llama = convert(decoder("Llama"), "linear")
+    cache = transformers.DynamicCache()
+    logits(model, input_ids=ids, past_key_values=cache)
+    block, packed = torch.ones(3, 1, 12, 12).bool(), torch.arange(12)[None] % 5
+    wanted = {"output_attentions": True, "return_dict_in_generate": True}
+    for call, reason in (
+        (lambda: student.generate(ids, cache_implementation="static", **GREEDY), "a StaticCache"),
+        (lambda: student.generate(ids[:1], prompt_lookup_num_tokens=2, **GREEDY), "cannot forget"),
+        (lambda: student.generate(ids[:1], assistant_model=model, **GREEDY), "cannot forget"),
+        (lambda: llama.generate(ids, **wanted, **GREEDY), "no attention map over earlier tokens"),
+        (lambda: student(ids, past_key_values=cache), "an empty DynamicCache"),
+        (lambda: student(ids, attention_mask=block), r"\(B, n\) in place of a 4-D one"),
+        (lambda: student(ids[:1], position_ids=packed, use_cache=False), "windowed or packed"),
+    ):
+        with pytest.raises(LunaError, match=reason):
+            call()
+    shown, new_padding = torch.ones(3, 13).long(), torch.cat([mask, mask[:, :1]], 1)
+    for later in (None, shown, new_padding):
+        cache = transformers.DynamicCache()
+        logits(student, **batch, past_key_values=cache)
+        with pytest.raises(LunaError, match="hides as padding stays hidden"):
+            logits(student, input_ids=ids[:, :1], attention_mask=later, past_key_values=cache)
+
+
+# ---------------------------------------------------------------------- both stages on a text
+
+
+def test_the_maps_of_a_decoder_are_causal():
+    model, batch = decoder("Llama"), prompts()
+    model.set_attn_implementation("eager")
+    own = model(**batch, output_attentions=True).attentions
+    maps = attention_maps(convert(model, "hedgehog"), batch)
+    real = (batch["attention_mask"] == 1)[:, None, :].expand(-1, 4, -1)
+    for teacher, student, expected in zip(maps.teacher, maps.student, own, strict=True):
+        torch.testing.assert_close(teacher[real], expected[real], atol=1e-6, rtol=0)
+        assert (student.triu(1) == 0).all()
+        torch.testing.assert_close(student[real].sum(-1), torch.ones(int(real.sum())))
+
+
+def write_words(path: Path, lines: int) -> list[str]:
+    """Lines such as `bad=bad`: whoever remembers the word knows half of the letters."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=3)) for _ in range(lines)]
+    path.write_text("".join(f"{word}={word}\n" for word in words), encoding="utf-8")
+    return sorted(set("abcdefgh=\n"))
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory) -> tuple[Any, TextFile]:
+    """A GPT-2 trained on 4,000 characters that need attention, and the file."""
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    letters = write_words(path, 500)
+    text = TextFile(path, lambda s: [letters.index(c) for c in s], length=32, batch=16)
+    torch.manual_seed(0)
+    still = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+    config = transformers.GPT2Config(**GPT2 | SPECIAL | still | {"vocab_size": len(letters)})
+    teacher = transformers.GPT2LMHeadModel(config)
+    finetune(
+        teacher, text.train, text.evaluate, metric="log_likelihood",
+        lr=5e-3, epochs=40, patience=40, warmup=0.05,
+    )  # fmt: skip
+    return teacher, text
+
+
+def test_a_converted_decoder_gets_back_to_its_teacher(copier):
+    teacher, text = copier
+
+    def loss(model: Any) -> float:
+        return -text.evaluate(model)["log_likelihood"]
+
+    softmax = loss(teacher)
+    assert softmax < 1.3  # 1.56 without a look back
+    assert loss(convert(teacher, "softmax")) == pytest.approx(softmax, abs=1e-5)
+    student = convert(teacher, "luna")
+    losses = [loss(student)]
+    report = distill(student, text.train(0), steps=40, held_out=text.held_out[:2])
+    losses.append(loss(student))
+    assert report.after.mean() < report.before.mean() / 4
+    finetune(student, text.train, text.evaluate, metric="log_likelihood", lr=2e-3, epochs=4)
+    losses.append(loss(student))
+    swapped, distilled, finetuned = losses
+    assert swapped > softmax + 0.5
+    assert distilled < softmax + 0.3
+    assert finetuned < softmax + 0.1
+
+
+def test_a_text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("abcdefghij" * 10 + "xyz", encoding="utf-8")
+    text = TextFile(path, lambda s: [ord(c) for c in s], length=10, batch=4, held_out=0.2)
+    assert [len(b["input_ids"]) for b in text.train(1)] == [4, 4]
+    assert [len(b["input_ids"]) for b in text.held_out] == [2]
+    expected = torch.tensor([ord(c) for c in "abcdefghij"])
+    assert all((b["input_ids"] == expected).all() for b in [*text.train(1), *text.held_out])
+    write_words(path, 40)
+    text = TextFile(path, lambda s: [ord(c) for c in s], length=8, batch=4)
+    one, two, again = (torch.cat([b["labels"] for b in text.train(e)]) for e in (1, 2, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, two)
+    assert torch.equal(one.sort(0).values, two.sort(0).values)
+    model = decoder(vocab_size=128)
+    total = 0.0
+    for batch in text.held_out:
+        scores = logits(model, input_ids=batch["input_ids"])[:, :-1].log_softmax(-1)
+        total += float(scores.gather(2, batch["input_ids"][:, 1:, None]).sum())
+    scores = text.evaluate(model)
+    assert scores["log_likelihood"] == pytest.approx(total / (4 * 7), rel=1e-5)
+    for missing, length, reason in ((path, 200, "too few for two blocks of 200"),
+                                    (tmp_path / "no.txt", 8, "cannot be read")):  # fmt: skip
+        with pytest.raises(LunaError, match=reason):
+            TextFile(missing, lambda s: [ord(c) for c in s], length=length)
+
+
+def test_the_page_on_decoders(tmp_path, monkeypatch):
+    """docs/conversion.md, with a tiny model, fewer steps and a shorter text."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+
+    monkeypatch.chdir(tmp_path)
+    letters = write_words(Path("corpus.txt"), 300)
+    tokens = {token: i for i, token in enumerate(["[PAD]", *letters, "[UNK]"])}
+    inner = Tokenizer(WordLevel(tokens, unk_token="[UNK]"))
+    inner.pre_tokenizer = Split("", "isolated")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]")
+    tokenizer.save_pretrained("gpt2")
+    decoder(n_positions=512).save_pretrained("gpt2")
+    page = (Path(__file__).parents[3] / "docs/conversion.md").read_text(encoding="utf-8")
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "TextFile" in b)
+    assert "steps=250" in block
+    block = block.replace("steps=250", "steps=1").replace("length=512", "length=64")
+    found: dict[str, Any] = {}
+    exec(compile(block, "docs/conversion.md", "exec"), found)
+    assert isinstance(found["story"], str)
