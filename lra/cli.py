@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra import groups
-from lra.config import CONFIGS
+from lra.config import CONFIGS, UserError
 from lra.settings import check, guard, with_added
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ HYDRA = {  # commands whose words Hydra reads, with the folder of their main con
     "train": (CONFIGS, "train an attention on a task; without arguments: list the choices"),
     "convert": (CONFIGS / "convert", "give a trained softmax model linear attention"),
 }
-DATA = [["data", action] for action in ("prepare", "show", "card", "export")]  # take settings
+SETTINGS = {  # commands that take settings
+    "plan",
+    *HYDRA,
+    *(f"data {action}" for action in ("prepare", "show", "card", "export")),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> None:
     words, folder = groups.take_folder(words)
     with groups.searching(folder):
-        if len(words) > 1 and (words[0] in HYDRA or words[:2] in DATA):
+        if len(words) > 1 and SETTINGS & {words[0], " ".join(words[:2])}:
             words = with_added(words)
         if words[:1] and words[0] in HYDRA:
             start(words[0], words[1:])
@@ -165,6 +169,19 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     compute.add_argument("--write", action="store_true", help="write the table to results/compute")
     compute.set_defaults(run=_compute)
 
+    plan = commands.add_parser(
+        "plan",
+        help="what a run or a sweep will cost: measures some steps of every distinct run",
+        description="Measures a few training steps and evaluated batches of every distinct run of "
+        "`lra train <overrides>` on this machine; prints hours, memory and disk of them all.",
+    )
+    plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
+    plan.add_argument("-m", "--multirun", action="store_true", help="a sweep, as in lra train")
+    plan.add_argument("--hours", type=float, help="propose the largest budget that fits into them")
+    plan.add_argument("--jobs", type=int, help="runs at once (default: as the launcher does)")
+    plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
+    plan.set_defaults(run=_plan)
+
     from lra.bench.commands import add_parser as add_bench
 
     add_bench(commands, _draw)
@@ -205,6 +222,15 @@ def _compute(arguments: argparse.Namespace) -> None:
         table(words[1:], write=arguments.write)
     else:
         show(compose(words))
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    for name in ("hours", "jobs", "steps"):
+        if (value := getattr(arguments, name)) is not None and value <= 0:
+            raise UserError(f"--{name} must be greater than 0, got {value:g}")
+    from lra.plan import show
+
+    show(arguments)
 
 
 def _draw(result: BenchResult, stem: Path) -> list[Path]:

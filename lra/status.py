@@ -163,12 +163,13 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     return states
 
 
-def jobs(words: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of each job, expanded as Hydra's own sweeper does; call it inside an
-    initialised Hydra."""
+def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
+    """The overrides of each job, expanded as Hydra's own sweeper does; without `multirun` (-m) only
+    an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
 
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     parsed = parser.parse_overrides(list(words))
@@ -176,10 +177,13 @@ def jobs(words: Sequence[str]) -> Iterator[list[str]]:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise UserError(
                 f"{override.input_line} is for a search, whose trials are not known beforehand: "
-                "`lra status --runs` shows those that have started"
+                "give it a value; `lra status --runs` shows the trials that have started"
             )
     fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
     composed = hydra.compose("train", fixed, return_hydra_config=True)
+    if not multirun and composed.hydra.mode is not RunMode.MULTIRUN:
+        yield list(words)
+        return
     params = composed.hydra.sweeper.params or {}  # of a named sweep, such as sweep=seeds
     named = [f"{key}={value}" for key, value in params.items()]
     axes: dict[str, list[str]] = {}

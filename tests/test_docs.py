@@ -65,6 +65,7 @@ PARSED = {
     "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
+    "lra plan": "measures in processes of its own; tests/lra/test_plan.py",
     "lra records sign": "needs a key; tests/lra/test_signatures.py",
     "lra records verify": "the same",
     "lra compare luna softmax --task": "needs committed answers; tests/lra/report/test_versus.py",

@@ -6,14 +6,17 @@ batches; loading the data; and the time from the shell to the first step.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
@@ -29,6 +32,7 @@ from lra.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
+from lra.module import LRAModule
 from lra.run import build, trainer_for
 from lra.runs import RunFolder
 from lra.settings import Run, compose
@@ -92,28 +96,49 @@ def _bare(run: Run, fingerprint: str, loader: Loader) -> float:
     return time.perf_counter() - start
 
 
-class _Stopwatch(pl.Callback):
-    """The time from the first batch to the end of the last step, without start-up."""
+class Stopwatch(pl.Callback):
+    """Notes when training or an evaluation begins, and when each of its batches ends."""
 
-    def on_train_start(self, *_: Any) -> None:
-        self.start = time.perf_counter()
+    def __init__(self) -> None:
+        self.ticks: list[float] = []
 
-    def on_train_end(self, *_: Any) -> None:
-        self.seconds = time.perf_counter() - self.start
+    def tick(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        if trainer.strategy.root_device.type == "cuda":
+            torch.cuda.synchronize(trainer.strategy.root_device)
+        self.ticks.append(time.perf_counter())
+
+    on_train_start = on_train_batch_end = on_validation_start = on_validation_batch_end = tick
+
+    def laps(self) -> list[float]:
+        """The seconds of each batch since this was last called."""
+        laps = [end - start for start, end in pairwise(self.ticks)]
+        self.ticks = []
+        return laps
 
 
-def _framework(run: Run, fingerprint: str, loader: Loader) -> float:
-    with tempfile.TemporaryDirectory() as runs:
-        run, steps, watch = replace(run, runs_dir=runs), len(loader), _Stopwatch()
+@contextlib.contextmanager
+def rehearsal(
+    run: Run, fingerprint: str, *callbacks: pl.Callback, steps: int
+) -> Iterator[tuple[pl.Trainer, LRAModule, RunFolder]]:
+    """Trainer, module and folder of a real run, whose folder is removed at the end. Training is not
+    interrupted by evaluations."""
+    with tempfile.TemporaryDirectory() as runs, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You defined a `validation_step` but have no")
+        run = replace(run, runs_dir=runs)
         folder = RunFolder(run, fingerprint)
         folder.path.mkdir(parents=True)
         checkpoints = Checkpoints(
             folder, every=run.trainer.checkpoint_every, evaluate_every=steps + 1, select_after=0
         )
-        no_evaluation: dict[str, Any] = {"limit_val_batches": 0, "val_check_interval": None}
-        trainer = trainer_for(run, folder, checkpoints, watch, max_steps=steps, **no_evaluation)
-        trainer.fit(build(run), loader)
-    return watch.seconds
+        changes: dict[str, Any] = {"max_steps": steps, "val_check_interval": None}
+        yield trainer_for(run, folder, checkpoints, *callbacks, **changes), build(run), folder
+
+
+def _framework(run: Run, fingerprint: str, loader: Loader) -> float:
+    watch = Stopwatch()
+    with rehearsal(run, fingerprint, watch, steps=len(loader)) as (trainer, module, _):
+        trainer.fit(module, loader)
+    return sum(watch.laps())
 
 
 def _load(run: Run, fingerprint: str, loader: Loader) -> float:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lra.report.table import Table
 
 SUFFIXES = (".md", ".csv", ".tex")
+FORMATS = ("md", "csv", "tex", "json")  # of tables on standard output
 
 
 def add_parsers(commands: Any) -> None:
@@ -27,6 +28,26 @@ def add_parsers(commands: Any) -> None:
         "compared share a table. With --write or --check: the tables and the page of results/.",
     )
     table.add_argument("--runs", default="runs", help="folder of runs or records (default: runs)")
+    table.add_argument("--task", nargs="+", default=[], help="only these tasks")
+    table.add_argument("--attention", nargs="+", default=[], help="only these attentions")
+    table.add_argument(
+        "--sort",
+        default="",
+        metavar="NUMBER",
+        help="order the rows by score, parameters, gflops, "
+        "steps_per_second, peak_memory_mib or a task",
+    )
+    table.add_argument(
+        "--vary",
+        nargs="+",
+        default=[],
+        metavar="SETTING",
+        help="settings in which the runs of a "
+        "table may differ, such as protocol.recipe.lr; they become part of the rows' names",
+    )
+    table.add_argument(
+        "--format", default="", choices=FORMATS, help="print the tables in this format"
+    )
     what = table.add_mutually_exclusive_group()
     what.add_argument(
         "--write",
@@ -91,8 +112,16 @@ def add_parsers(commands: Any) -> None:
 
 
 def _table(arguments: argparse.Namespace) -> None:
-    results = Path(arguments.results)
+    from lra.report.terminal import Choice, show
+
+    results, a = Path(arguments.results), arguments
+    choice = Choice(a.task, a.attention, a.vary, a.sort, a.format)
     if arguments.check or arguments.write:
+        if choice != Choice([], [], []):
+            raise UserError(
+                "--task, --attention, --sort, --vary and --format are for tables on the terminal; "
+                "results/tables.yaml says what --write and --check make"
+            )
         records = _records(results)
         tables = _tables(results, records)
         (check if arguments.check else write)(results, content(results, tables))
@@ -101,9 +130,7 @@ def _table(arguments: argparse.Namespace) -> None:
         if left_out and arguments.strict:
             raise SystemExit(1)
     else:
-        from lra.report.terminal import show
-
-        show(arguments.runs)
+        show(arguments.runs, choice)
 
 
 def tables_of(results: Path) -> list[Table]:

@@ -355,13 +355,15 @@ def compute_class(compute: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------- which runs share a table
 
 
-def comparable(records: Sequence[Record]) -> list[tuple[list[Record], dict[str, str]]]:
-    """The runs of each task in groups that may share a table, each with the facts in which it
-    differs from other groups of its task."""
+def comparable(
+    records: Sequence[Record], vary: Sequence[str] = ()
+) -> list[tuple[list[Record], dict[str, str]]]:
+    """The runs of each task in groups that may share a table, in which the settings of `vary` may
+    differ; each with the facts in which it differs from other groups of its task."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     known: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
-        facts = {k: str(v) for k, v in (_table_facts(record) | _task_facts(record)).items()}
+        facts = {k: str(v) for k, v in compared(record).items() if k not in vary}
         key = record["task"], str(sorted(facts.items()))
         groups[key].append(record)
         known[key] = facts
@@ -372,6 +374,11 @@ def comparable(records: Sequence[Record]) -> list[tuple[list[Record], dict[str, 
         differ = [name for name in names if len({facts.get(name) for facts in of_task}) > 1]
         found.append((group, {name: known[key].get(name, "absent") for name in differ}))
     return found
+
+
+def compared(record: Record) -> dict[str, Any]:
+    """The facts that decide whether two runs of one task may share a table."""
+    return _table_facts(record) | _task_facts(record)
 
 
 def _table_facts(record: Record) -> dict[str, Any]:

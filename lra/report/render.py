@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV and LaTeX (booktabs, one file per tabular, for `\\input`)."""
+"""A table as Markdown, CSV, JSON and LaTeX (booktabs, one file per tabular, for `\\input`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from lra.record import STAGES, Record
@@ -239,6 +240,43 @@ def _number(value: float | None) -> str:
 
 def _ids(cell: Cell) -> str:
     return " ".join(r.run for r in cell.records)
+
+
+# ---------------------------------------------------------------------- JSON
+
+
+def to_json(table: Table) -> dict[str, Any]:
+    """Rows and cells as numbers; a standard error needs two runs."""
+    rows = [
+        {
+            "row": row.label,
+            "attention": row.attention,
+            "options": row.options,
+            **{name: number for name, number in row.summary.items() if not table.single},
+            "cells": {task: _json_cell(table, task, cell) for task, cell in row.cells.items()},
+        }
+        for row in table.rows
+    ]
+    head = {"table": table.name, "title": table.title, "conditions": table.conditions}
+    return {**head, "tasks": table.tasks, "rows": rows, "notes": table.notes}
+
+
+def _json_cell(table: Table, task: str, cell: Cell) -> dict[str, Any]:
+    n = len(cell.values)
+    found: dict[str, Any] = {
+        "score": cell.mean,
+        "standard_error": None if cell.deviation is None else cell.deviation / n**0.5,
+        "n": n,
+        "best": cell.best,
+        "tie_p": cell.tie,
+        "floor": cell.floor,
+    }
+    if task in table.timed:
+        timed = ("steps_per_second", "peak_memory_mib") if table.timed[task] else ()
+        counted = {key: cell.cost(f"compute.{key}") for key in ("parameters", "flops")}
+        found |= counted | {key: cell.cost(key) for key in timed}
+        found["compute"] = compute_class(cell.records[0]["compute"])
+    return found | {"runs": [record.run for record in cell.records]}
 
 
 # ---------------------------------------------------------------------- LaTeX

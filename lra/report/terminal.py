@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
-from lra.config import UserError
+from lra.config import UserError, nearest
 from lra.record import TRAINING, Record, load
-from lra.report import conversions
-from lra.report.leaderboard import budget_name, build, comparable
-from lra.report.render import mark, tail, tail_columns
+from lra.report import conversions, stats
+from lra.report.leaderboard import budget_name, build, comparable, compared
+from lra.report.render import GENERATED, WRITERS, mark, tail, tail_columns, to_json
 from lra.report.specs import TableSpec
 from lra.report.table import Table, TableRow
 
@@ -26,21 +31,113 @@ FLOOR = "∅ no better than always giving one answer"
 TIE = "≈ too close to the best for these seeds (Welch's t-test with Holm's correction, p ≥ 0.05)"
 
 
-def show(folder: str | Path) -> None:
-    """Runs that differ in more than the attention, its options and the seed never share a table."""
-    records = load([folder])
-    if not records:
-        raise UserError(f"{folder} holds no finished run; train one first: lra train")
+# What rows can be sorted by, besides a task: the fact of their runs, and whether more is better.
+SORTED_BY = {
+    "score": ("", True),
+    "parameters": ("compute.parameters", False),
+    "gflops": ("compute.flops", False),
+    "steps_per_second": ("steps_per_second", True),
+    "peak_memory_mib": ("peak_memory_mib", False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What `lra table` shows of a folder, and how."""
+
+    tasks: Sequence[str] = ()  # all
+    attentions: Sequence[str] = ()
+    vary: Sequence[str] = ()  # settings in which the runs of a table may differ
+    sort: str = ""  # SORTED_BY, or a task; without it rows are in the order of the score
+    format: str = ""  # md, csv, tex or json; without it the terminal's own
+
+
+def show(folder: str | Path, choice: Choice) -> None:
+    """Runs that differ in more than the attention, its options, the seed and what the choice lets
+    vary never share a table."""
+    records = _chosen(load([folder]), Path(folder), choice)
+    tables = [*_leaderboards(records, choice.vary), *conversions.build_all(records)]
+    tables = [_sorted(table, choice.sort) for table in tables]
+    if choice.format:
+        print(_formatted(tables, choice.format))
+        return
     console = Console(highlight=False)
-    for table in [*_leaderboards(records), *conversions.build_all(records)]:
+    for table in tables:
         console.print(_grid(table))
         console.print()
 
 
-def _leaderboards(records: Sequence[Record]) -> Iterator[Table]:
-    for group, differences in comparable([r for r in records if r.kind == TRAINING]):
+def _chosen(records: Sequence[Record], folder: Path, choice: Choice) -> list[Record]:
+    """The records that the choice names; UserError for a name that none of them has."""
+    if not records:
+        raise UserError(f"{folder} holds no finished run; train one first: lra train")
+    vary = {k for r in records for k in compared(r) if _is_value(r.get(f"settings.{k}"))}
+    tasks, attentions = {r["task"] for r in records}, {r.attention for r in records}
+    for option, names, known in (
+        ("task", choice.tasks, tasks),
+        ("attention", choice.attentions, attentions),
+        ("vary", choice.vary, vary),
+        ("sort", [choice.sort] if choice.sort else [], {*SORTED_BY, *tasks}),
+    ):
+        for name in names:
+            if name not in known:
+                near = nearest(name, known)
+                raise UserError(f"--{option} {name}: the runs in {folder} have none{near}")
+    tasks, attentions = set(choice.tasks) or tasks, set(choice.attentions) or attentions
+    chosen = [r for r in records if r["task"] in tasks and r.attention in attentions]
+    if not chosen:
+        raise UserError(f"{folder} holds no finished run of these attentions on these tasks")
+    return chosen
+
+
+def _is_value(setting: Any) -> bool:
+    return setting is not None and not isinstance(setting, dict)
+
+
+def _sorted(table: Table, by: str) -> Table:
+    """The same table with its rows in another order; rows without the number come last."""
+    if by not in SORTED_BY and by not in table.tasks:
+        return table
+    fact, more_is_better = SORTED_BY.get(by, ("", True))
+
+    def key(row: TableRow) -> tuple[bool, float]:
+        cells = (cell for task, cell in row.cells.items() if by in (task, *SORTED_BY))
+        numbers = [
+            cell.cost(fact) if fact else cell.mean
+            for cell in cells
+            if cell.records and (not fact or cell.records[0].get(fact) is not None)
+        ]
+        mean = stats.mean(numbers) if numbers else 0.0
+        return not numbers, -mean if more_is_better else mean
+
+    return dataclasses.replace(table, rows=sorted(table.rows, key=key))
+
+
+def _formatted(tables: Sequence[Table], format: str) -> str:
+    tables = [
+        dataclasses.replace(t, title=", ".join(filter(None, [t.single, t.title]))) for t in tables
+    ]
+    if format == "json":
+        return json.dumps([to_json(table) for table in tables], indent=1, ensure_ascii=False)
+    # Records are linked from a file beside them, which this is not.
+    texts = [WRITERS[format](table, Path(os.devnull)) for table in tables]
+    if format == "csv":  # one head for all
+        return "".join(texts[:1] + [text.partition("\n")[2] for text in texts[1:]]).rstrip("\n")
+    made_by = (GENERATED, f". {GENERATED.replace('`', '')}")  # by another command than this
+    for sentence in made_by:
+        texts = [text.replace(sentence, "").replace("\n\n\n", "\n") for text in texts]
+    return "\n".join(texts).rstrip("\n")
+
+
+def _leaderboards(records: Sequence[Record], vary: Sequence[str]) -> Iterator[Table]:
+    number: Counter[str] = Counter()
+    training = [r for r in records if r.kind == TRAINING]
+    for group, differences in comparable(training, vary):
+        task = group[0]["task"]
         others = (f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN)
-        yield build(TableSpec(name="runs", title=", ".join(others)), group)
+        number[task] += 1
+        name = task if number[task] == 1 else f"{task}-{number[task]}"
+        yield build(TableSpec(name=name, title=", ".join(others), vary=list(vary)), group)
 
 
 def _grid(table: Table) -> Grid:

@@ -20,7 +20,6 @@ def words(tmp_path: Path) -> Sequence[str]:
     return [*SMALL, f"data_dir={tmp_path}", "trainer.progress=off", "compute=off"]
 
 
-@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 def test_the_bare_loop_and_the_framework_train_on_the_same_batches(
     words: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ):
