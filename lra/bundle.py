@@ -39,12 +39,12 @@ metrics: [accuracy]
 ---
 # {attention} on {task}
 
-A Transformer of {layers} layers of width {width} with the attention *{attention}*, trained by
+A Transformer, layers: {layers}, width: {width}, with the attention *{attention}*, trained by
 luna-lra {version}.
 
 | | |
 |---|---|
-| test accuracy | {accuracy:.2%} of {examples:,} examples ({select} checkpoint by dev accuracy) |
+| test accuracy | {accuracy:.2%} of {examples:,} answers ({select} checkpoint by dev accuracy) |
 | always answering the most frequent class | {majority:.2%} |
 | data | {provenance}, fingerprint `{fingerprint}` |
 | compute | {parameters:,} parameters, {gflops:.3g} GFLOPs per example forward |
@@ -141,7 +141,7 @@ def card(trained: Trained, record: Record, folder: str) -> str:
         "width": run.model.d_model,
         "version": luna.__version__,
         "accuracy": record["test.accuracy"],
-        "examples": record["test.examples"],
+        "examples": record.get("test.scored") or record["test.examples"],
         "select": trained.weights,
         "majority": record["data.majority"],
         "provenance": record["data.provenance"],

@@ -19,7 +19,8 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from lra import parent
-from lra.config import UserError, first_line
+from lra.checkpoints import load_checkpoint
+from lra.config import UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, read_metrics, writing
 
@@ -74,22 +75,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
         return load_checkpoint(Path(path))
-
-
-def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
-    """Load a checkpoint (tensors and plain values only); UserError for a damaged file and for one
-    of another run."""
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, OSError) as error:
-        raise UserError(
-            f"{path} is damaged ({first_line(error)}); remove it to start from the beginning"
-        ) from error
-    if identity is not None and checkpoint.get("identity") != identity:
-        raise UserError(
-            f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
-        )
-    return checkpoint
 
 
 class Checkpoints(pl.Callback):

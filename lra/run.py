@@ -27,9 +27,9 @@ from lra.callbacks import (
     Interrupted,
     Metrics,
     RandomState,
-    load_checkpoint,
     stop_at_once,
 )
+from lra.checkpoints import load_checkpoint
 from lra.compute import Admission, admit
 from lra.config import Clip, UserError
 from lra.data import intact

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lra import data, groups, model
 from lra.answers import Answers
-from lra.callbacks import load_checkpoint
+from lra.checkpoints import load_checkpoint
 from lra.config import (
     CodeChange,
     Compute,

@@ -1,0 +1,26 @@
+"""Reading a checkpoint, without Lightning, whose import takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lra.config import UserError, first_line
+
+
+def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
+    """Load a checkpoint (tensors and plain values only); UserError for a damaged file and for one
+    of another run."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, ValueError, OSError) as error:
+        raise UserError(
+            f"{path} is damaged ({first_line(error)}); remove it to start from the beginning"
+        ) from error
+    if identity is not None and checkpoint.get("identity") != identity:
+        raise UserError(
+            f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
+        )
+    return checkpoint
