@@ -17,7 +17,7 @@ from luna.base import LunaError
 from luna.convert.layers import position_limit
 from luna.convert.swap import describe
 
-Batch = Mapping[str, Tensor] | Tensor
+ModelInputs = Mapping[str, Tensor] | Tensor
 
 
 class Batches(Protocol):
@@ -25,10 +25,10 @@ class Batches(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[ModelInputs]: ...
 
 
-def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:
+def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> Any:
     """The model's output; it sees the labels only on request."""
     _check(model, batch, labels=labels)
     device = next(model.parameters()).device
@@ -40,7 +40,7 @@ def forward(model: nn.Module, batch: Batch, *, labels: bool = False) -> Any:
         return model(**{k: v.to(device) for k, v in given.items()}, **no_state)
 
 
-def own_loss(model: nn.Module, batch: Batch) -> Tensor:
+def own_loss(model: nn.Module, batch: ModelInputs) -> Tensor:
     """The loss that the model itself computes from `labels`."""
     loss = getattr(forward(model, batch, labels=True), "loss", None)
     if loss is None:
@@ -48,7 +48,7 @@ def own_loss(model: nn.Module, batch: Batch) -> Tensor:
     return loss
 
 
-def _check(model: nn.Module, batch: Batch, *, labels: bool) -> None:
+def _check(model: nn.Module, batch: ModelInputs, *, labels: bool) -> None:
     if isinstance(batch, Tensor):
         return
     if "input_ids" in batch:
@@ -72,7 +72,7 @@ def _check(model: nn.Module, batch: Batch, *, labels: bool) -> None:
 
 
 @contextlib.contextmanager
-def memory_advice(batch: Batch) -> Iterator[None]:
+def memory_advice(batch: ModelInputs) -> Iterator[None]:
     """Where GPU memory runs out inside, suggest a batch size."""
     try:
         yield

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from luna.base import Attention
 from luna.convert import host
-from luna.convert.batches import Batch, forward
+from luna.convert.batches import ModelInputs, forward
 from luna.convert.losses import real_queries, row_cross_entropy, row_entropy, teacher_rows
 from luna.convert.swap import described, evaluating, feature_maps
 
@@ -80,7 +80,7 @@ class AttentionMaps(NamedTuple):
 
 
 @torch.no_grad()
-def attention_maps(model: nn.Module, batch: Batch) -> AttentionMaps:
+def attention_maps(model: nn.Module, batch: ModelInputs) -> AttentionMaps:
     """The maps of the softmax teacher and of the student, each from a forward in eval mode."""
     described(model)
     maps = AttentionMaps([], [])
@@ -103,7 +103,7 @@ def attention_maps(model: nn.Module, batch: Batch) -> AttentionMaps:
 
 
 @torch.no_grad()
-def measure(student: nn.Module, batches: Iterable[Batch], *, inputs: str = "teacher") -> Fit:
+def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str = "teacher") -> Fit:
     """KL and dead rows of every layer and head, as means over the real queries of all batches."""
     kl: dict[str, Tensor] = {}
     dead: dict[str, Tensor] = {}

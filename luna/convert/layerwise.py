@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from luna.convert import host
-from luna.convert.batches import Batch, forward
+from luna.convert.batches import ModelInputs, forward
 from luna.convert.losses import real_queries, row_cross_entropy, teacher_rows
 from luna.convert.swap import evaluating, feature_maps, feature_parameters
 
 MSE_SCALE = 1000.0  # as in HazyResearch/lolcats
 
-LossOf = Callable[[nn.Module, Batch], Tensor]
+LossOf = Callable[[nn.Module, ModelInputs], Tensor]
 
 
 class Layerwise:
@@ -46,7 +46,7 @@ class Layerwise:
         self.pending: list[Tensor] = []  # losses that the caller differentiates
         self.total: Tensor | float = 0.0
 
-    def backward(self, batch: Batch) -> float:
+    def backward(self, batch: ModelInputs) -> float:
         """Add d loss / d phi to the gradients; return the loss, the mean over layers."""
         self.total, self.pending = 0.0, []
         forced = self.inputs == "teacher"
@@ -71,7 +71,7 @@ class Layerwise:
             self._keep_loss(module, *inputs)
             return host.attend(module, q, k, v, mask, x)
 
-        def joint(model: nn.Module, batch: Batch) -> Tensor:
+        def joint(model: nn.Module, batch: ModelInputs) -> Tensor:
             self.total, self.pending = 0.0, []
             with host.probing(model, probe):
                 own = loss(model, batch)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch, memory_advice
+from luna.convert.batches import ModelInputs, memory_advice
 from luna.convert.fit import DEAD_HEAD, Distilled, Fit, measure
 from luna.convert.layerwise import Layerwise
 from luna.convert.recipe import LOSSES, check_choice
@@ -32,13 +32,13 @@ INPUTS = ("teacher", "student")
 
 def distill(
     student: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[ModelInputs],
     *,
     steps: int | None = None,
     lr: float = 3e-2,
     loss: str = "ce",
     inputs: str = "teacher",
-    held_out: Iterable[Batch] | None = None,
+    held_out: Iterable[ModelInputs] | None = None,
     evaluate_every: int = 50,
     redraw: bool = True,
     chunk: int | None = None,
@@ -196,13 +196,13 @@ def _check(
         raise LunaError(f"'{first.name}' has no attention matrix to distill: use loss='mse'")
 
 
-def _length(batches: Iterable[Batch]) -> int:
+def _length(batches: Iterable[ModelInputs]) -> int:
     if not isinstance(batches, Sized):
         raise LunaError("the number of batches is unknown: give distill a number of steps")
     return len(batches)
 
 
-def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
+def _endless(batches: Iterable[ModelInputs]) -> Iterator[ModelInputs]:
     while True:
         empty = True
         for batch in batches:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch, Batches, memory_advice, own_loss
+from luna.convert.batches import ModelInputs, Batches, memory_advice, own_loss
 from luna.convert.recipe import SCHEDULES, check_choice
 from luna.convert.states import read_state, write_state
 from luna.convert.swap import describe, feature_parameters
@@ -68,7 +68,7 @@ def finetune(
     schedule: str = "linear",
     warmup: float = 0.0,
     clip: float = 1.0,
-    loss: Callable[[nn.Module, Batch], Tensor] = own_loss,
+    loss: Callable[[nn.Module, ModelInputs], Tensor] = own_loss,
     folder: str | Path | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Finetuned:
@@ -139,7 +139,7 @@ class _Finetuning:
             self.optimizer, lambda step: factor(step / total)
         )
 
-    def epoch(self, batches: Batches, loss_of: Callable[[nn.Module, Batch], Tensor]) -> float:
+    def epoch(self, batches: Batches, loss_of: Callable[[nn.Module, ModelInputs], Tensor]) -> float:
         """One pass over the batches; returns the mean of their losses."""
         self.model.train()
         total, n = 0.0, 0

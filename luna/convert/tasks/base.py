@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch, Batches, forward, own_loss
+from luna.convert.batches import ModelInputs, Batches, forward, own_loss
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks.metrics import Metric
 
@@ -52,14 +52,14 @@ class ConversionData(ABC):
         """The batches of an epoch, drawn from the seed and its number alone."""
 
     @abstractmethod
-    def evaluation(self, split: str) -> Iterable[Batch]:
+    def evaluation(self, split: str) -> Iterable[ModelInputs]:
         """Batches in the order of `labels`."""
 
     @abstractmethod
     def check(self, model: nn.Module) -> None:
         """Raise a LunaError unless the model can take these examples."""
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: ModelInputs) -> Tensor:
         return own_loss(model, batch)
 
 
@@ -91,7 +91,7 @@ class ConversionTask(ABC):
     ) -> ConversionData: ...
 
 
-def predict(model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+def predict(model: nn.Module, batches: Iterable[ModelInputs]) -> Tensor:
     """One answer per example, in order: the class, or the score of a regression."""
     answers = []
     with torch.no_grad():

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batch, forward
+from luna.convert.batches import ModelInputs, forward
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks import augment, metrics, pixels
 from luna.convert.tasks.base import (
@@ -165,7 +165,7 @@ class Images(ConversionData):
             split_into_batches(range(len(examples)), self.recipe.batch), image, batch
         )
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: ModelInputs) -> Tensor:
         """Cross-entropy, to classes or to mixtures of them."""
         assert not isinstance(batch, Tensor)
         logits = forward(model, batch).logits.float()
