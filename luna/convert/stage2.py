@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import ModelInputs, Batches, memory_advice, own_loss
+from luna.convert.batches import Batches, ModelInputs, memory_advice, own_loss
 from luna.convert.recipe import SCHEDULES, check_choice
 from luna.convert.states import read_state, write_state
 from luna.convert.swap import describe, feature_parameters

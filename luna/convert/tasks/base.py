@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import ModelInputs, Batches, forward, own_loss
+from luna.convert.batches import Batches, ModelInputs, forward, own_loss
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks.metrics import Metric
 
