@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel test test-portable test-gpu tables lint format clean
+.PHONY: help setup demo wheel test test-portable test-gpu tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ tables: $(STAMP) ## tables, page and figures of results/ from its records; the R
 	@$(VENV)/bin/lra table --write
 	@$(VENV)/bin/lra figures records
 
+docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
@@ -52,5 +55,5 @@ format: $(STAMP) ## apply ruff's fixes and format
 wheel: $(STAMP) ## build the source archive and the wheel into dist/
 	@$(PY) -m hatchling build
 
-clean: ## remove the environment and caches, never data or runs
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist
+clean: ## remove the environment, caches and site, never data or runs
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist site

@@ -66,7 +66,7 @@ class Paper:
 class Attention(nn.Module):
     """A drop-in attention on per-head tensors. Projections belong to the caller.
 
-    A method implements :meth:`attend` and :meth:`flops`, and declares below what is true of it; the
+    A method implements `attend` and `flops`, and declares below what is true of it; the
     conformance suite holds it to each declaration, in both directions.
     """
 

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -52,6 +53,14 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         """`return ...` in the page."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait(self, script: str) -> None:
+        """Until `return ...` in the page is true, for at most ten seconds."""
+        for _ in range(200):
+            if self.run(script):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"never true: {script}")
 
     def find(self, css: str) -> str:
         return self._ask("POST", "/element", {"using": "css selector", "value": css})[ELEMENT]

@@ -1,0 +1,94 @@
+"""What MkDocs does not do by itself for `make docs`: the hooks of mkdocs.yml.
+
+The site has the layout of the repository. Its pages are those of the navigation and every file that
+they link to, directly or through another page, so a relative link holds in both places.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"\]\(([^)#:\s]+)")  # of Markdown, without addresses elsewhere
+LOADED = re.compile(  # what a browser asks for by itself; a link is followed by its reader only
+    r"""<[a-z]+\b[^>]*\ssrc(?:set)?=["']?(?:https?:)?//|<link\b[^>]*\shref=["']?(?:https?:)?//"""
+    r"""|url\(\s*["']?(?:https?:)?//|@import""",
+    re.IGNORECASE,
+)
+STYLE = "docs/site.css"
+MODULES = ("lra", "lra.data", "luna")
+
+
+class HouseStyle(griffe.Extension):
+    """How this code documents itself: a field by the comment on its line, and an example is a
+    paragraph of Python in a docstring."""
+
+    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        comment = attr.source.partition("  # ")[2]
+        if comment and not attr.docstring:
+            attr.docstring = griffe.Docstring(comment, parent=attr)
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            about, *rest = obj.docstring.value.split("\n\n")
+            rest = [f"```python\n{text}\n```" if is_python(text) else text for text in rest]
+            text = "\n\n".join([about, *rest])
+            obj.docstring.value = text.replace("\n```\n\n```python\n", "\n\n")
+
+
+def is_python(text: str) -> bool:
+    with contextlib.suppress(SyntaxError):
+        return bool(ast.parse(text).body)
+    return False
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """The theme's files, the repository's, and a page for the public names of each module."""
+    found = Files([file for file in files if file.src_dir != config.docs_dir])
+    for module in MODULES:
+        page = f"# {module}\n\n::: {module}\n"
+        found.append(File.generated(config, f"api/{module}.md", content=page))
+    for path in linked([*pages(config.nav), STYLE]):
+        file = File.generated(config, path, abs_src_path=str(ROOT / path))
+        if path == "results/README.md":  # beside it lies an index.html
+            file.dest_uri = "results/README.html"
+        found.append(file)
+    return found
+
+
+def pages(nav: Any) -> list[str]:
+    """The repository's pages in the navigation, in its order."""
+    if isinstance(nav, str):
+        return [] if nav.startswith("api/") else [nav]
+    inside = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in inside for page in pages(part)]
+
+
+def linked(paths: list[str]) -> list[str]:
+    """These files and all that they lead to; what does not exist is left to MkDocs to report."""
+    for path in paths:  # grows meanwhile
+        if path.endswith(".md"):
+            folder = posixpath.dirname(path)
+            for link in LINK.findall((ROOT / path).read_text(encoding="utf-8")):
+                target = posixpath.normpath(posixpath.join(folder, link))
+                if target not in paths and (ROOT / target).is_file():
+                    paths.append(target)
+    return paths
+
+
+def on_post_build(config: Any) -> None:
+    """The site must be complete: no script, style, font or picture comes from elsewhere."""
+    for path in sorted(Path(config.site_dir).rglob("*")):
+        if path.suffix in (".html", ".css", ".svg"):
+            found = LOADED.search(path.read_text(encoding="utf-8"))
+            if found:
+                raise PluginError(f"{path} loads something from elsewhere: {found[0]}")
