@@ -50,6 +50,8 @@ class Pad(Enum):
 class Positions(Enum):
     learned = "learned"
     fixed = "fixed"  # interleaved sinusoids
+    rope = "rope"  # queries and keys are turned by their position
+    rope2d = "rope2d"  # by row and column, on image tasks
     none = "none"
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import luna
 from lra.config import Model, Style, UserError
+from lra.model import rotary
 from lra.model.init import INITIALISERS
 from luna.local import LocalBranch
 
@@ -57,6 +58,9 @@ class AttentionLayer(nn.Module):
                 f"attention '{name}' {why}: all heads together must be as wide as the hidden "
                 f"states, but model.qkv_dim={model.qkv_dim} and model.d_model={model.d_model}"
             )
+        self.turned = rotary.build(
+            style.positions, name, self.head_dim, place.max_len, place.grid, cls=place.cls
+        )
         self.local = None
         if dwc != "none":
             self.local = LocalBranch(
@@ -71,6 +75,7 @@ class AttentionLayer(nn.Module):
         qkv = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))  # (B, n, 3 or 2, H, d)
         q, *k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
         keys = k[0] if k else q
+        q, keys = self.turned(q), self.turned(keys)
         out = self.attention(q, keys, v, mask, x if self.attention.needs_x else None)
         if self.local is not None:
             out = out + self.local(v, mask)

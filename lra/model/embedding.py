@@ -43,7 +43,7 @@ class Fixed(nn.Module):
 
 
 class Absent(nn.Identity):
-    """No positions: a bag of tokens, unless the attention itself depends on the order."""
+    """No positions here: a bag of tokens, unless the attention itself depends on the order."""
 
     def __init__(self, max_len: int, d_model: int, std: float):
         super().__init__()
@@ -52,6 +52,8 @@ class Absent(nn.Identity):
 POSITIONS: dict[Positions, type[nn.Module]] = {
     Positions.learned: Learned,
     Positions.fixed: Fixed,
+    Positions.rope: Absent,  # lra/model/rotary.py
+    Positions.rope2d: Absent,
     Positions.none: Absent,
 }
 

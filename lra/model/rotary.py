@@ -1,0 +1,67 @@
+"""Rotary positions: queries and keys are turned by angles that grow with their positions (Su et al.
+2021, arXiv:2104.09864), so that q_i . k_j depends on i - j.
+
+Channels i and i + d/2 are a pair, as in Llama. On images half of the pairs turn with the row and
+half with the column. Every attention is given the turned queries and keys; a feature map sees
+turned inputs, so its scores depend on i - j only as far as it keeps inner products.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lra.config import Positions, UserError
+
+BASE = 10_000.0
+BLIND = ("synthesizer", "uniform")  # their weights do not come from queries and keys
+
+
+class Rotary(nn.Module):
+    """x (B, H, n, d) -> the same, turned; with a CLS token, position 0 of the sequence stays."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, head_dim: int, max_len: int, grid: tuple[int, int] | None, *, cls: bool):
+        super().__init__()
+        n = max_len - cls
+        if grid is None:
+            axes = [torch.arange(n)]
+        else:
+            axes = list(torch.meshgrid(*map(torch.arange, grid), indexing="ij"))
+        if head_dim % (2 * len(axes)):
+            raise UserError(
+                f"rotary positions on {len(axes)} axes turn {2 * len(axes)} channels together, "
+                f"which does not divide heads of width {head_dim}"
+            )
+        pairs = head_dim // 2 // len(axes)
+        rates = BASE ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+        angles = torch.cat([axis.reshape(-1, 1) * rates for axis in axes], 1)  # (n, d / 2)
+        if cls:
+            angles = torch.cat((angles.new_zeros(1, head_dim // 2), angles))
+        self.register_buffer("cos", angles.cos().float().repeat(1, 2), persistent=False)
+        self.register_buffer("sin", angles.sin().float().repeat(1, 2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[-2]
+        a, b = x.chunk(2, -1)
+        return x * self.cos[:n] + torch.cat((-b, a), -1) * self.sin[:n]
+
+
+def build(
+    positions: Positions, attention: str, head_dim: int, max_len: int,
+    grid: tuple[int, int] | None, *, cls: bool,
+) -> nn.Module:  # fmt: skip
+    """What turns queries and keys, nothing where positions are not rotary."""
+    if positions not in (Positions.rope, Positions.rope2d):
+        return nn.Identity()
+    where = f"protocol.style.positions={positions.name}"
+    if attention in BLIND:
+        raise UserError(
+            f"{where} turns queries and keys, and attention '{attention}' compares none: use "
+            "learned, fixed or none"
+        )
+    if positions is Positions.rope2d and grid is None:
+        raise UserError(f"{where} is for image tasks: use rope")
+    return Rotary(head_dim, max_len, grid if positions is Positions.rope2d else None, cls=cls)

@@ -1,0 +1,99 @@
+"""Rotary positions in the backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import luna
+from lra import data, model
+from lra.config import Positions, UserError
+from lra.model.rotary import Rotary, build
+from lra.settings import compose
+
+N, D = 12, 8
+
+
+def scores(positions: torch.Tensor, turned: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """q_i . k_j for one query and one key that stand at every position."""
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 1, 1, 1, D, dtype=torch.float64)
+    q, k = (turned(x.expand(1, 1, len(positions), D)) for x in (q, k))
+    return (q @ k.mT)[0, 0]
+
+
+def test_scores_depend_on_the_distance_alone():
+    found = scores(torch.arange(N), Rotary(D, N, None, cls=False))
+    for distance in range(1 - N, N):
+        along = found.diagonal(distance)
+        torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-5, atol=1e-6)
+    assert (found[0] - found[0, 0]).abs()[1:].min() > 1e-3  # and they do depend on it
+
+
+def test_on_an_image_they_depend_on_both_distances():
+    rows, columns = 3, 4
+    found = scores(torch.arange(N), Rotary(D, N, (rows, columns), cls=False))
+    known: dict[tuple[int, int], float] = {}
+    for i in range(N):
+        for j in range(N):
+            shift = (i // columns - j // columns, i % columns - j % columns)
+            value = float(found[i, j])
+            assert known.setdefault(shift, value) == pytest.approx(value, abs=1e-5)
+    assert len({round(value, 4) for value in known.values()}) > len(known) // 2
+
+
+def test_the_cls_token_is_not_turned_and_the_others_are_counted_without_it():
+    with_cls, without = Rotary(D, N + 1, None, cls=True), Rotary(D, N, None, cls=False)
+    x = torch.randn(1, 1, N + 1, D)
+    out = with_cls(x)
+    assert torch.equal(out[:, :, 0], x[:, :, 0])
+    torch.testing.assert_close(out[:, :, 1:], without(x[:, :, 1:]))
+
+
+def test_it_is_llamas():
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(hidden_size=4 * D, num_attention_heads=4, max_position_embeddings=N)
+    q, k = torch.randn(2, 2, 4, N, D)
+    cos, sin = llama.LlamaRotaryEmbedding(config)(q, torch.arange(N)[None])
+    expected = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    turned = Rotary(D, N, None, cls=False)
+    for ours, theirs in zip((turned(q), turned(k)), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16", "protocol.data.pad_to=16",
+         "model.d_model=16", "model.qkv_dim=16", "model.mlp_dim=16", "model.n_layers=1"]  # fmt: skip
+
+
+def network(attention: str, positions: str) -> nn.Module:
+    words = [f"attention={attention}", f"protocol.style.positions={positions}"]
+    run = compose([*SMALL, *words])
+    torch.manual_seed(0)
+    return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=1).eval()
+
+
+@pytest.mark.parametrize("attention", ["softmax", "luna", "linear"])
+def test_the_network_sees_the_order_and_padding_does_not_matter(attention: str):
+    net = network(attention, "rope")
+    ids = torch.tensor([[3, 5, 7, 9, 2, 4]])
+    swapped = ids[:, [1, 0, 2, 3, 4, 5]]
+    assert (net(ids) - net(swapped)).abs().max() > 1e-6
+    padded = torch.nn.functional.pad(ids, (0, 4))
+    torch.testing.assert_close(net(padded, padded > 0), net(ids), rtol=1e-4, atol=1e-5)
+    blind = network(attention, "none")
+    torch.testing.assert_close(blind(ids), blind(swapped), rtol=1e-4, atol=1e-5)
+    assert not [name for name in net.state_dict() if "turned" in name]  # nothing to save
+
+
+def test_where_it_makes_no_sense_it_is_refused():
+    with pytest.raises(UserError, match=r"positions=rope turns .* 'synthesizer' compares none"):
+        network("synthesizer", "rope")
+    with pytest.raises(UserError, match="positions=rope2d is for image tasks"):
+        network("linear", "rope2d")
+    with pytest.raises(UserError, match="does not divide heads of width 6"):
+        build(Positions.rope2d, "linear", 6, N, (3, 4), cls=False)
+    assert isinstance(build(Positions.learned, "uniform", 6, N, None, cls=False), nn.Identity)
+    assert {"synthesizer", "uniform"} < set(luna.names())
