@@ -258,9 +258,16 @@ class Wandb:
 
 
 @dataclass
+class MLflow:
+    experiment: str
+    store: str  # a database such as sqlite:///mlflow.db, or the address of a server
+
+
+@dataclass
 class Loggers:
     """Loggers besides metrics.csv, which is always written; None for those not chosen."""
 
     csv: dict[str, Any] | None = None
     wandb: Wandb | None = None
     tensorboard: dict[str, Any] | None = None
+    mlflow: MLflow | None = None
