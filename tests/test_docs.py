@@ -235,7 +235,7 @@ def _written(name: str, text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/python.md", "docs/tasks.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/tasks.md"])
 def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
