@@ -319,6 +319,8 @@ _classes: dict[str, type[Attention]] = {}  # filled by @register, when a method'
 
 
 def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
+    """Class decorator that makes a subclass of `Attention` the method of that name."""
+
     def put(cls: type[Attention]) -> type[Attention]:
         if name in _classes and _classes[name].__module__ != cls.__module__:
             raise LunaError(

@@ -25,30 +25,35 @@ LOADED = re.compile(  # what a browser asks for by itself; a link is followed by
     re.IGNORECASE,
 )
 STYLE = "docs/site.css"
-MODULES = ("lra", "lra.data", "luna")
+MODULES = ("lra", "lra.data", "luna", "luna.convert")
 
 
 class HouseStyle(griffe.Extension):
-    """How this code documents itself: a field by the comment on its line, and an example is a
-    paragraph of Python in a docstring."""
+    """How this code documents itself: a field by the comment on its line, a parameter by a line of
+    its name, two spaces and words; a paragraph of Python in a docstring is an example."""
 
     def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
         comment = attr.source.partition("  # ")[2]
         if comment and not attr.docstring:
             attr.docstring = griffe.Docstring(comment, parent=attr)
 
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        self.on_object(obj=pkg)  # Griffe calls it for what is inside a package
+
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
             about, *rest = obj.docstring.value.split("\n\n")
-            rest = [f"```python\n{text}\n```" if is_python(text) else text for text in rest]
-            text = "\n\n".join([about, *rest])
-            obj.docstring.value = text.replace("\n```\n\n```python\n", "\n\n")
+            about = about.replace("\n", " ")  # of which a summary shows the first line
+            text = "\n\n".join([about, *map(markdown, rest)])
+            text = text.replace("\n```\n\n```python\n", "\n\n")
+            obj.docstring.value = re.sub(r":\w+:`", "`", text)
 
 
-def is_python(text: str) -> bool:
+def markdown(paragraph: str) -> str:
     with contextlib.suppress(SyntaxError):
-        return bool(ast.parse(text).body)
-    return False
+        if ast.parse(paragraph).body:
+            return f"```python\n{paragraph}\n```"
+    return re.sub(r"^(\w+)  +", r"* `\1`: ", paragraph, flags=re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -13,6 +13,7 @@ import pytest
 import lra
 import lra.data
 import luna
+import luna.convert
 from tests.lra.report.browser import available, browser
 
 pytest.importorskip("mkdocs")
@@ -47,7 +48,7 @@ def address(site: Path) -> Iterator[str]:
 def test_every_page_and_every_public_name_is_there(site: Path):
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     assert {f"docs/{path.stem}.html" for path in ROOT.glob("docs/*.md")} < built
-    for module in (lra, lra.data, luna):
+    for module in (lra, lra.data, luna, luna.convert):
         page = (site / "api" / f"{module.__name__}.html").read_text(encoding="utf-8")
         for name in module.__all__:
             assert f'id="{module.__name__}.{name}"' in page, name
