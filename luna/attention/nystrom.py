@@ -51,6 +51,26 @@ def position_starts(n: int, m: int, device: torch.device) -> Tensor:
     return (a * s + (a - (m - longer)).clamp(min=0)).unsqueeze(0)
 
 
+def members(starts: Tensor, mask: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
+    """The tokens of each segment, from the ranks of valid tokens (B or 1, m + 1) at which segments
+    start: positions and membership, both (B or 1, m, ceil(n / m))."""
+    m = starts.shape[1] - 1
+    rank = starts[:, :-1, None] + torch.arange(-(-n // m), device=starts.device)
+    positions = rank.clamp(max=n - 1)
+    if mask is not None:  # the token of rank r among the valid ones
+        order = (~mask).byte().argsort(dim=-1, stable=True)  # (B, n), valid positions first
+        positions = order.gather(-1, positions.flatten(1)).view_as(positions)
+    return positions, rank < starts[:, 1:, None]
+
+
+def valid_segments(
+    mask: Tensor | None, n: int, m: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """`members` of m equal shares of each example's valid tokens."""
+    valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
+    return members(valid_starts(valid, m), mask, n)
+
+
 def segment_means(x: Tensor, positions: Tensor, member: Tensor) -> Tensor:
     """x (B, H, n, d), positions and member (B or 1, m, s) -> (B, H, m, d); an empty segment is 0.
 
@@ -137,19 +157,11 @@ class Nystrom(Attention):
         return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G
 
     def segments(self, mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The tokens of each segment: positions and membership, both (B or 1, m, ceil(n / m))."""
+        """`members` of the profile's segments."""
         m = min(self.landmarks, n)
         if self.profile == "published":
-            starts, mask = position_starts(n, m, device), None
-        else:
-            valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
-            starts = valid_starts(valid, m)
-        rank = starts[:, :-1, None] + torch.arange(-(-n // m), device=device)
-        positions = rank.clamp(max=n - 1)
-        if mask is not None:  # the token of rank r among the valid ones
-            order = (~mask).byte().argsort(dim=-1, stable=True)  # (B, n), valid positions first
-            positions = order.gather(-1, positions.flatten(1)).view_as(positions)
-        return positions, rank < starts[:, 1:, None]
+            return members(position_starts(n, m, device), None, n)
+        return valid_segments(mask, n, m, device)
 
     def _exact(self, n: int) -> bool:
         return self.profile == "published" and n <= self.landmarks

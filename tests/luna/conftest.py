@@ -18,6 +18,8 @@ F = TypeVar("F", bound=Callable[..., None])
 # Beyond the defaults: options that change what a method computes enough to be held to its contract,
 # with several blocks, chunks, landmarks to a sequence.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "agent": [{"agents": 8}],
+    "flowformer": [{"clamp": 1.0}],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
     "linformer": [{"share": "none"}],
@@ -33,6 +35,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "rff", "phases": True, "M": 5, "L": 5},
         {"envelope": "norm", "envelope_squash": "exp", "projections": "gaussian", "psi": "frozen"},
     ],
+    "mala": [{"scale": "sum"}],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}],
     "polaformer": [{"gate": "q", "local": "conv1d"}],

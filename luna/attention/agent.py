@@ -1,0 +1,61 @@
+"""Agent attention: m agents, which are means of queries, gather values and hand them out.
+
+    a = means of m segments of q, (m, d)
+    gather      G = softmax(a k^T / sqrt(d))  (m, n)
+    hand out    F = softmax(q a^T / sqrt(d))  (n, m)      out = F (G v)
+
+The public code (LeapLabTHU/Agent-Attention) is for images: it pools queries on a square grid, adds
+to both scores a learned bias per agent and grid position, and to the output a depthwise convolution
+of the values. Here segments are equal shares of each example's valid tokens, which fits any length
+and padding; the biases, tied to a grid of fixed size, are left out; the convolution is the slot's
+(`dwc=conv2d`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from luna.attention.nystrom import masked_softmax, segment_means, valid_segments
+from luna.base import Attention, Paper, Slot, at_least, register
+
+
+@register("agent")
+class Agent(Attention):
+    paper = Paper(
+        title="Agent Attention: On the Integration of Softmax and Linear Attention",
+        year=2024,
+        url="https://arxiv.org/abs/2312.08874",
+    )
+    complexity = "O(n m (d + e))"
+    equivariant = False  # agents are means of neighbours
+
+    def __init__(self, slot: Slot, *, agents: int = 49):
+        super().__init__(slot)
+        at_least("agent", 1, agents=agents)
+        self.agents = agents
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        F, G = self.factors(q, k, mask)
+        return F @ (G @ v)
+
+    def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """F (B, H, n, m) and G (B, H, m, n). An example shorter than m has as many agents as
+        tokens."""
+        n = q.shape[2]
+        positions, member = valid_segments(mask, n, min(self.agents, n), q.device)
+        a = segment_means(q, positions, member) * self.head_dim**-0.5
+        present = None if mask is None else member.any(-1)[:, None, None, :]
+        real = None if mask is None else mask[:, None, None, :]
+        return masked_softmax(q @ a.mT, present), masked_softmax(a @ k.mT, real)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        F, G = self.factors(q, k, mask)
+        return torch.einsum("bhim,bhmj->bhij", F, G)
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Scores of both steps 4 n m d, both sums 4 n m e, two softmaxes 10 n m."""
+        d, e, m = self.head_dim, d_v or self.head_dim, min(self.agents, n)
+        return self.n_heads * n * m * (4 * d + 4 * e + 10)

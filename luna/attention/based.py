@@ -1,0 +1,55 @@
+"""Based: the Taylor series of exp(q . k / sqrt(d')) up to its second order, on narrow queries and
+keys.
+
+    x' = W x in R^d', W per head, one for queries and one for keys
+    phi(x) = [1, x' / d'^(1/4), vec(x' x'^T) / sqrt(2 d')]
+    phi(q) . phi(k) = 1 + s + s^2 / 2 >= 1/2,   s = q' . k' / sqrt(d')
+
+The public code (HazyResearch/based) maps hidden states straight to d' = 16; here W follows the
+backbone's projections, which as functions of the hidden states is the same. Equal products x_a x_b
+are one feature times sqrt(2), as in fla: the kernel is the same. Left out is the rest of that
+model: its layers of sliding-window attention and its short convolutions.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from luna.base import Paper, Slot, at_least, register
+from luna.feature_maps.headwise import HeadwiseLinear
+from luna.feature_maps.quadratic import products
+from luna.linear import KernelAttention
+
+
+@register("based")
+class Based(KernelAttention):
+    paper = Paper(
+        title="Simple linear attention language models balance the recall-throughput tradeoff",
+        year=2024,
+        url="https://arxiv.org/abs/2402.18668",
+    )
+    complexity: ClassVar[str] = "O(n d'² e)"
+    tokenwise = True
+
+    def __init__(self, slot: Slot, *, d_out: int = 16):
+        super().__init__(slot)
+        at_least("based", 1, d_out=d_out)
+        self.d_out, self.feature_dim = d_out, 1 + d_out + d_out * (d_out + 1) // 2
+        self.map_q = HeadwiseLinear(slot.n_heads, slot.head_dim, d_out, bias=False)
+        self.map_k = HeadwiseLinear(slot.n_heads, slot.head_dim, d_out, bias=False)
+
+    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return self._taylor(self.map_q(q))
+
+    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        return self._taylor(self.map_k(k))
+
+    def _taylor(self, x: Tensor) -> Tensor:
+        x = x * self.d_out**-0.25
+        return torch.cat([torch.ones_like(x[..., :1]), x, 0.5**0.5 * products(x)], -1)
+
+    def feature_flops(self, n: int) -> int:
+        return self.map_q.flops(n) + 2 * n * self.feature_dim

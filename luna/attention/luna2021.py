@@ -1,0 +1,98 @@
+"""Luna, Linear Unified Nested Attention (Ma et al., 2021): not LUNA of 2025, which is `luna`.
+
+    p in R^(l x d), learned, per head
+    pack     G = softmax(p k^T / sqrt(d))  (l, n)      K' = G k      V' = G v
+    unpack   out = softmax(q K'^T / sqrt(d)) V'
+
+The original (XuezheMax/fairseq-apollo) packs once, with projections of its own, and projects the
+packed sequence to the keys and values of the second step. Packing mixes tokens and a projection
+mixes channels, so within a head their order does not matter: k and v of the slot, packed, are those
+keys and values. What is left out: the packed sequence is not handed to the next layer, where it
+would be the next p (each layer learns its own); k scores both steps; p is not cut to the longest
+example of a batch.
+
+The causal form is the paper's, which packs with omega = elu + 1 in place of the softmax, and takes
+means over the t tokens up to each row:
+
+    G_j = omega(p k_j / sqrt(d))     w_t = softmax(q_t (1 / t) sum_j k_j G_j / sqrt(d))
+    out_t = w_t (1 / t) sum_j G_j v_j
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu
+
+from luna.attention.nystrom import masked_softmax
+from luna.base import Paper, Slot, at_least, register, zero_padding
+from luna.linear import causal_linear_sums
+from luna.streaming import StreamingAttention, tokens_seen
+
+
+class PackedState(NamedTuple):
+    V: Tensor  # (B, H, l, e) sum of G_j v_j
+    K: Tensor  # (B, H, d, l) sum of k_j G_j
+    t: Tensor  # (B, 1, 1)
+
+
+@register("luna2021")
+class Luna2021(StreamingAttention):
+    paper = Paper(
+        title="Luna: Linear Unified Nested Attention",
+        year=2021,
+        url="https://arxiv.org/abs/2106.01540",
+    )
+    complexity = "O(n l (d + e))"
+    cross_form = True
+    exempt: ClassVar[dict[str, str]] = {
+        "causal": "it packs with elu + 1 and means, the bidirectional form with a softmax"
+    }
+
+    def __init__(self, slot: Slot, *, packed: int = 256):
+        super().__init__(slot)
+        at_least("luna2021", 1, packed=packed)
+        p = torch.randn(slot.n_heads, packed, slot.head_dim)
+        self.p = nn.Parameter(p * (slot.n_heads * slot.head_dim) ** -0.5)
+
+    def pack(self, k: Tensor, mask: Tensor | None) -> Tensor:
+        """The scores (B, H, l, n) or, in the causal form, the weights G_j as rows (B, H, n, l)."""
+        scores = self.p.to(k.dtype) @ k.mT * self.head_dim**-0.5
+        if self.causal:
+            return zero_padding(elu(scores.mT) + 1, mask)
+        return masked_softmax(scores, None if mask is None else mask[:, None, None, :])
+
+    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        G = self.pack(k, mask)
+        return (q @ (G @ k).mT * self.head_dim**-0.5).softmax(-1) @ (G @ v)
+
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[PackedState, Tensor]:
+        G, t = self.pack(k, mask), tokens_seen(state and state.t, q, mask)
+        mean = t.clamp_min(1).reciprocal().unsqueeze(-1)  # (B, 1, n, 1)
+        K, V = k.mT @ G, G.mT @ v
+        scores, _ = causal_linear_sums(q, k, G, self.chunk)
+        if state:
+            scores, K = scores + q @ state.K, K + state.K
+        w = (scores * mean * self.head_dim**-0.5).softmax(-1)  # (B, H, n, l)
+        out, _ = causal_linear_sums(w, G, v, self.chunk)
+        if state:
+            out, V = out + w @ state.V, V + state.V
+        return PackedState(V, K, t[..., -1:]), out * mean
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        G, scale = self.pack(k, mask), self.head_dim**-0.5
+        if not self.causal:
+            K = torch.einsum("bhrj,bhjd->bhrd", G, k)
+            return (torch.einsum("bhid,bhrd->bhir", q, K) * scale).softmax(-1) @ G
+        mean = tokens_seen(None, q, mask).clamp_min(1).reciprocal().unsqueeze(-1)
+        scores = (q @ k.mT).tril() @ G  # (B, H, n, l)
+        return ((scores * mean * scale).softmax(-1) @ G.mT).tril() * mean
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Scores of both steps and K' 6 n l d, V' and the sum 4 n l e, two softmaxes 10 n l."""
+        d, e, packed = self.head_dim, d_v or self.head_dim, self.p.shape[1]
+        return self.n_heads * n * packed * (6 * d + 4 * e + 10)

@@ -1,0 +1,95 @@
+"""MALA, magnitude-aware linear attention: weights that grow with the query, and sum to 1 because an
+offset is subtracted, not because they are divided.
+
+    phi = elu + 1     s_ij = c phi(q_i) . phi(k_j)     z_i = sum_j s_ij over the m real tokens
+    A_ij = (1 + 1 / z_i) s_ij - z_i / m
+
+Linear attention is A_ij = s_ij / z_i, which the length of phi(q_i) does not change. Here a longer
+one sets a row's weights further apart, and some of them are negative. The authors' code,
+qhfan/MALA, has c = 1 / (sqrt(d) m), which ships; in the paper c = 1, so that weights do not shrink
+with m (`scale=sum`; read in descriptions of the paper, not in itself: unverified). Left out is what
+that code has around it: rotary positions between s and z, a gate, a convolution of the values.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import elu
+
+from luna.base import Paper, Slot, register, zero_padding
+from luna.linear import causal_linear_sums, linear_sums
+from luna.streaming import StreamingAttention, tokens_seen
+
+EPS = 1e-6  # smallest z
+
+
+class MalaState(NamedTuple):
+    S: Tensor  # (B, H, d, e)
+    z: Tensor  # (B, H, d)
+    values: Tensor  # (B, H, 1, e) sum of v
+    t: Tensor  # (B, 1, 1)
+
+
+@register("mala")
+class Mala(StreamingAttention):
+    paper = Paper(
+        title="Rectifying Magnitude Neglect in Linear Attention",
+        year=2025,
+        url="https://arxiv.org/abs/2507.00698",
+    )
+    complexity = "O(n d e)"
+    cross_form = True
+    convex = False
+
+    def __init__(self, slot: Slot, *, scale: Literal["mean", "sum"] = "mean"):
+        super().__init__(slot)
+        self.scale = scale
+
+    def phi(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return zero_padding(elu(x) + 1, mask)
+
+    def _combine(self, N: Tensor, c: Tensor, values: Tensor, m: Tensor) -> Tensor:
+        """From sums over phi(q_i) . phi(k_j): N (B, H, n, e) with v_j, c (B, H, n) without; the sum
+        of all v_j (B, H, n or 1, e) and the number of them m (B, 1, n or 1)."""
+        m = m.clamp_min(1)
+        each = self.head_dim**-0.5 / m if self.scale == "mean" else torch.ones_like(m)
+        z = (each * c).clamp_min(EPS)
+        return ((1 + 1 / z) * each).unsqueeze(-1) * N - (z / m).unsqueeze(-1) * values
+
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        m = tokens_seen(None, k, key_mask)[..., -1:]
+        N, c = linear_sums(self.phi(q, None), self.phi(k, key_mask), v)
+        return self._combine(N, c, v.sum(-2, keepdim=True), m)
+
+    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return self.cross(q, k, v, mask)
+
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[MalaState, Tensor]:
+        phi_q, phi_k, values = self.phi(q, None), self.phi(k, mask), v.cumsum(-2)
+        t = tokens_seen(state and state.t, q, mask)
+        N, c = causal_linear_sums(phi_q, phi_k, v, self.chunk)
+        S, z = phi_k.mT @ v, phi_k.sum(-2)
+        if state:
+            N, c = N + phi_q @ state.S, c + (phi_q * state.z.unsqueeze(-2)).sum(-1)
+            S, z, values = S + state.S, z + state.z, values + state.values
+        return MalaState(S, z, values[:, :, -1:], t[..., -1:]), self._combine(N, c, values, t)
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+        seen = torch.ones_like(k[:, 0, :, 0]) if mask is None else mask.to(q.dtype)
+        seen = seen[:, None, None, :].expand(-1, 1, q.shape[2], -1)  # (B, 1, n, m)
+        seen = seen.tril() if self.causal else seen
+        m = seen.sum(-1, keepdim=True).clamp_min(1)
+        s = torch.einsum("bhid,bhjd->bhij", self.phi(q, None), self.phi(k, None)) * seen
+        s = s / (self.head_dim**0.5 * m) if self.scale == "mean" else s
+        z = s.sum(-1, keepdim=True).clamp_min(EPS)
+        return (s + s / z - z / m) * seen
+
+    def flops(self, n: int, d_v: int | None = None) -> int:
+        """Two products 4 n d e; features and their sums 10 n d; values and offset 4 n e."""
+        d, e = self.head_dim, d_v or self.head_dim
+        return self.n_heads * (4 * n * d * e + 10 * n * d + 4 * n * e)
