@@ -42,7 +42,8 @@ def test_the_shipped_defaults_fit_or_are_declared_exempt(task: str):
 @pytest.mark.parametrize(
     ("task", "attention"),
     [("listops", "linformer"), ("image", "linformer"), ("pathx", "linformer"),
-     ("listops", "t2r"), ("image", "t2r"), ("pathfinder", "t2r")],
+     ("listops", "t2r"), ("image", "t2r"), ("pathfinder", "t2r"),
+     ("image", "luna2021"), ("pathfinder", "luna2021")],
 )  # fmt: skip
 def test_an_exemption_is_true(task: str, attention: str):
     """No setting of the knobs fits; where the default is not the published one, it is the
@@ -52,8 +53,8 @@ def test_an_exemption_is_true(task: str, attention: str):
     assert best is not None
     assert best.excess > 0
     assert run.compute.exempt
-    if attention == "t2r":
-        assert best.options["r"] == run.attention["r"]
+    if attention != "linformer":
+        assert best.options.items() <= run.attention.items()
 
 
 def test_an_exempt_method_without_a_knob_has_no_number_to_choose():
