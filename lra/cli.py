@@ -194,6 +194,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     add_figures(commands)
 
+    from lra.theory.commands import add_parser as add_theory
+
+    add_theory(commands)
+
     from lra.status import add_parser as add_status
 
     add_status(commands)

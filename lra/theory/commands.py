@@ -1,0 +1,91 @@
+"""The command line of `lra theory`, and its file of numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from lra.config import UserError
+from lra.disk import disk_errors, read_json, write_atomically
+
+CLAIMS = ("C1", "C2", "C3")
+FILE = "theory.json"
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "theory",
+        help="measure and draw the claims of LUNA's theory",
+        description="Measures each claim of LUNA's theory and draws it (docs/theory.md). The file "
+        f"{FILE} in the target folder keeps the numbers of every claim, each with its settings.",
+    )
+    parser.add_argument("claims", nargs="*", choices=[[], *CLAIMS], help="default: all")
+    parser.add_argument("--size", default="quick", help="quick (default), full: configs/theory/")
+    parser.add_argument("--draw", action="store_true", help="only draw the numbers again")
+    parser.add_argument("--out", type=Path, default=Path("figures/theory"),
+                        help="target folder (default: figures/theory)")  # fmt: skip
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from lra.runs import digest
+    from lra.theory import draw
+
+    file = arguments.out / FILE
+    claims = (read_json(file) or {}).get("claims", {})
+    for claim in arguments.claims or CLAIMS:
+        if not arguments.draw:
+            claims[claim] = measured(claim, arguments)
+            facts = {"claims": dict(sorted(claims.items()))}
+            _write(file, facts | {"digest": digest(facts)})
+        elif claim not in claims:
+            raise UserError(f"{file} has no numbers of {claim}: leave --draw out")
+        paths = draw.save(claim, claims[claim], arguments.out)
+        found = claims[claim]
+        print(f"{claim}  {'holds' if found['holds'] else 'DOES NOT HOLD'}: {found['verdict']}")
+        print(f"    {', '.join(map(str, paths))}")
+    print(file)
+
+
+def measured(claim: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a claim's measurement gives, with everything that it came from."""
+    from omegaconf import OmegaConf
+
+    from lra import environment, groups
+    from lra.theory import sampling, spectra
+
+    sizes = groups.read("theory", arguments.size)
+    measure = {"C1": spectra.measure, "C2": sampling.measure_bounded,
+               "C3": sampling.measure_unbounded}[claim]  # fmt: skip
+    start = time.perf_counter()
+    found = measure(sizes[claim], sizes.seed, sizes.head_dim)
+    settings = {key: sizes[key] for key in ("seed", "head_dim")}
+    return _rounded(found) | {
+        "size": arguments.size,
+        "settings": settings | OmegaConf.to_container(sizes[claim], resolve=True),
+        "seconds": round(time.perf_counter() - start, 1),
+        "versions": environment.versions(),
+        "git": environment.git(),
+    }
+
+
+def _write(file: Path, facts: dict[str, Any]) -> None:
+    """JSON with every list of numbers on one line."""
+    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    one_line = re.sub(r"\[[^\[\]{}]*\]", lambda found: " ".join(found[0].split()), text)
+    with disk_errors(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, one_line.encode())
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits: what differs between processors is left out."""
+    if isinstance(value, dict):
+        return {str(key): _rounded(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
