@@ -36,15 +36,15 @@ ENTRIES = 2**15  # of the table in which psi is looked up
 
 
 def build(
-    d: int, seed: int, *, dtype: torch.dtype = torch.float64, psi: Luna | None = None, **options: Any
+    d: int, seed: int, *, dtype: torch.dtype = torch.float64, like: Luna | None = None, **options: Any
 ) -> Luna:
     """LUNA with one head of width d, with the scalar functions of another LUNA if given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         method = luna.build("luna", n_heads=1, head_dim=d, max_len=1, seed=seed, **options)
     assert isinstance(method, Luna)
-    if psi is not None:
-        method.map.channels.load_state_dict(psi.map.channels.state_dict())
+    if like is not None:
+        method.map.channels.load_state_dict(like.map.channels.state_dict())
     return method.to(dtype).eval()
 
 

@@ -59,7 +59,7 @@ def pool(kind: str, size: Any, seed: int, d: int) -> Pool:
     found = []
     for i in range(-(-count // BATCH)):
         wide = options | {"M": min(count, BATCH), "dtype": torch.float32}
-        found += [terms(build(d, seed + 1 + i, psi=None if rff else first, **wide), x, y)[0]]
+        found += [terms(build(d, seed + 1 + i, like=None if rff else first, **wide), x, y)[0]]
     return Pool(np.concatenate(found), x, y, psi_of(first))
 
 
