@@ -6,13 +6,14 @@ import argparse
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
+from lra.config import UserError, nearest
 from lra.disk import disk_errors, read_json, write_atomically
 
-CLAIMS = ("C1", "C2", "C3")
+CLAIMS = ("C1", "C2", "C3", "C4", "C5", "C6", "trained")
 FILE = "theory.json"
 
 
@@ -23,8 +24,13 @@ def add_parser(commands: Any) -> None:
         description="Measures each claim of LUNA's theory and draws it (docs/theory.md). The file "
         f"{FILE} in the target folder keeps the numbers of every claim, each with its settings.",
     )
-    parser.add_argument("claims", nargs="*", choices=[[], *CLAIMS], help="default: all")
+    parser.add_argument("claims", nargs="*", metavar="claim", help=f"of {', '.join(CLAIMS)}; default: "
+                        "all, C6 if --bench and trained if --runs is given")  # fmt: skip
     parser.add_argument("--size", default="quick", help="quick (default), full: configs/theory/")
+    parser.add_argument("--bench", type=Path, metavar="FILE", help="for C6: attention-*.json")
+    parser.add_argument("--runs", type=Path, nargs="+", metavar="DIR",
+                        help="for trained: folders of runs of luna and performer")  # fmt: skip
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="their prepared data")
     parser.add_argument("--draw", action="store_true", help="only draw the numbers again")
     parser.add_argument("--out", type=Path, default=Path("figures/theory"),
                         help="target folder (default: figures/theory)")  # fmt: skip
@@ -35,17 +41,21 @@ def _run(arguments: argparse.Namespace) -> None:
     from lra.runs import digest
     from lra.theory import draw
 
-    file = arguments.out / FILE
+    file, needs = arguments.out / FILE, {"C6": "bench", "trained": "runs"}
     claims = (read_json(file) or {}).get("claims", {})
-    for claim in arguments.claims or CLAIMS:
+    can = list(claims) if arguments.draw else [c for c in CLAIMS if c not in needs
+                                               or getattr(arguments, needs[c])]  # fmt: skip
+    for claim in arguments.claims or can:
+        if claim not in CLAIMS:
+            raise UserError(f"unknown claim '{claim}'{nearest(claim, CLAIMS)}")
+        if claim not in can:
+            raise UserError(f"{file} has no numbers of {claim}: leave --draw out" if arguments.draw
+                            else f"{claim} needs --{needs[claim]}: see lra theory --help")  # fmt: skip
         if not arguments.draw:
             claims[claim] = measured(claim, arguments)
             facts = {"claims": dict(sorted(claims.items()))}
             _write(file, facts | {"digest": digest(facts)})
-        elif claim not in claims:
-            raise UserError(f"{file} has no numbers of {claim}: leave --draw out")
-        paths = draw.save(claim, claims[claim], arguments.out)
-        found = claims[claim]
+        found, paths = claims[claim], draw.save(claim, claims[claim], arguments.out)
         print(f"{claim}  {'holds' if found['holds'] else 'DOES NOT HOLD'}: {found['verdict']}")
         print(f"    {', '.join(map(str, paths))}")
     print(file)
@@ -56,17 +66,25 @@ def measured(claim: str, arguments: argparse.Namespace) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     from lra import environment, groups
-    from lra.theory import sampling, spectra
+    from lra.theory import fits, runtime, sampling, spectra, trained
 
     sizes = groups.read("theory", arguments.size)
-    measure = {"C1": spectra.measure, "C2": sampling.measure_bounded,
-               "C3": sampling.measure_unbounded}[claim]  # fmt: skip
+    size = sizes.get(claim, OmegaConf.create())
+    measures: dict[str, Callable[..., dict[str, Any]]] = {
+        "C1": spectra.measure, "C2": sampling.measure_bounded, "C3": sampling.measure_unbounded,
+        "C4": fits.measure_width, "C5": fits.measure_rademacher,
+    }  # fmt: skip
     start = time.perf_counter()
-    found = measure(sizes[claim], sizes.seed, sizes.head_dim)
-    settings = {key: sizes[key] for key in ("seed", "head_dim")}
+    if claim == "C6":
+        found = runtime.measure(arguments.bench)
+    elif claim == "trained":
+        found = trained.measure(arguments.runs, arguments.data_dir, size.draws)
+    else:
+        found = measures[claim](size, sizes.seed, sizes.head_dim)
+    settings: Any = OmegaConf.to_container(size)
     return _rounded(found) | {
         "size": arguments.size,
-        "settings": settings | OmegaConf.to_container(sizes[claim], resolve=True),
+        "settings": settings | {key: sizes[key] for key in ("seed", "head_dim")},
         "seconds": round(time.perf_counter() - start, 1),
         "versions": environment.versions(),
         "git": environment.git(),

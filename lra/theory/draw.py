@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from lra.figures.draw import heading, save_figure
-from lra.report.looks import LINES, LUNA, PALETTE, SOFTMAX
+from lra.figures.draw import heading, mean_and_range, save_figure
+from lra.report.looks import LINES, LUNA, PALETTE, SOFTMAX, of_method
 
 Numbers = dict[str, Any]
 
@@ -120,6 +120,115 @@ def unbounded(figure: Any, numbers: Numbers) -> None:
     last.grid(True)
 
 
+def widths(figure: Any, numbers: Numbers) -> None:
+    """C4: errors against width, and the surface over width and m."""
+    from matplotlib.colors import LogNorm
+
+    *panels, last = figure.subplots(1, 3, width_ratios=[1, 1, 1.3])
+    titles = {"psi": "RMS of ψ − (cos, sin)", "kernels": "sup |k − k$_{NN}$| over pairs"}
+    shown = {"psi": ["psi"], "kernels": ["gaussian", "softmax"]}
+    for axes, key in zip(panels, shown, strict=True):
+        for a, activation in enumerate(numbers["medians"]):
+            for s, name in enumerate(shown[key]):
+                rows = dict(zip(numbers["widths"], numbers["errors"][activation][name], strict=True))
+                medians = numbers["medians"][activation][name]
+                colour = PALETTE[a]
+                axes.plot(list(rows), medians, LINES[s], color=colour, marker="os"[s], markersize=4,
+                          label=activation if key == "psi" else f"{activation}, {name}")  # fmt: skip
+                axes.fill_between(list(rows), [min(v) for v in rows.values()],
+                                  [max(v) for v in rows.values()], color=colour, alpha=0.12)  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="width", title=titles[key])
+        axes.set_xticks(numbers["widths"], [str(w) for w in numbers["widths"]], fontsize=7)
+        axes.minorticks_off()
+        axes.grid(True)
+    first = numbers["medians"]["relu"]["psi"][1]
+    guide = [first * (w / numbers["widths"][1]) ** -2 for w in numbers["widths"]]
+    panels[0].plot(numbers["widths"], guide, ":", color=SOFTMAX, label="width$^{-2}$")
+    for axes in panels:
+        axes.legend(fontsize=7)
+    values = numbers["surface"]
+    last.imshow(values, norm=LogNorm(), cmap="viridis_r", origin="lower", aspect="auto")
+    logs = [math.log(value) for row in values for value in row]
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            light = math.log(value) < 0.6 * min(logs) + 0.4 * max(logs)
+            last.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=6,
+                      color="k" if light else "w")  # fmt: skip
+    last.set_xticks(range(len(numbers["m"])), [str(m) for m in numbers["m"]], fontsize=7)
+    last.set_yticks(range(len(values)), [str(w) for w in numbers["widths"]], fontsize=7)
+    last.set(xlabel="m", ylabel="width", title="sup |k − k$_{NN,m}$|, relu, Gaussian")
+
+
+def rademacher(figure: Any, numbers: Numbers) -> None:
+    """C5: complexity of a fixed map, and correlation with random signs after training."""
+    axes = figure.subplots()
+    axes.plot(numbers["N"], [N**-0.5 for N in numbers["N"]], "--", color=SOFTMAX,
+              label="bound κ Λ$_v$ / √N")  # fmt: skip
+    axes.plot(numbers["N"], numbers["fixed"], "o-", color=PALETTE[0], markersize=4,
+              label=f"fixed map: N$^{{{numbers['slope']:.3f}}}$")  # fmt: skip
+    learned = dict(zip(numbers["learned_N"], numbers["learned"], strict=True))
+    mean_and_range(axes, learned, color=LUNA, marker="D", markersize=4,
+                   label="map trained on the signs (a lower bound)")  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="N tokens", ylabel="complexity / (κ Λ$_v$)")
+    axes.legend(fontsize=7)
+    axes.grid(True)
+
+
+def runtime(figure: Any, numbers: Numbers) -> None:
+    """C6: time and memory against n, slopes of every method."""
+    *panels, last = figure.subplots(1, 3, width_ratios=[1, 1, 1.2])
+    for axes, (measure, title, unit) in zip(panels, (
+        ("train_seconds", "forward + backward, ms", 1e3), ("peak_bytes", "peak memory, MiB", 2**-20),
+    ), strict=True):  # fmt: skip
+        for case in ("luna", "linear", "performer", "softmax", "softmax (published)"):
+            costs = {int(n): unit * cost for n, cost in numbers["costs"][measure].get(case, {}).items()}
+            look = of_method(case.partition(" ")[0]) | ({"linestyle": ":"} if "(" in case else {})
+            slope = numbers["slopes"][measure].get(case)
+            if costs:
+                axes.plot(list(costs), list(costs.values()), **look, markersize=4,
+                          label=f"{case}: n$^{{{slope:.2f}}}$")  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="n", title=title)
+        axes.legend(fontsize=7)
+        axes.grid(True)
+    names = sorted(numbers["linear"], key=lambda case: numbers["slopes"]["train_seconds"][case])
+    for i, name in enumerate(names):
+        for measure, marker in (("forward_seconds", "s"), ("train_seconds", "o")):
+            last.plot(numbers["slopes"][measure].get(name), i, marker, markersize=4,
+                      fillstyle="none" if marker == "s" else "full",
+                      color=PALETTE[0] if numbers["linear"][name] else SOFTMAX)  # fmt: skip
+    last.axvspan(0.9, 1.1, color="0.92")
+    last.axvspan(1.9, 2.1, color="0.92")
+    last.set_yticks(range(len(names)), names, fontsize=7)
+    last.set(xlabel="exponent of n (squares: forward)", title="blue: linear methods; grey: ± 0.1")
+    last.grid(True, axis="x")
+
+
+def trained(figure: Any, numbers: Numbers) -> None:
+    """Spectrum and error of the projections, before and after training."""
+    from itertools import pairwise
+
+    runs = numbers["runs"]
+    for row, (name, states) in zip(figure.subplots(len(runs), 2, squeeze=False), runs.items(), strict=True):
+        colours = {"start": "0.55", "trained": of_method(name.split()[0])["color"]}
+        for state, found in states.items():
+            values = [value for value in found["spectrum"] if value > 1e-14]
+            row[0].plot(range(1, len(values) + 1), values, color=colours[state],
+                        label=f"{state}: effective rank {found['rank']:.1f}")  # fmt: skip
+            low, high = min(found["redrawn"]), max(found["redrawn"])
+            edges = [low + (high - low) * i / 12 for i in range(13)]
+            counts = [sum(a <= e <= b for e in found["redrawn"]) for a, b in pairwise(edges)]
+            row[1].stairs(counts, edges, fill=True, alpha=0.4, color=colours[state],
+                          label=f"{state}: fresh projections")  # fmt: skip
+            row[1].axvline(found["error"], color=colours[state], linewidth=2,
+                           linestyle="-" if state == "trained" else "--", label=f"{state}: its own")  # fmt: skip
+        row[0].set(yscale="log", xlabel="number of the eigenvalue", ylabel="eigenvalue / largest",
+                   title=name.split()[0])  # fmt: skip
+        row[1].set(xscale="log", xlabel="‖A − A$_∞$‖ / ‖A$_∞$‖", ylabel="draws")
+        for axes in row:
+            axes.legend(fontsize=7)
+            axes.grid(True)
+
+
 def _kind(kind: str) -> dict[str, Any]:
     """The look of a kind of features."""
     place = ("relu psi", "sigmoid psi", "rff").index(kind)
@@ -137,4 +246,8 @@ PICTURES = {
     "C1": (spectra, (9, 4.4)),
     "C2": (bounded, (9, 7)),
     "C3": (unbounded, (11, 3.6)),
+    "C4": (widths, (11, 3.8)),
+    "C5": (rademacher, (5.5, 4)),
+    "C6": (runtime, (12, 4.4)),
+    "trained": (trained, (9, 6.4)),
 }
