@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
         description="Measures each claim of LUNA's theory and draws it (docs/theory.md). The file "
         f"{FILE} in the target folder keeps the numbers of every claim, each with its settings.",
     )
-    parser.add_argument("claims", nargs="*", metavar="claim", help=f"of {', '.join(CLAIMS)}; default: "
+    parser.add_argument("claims", nargs="*", metavar="claim", help=f"{', '.join(CLAIMS)}; default: "
                         "all, C6 if --bench and trained if --runs is given")  # fmt: skip
     parser.add_argument("--size", default="quick", help="quick (default), full: configs/theory/")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="for C6: attention-*.json")
@@ -49,8 +49,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if claim not in CLAIMS:
             raise UserError(f"unknown claim '{claim}'{nearest(claim, CLAIMS)}")
         if claim not in can:
-            raise UserError(f"{file} has no numbers of {claim}: leave --draw out" if arguments.draw
-                            else f"{claim} needs --{needs[claim]}: see lra theory --help")  # fmt: skip
+            problem = "leave --draw out" if arguments.draw else f"name its --{needs[claim]}"
+            raise UserError(f"{file} has no numbers of {claim}: {problem}")
         if not arguments.draw:
             claims[claim] = measured(claim, arguments)
             facts = {"claims": dict(sorted(claims.items()))}

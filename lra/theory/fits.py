@@ -1,4 +1,4 @@
-"""C4 and C5: what scalar functions of a given width can represent, and which labels they can fit."""
+"""C4 and C5: what scalar functions of some width can represent, and which labels they can fit."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lra.theory.kernels import (
-    NODES,
-    WEIGHTS,
-    Array,
-    ball,
-    build,
-    features,
-    population,
-    psi_of,
-    slope,
-    terms,
-)
+from lra.theory import kernels
+from lra.theory.kernels import NODES, WEIGHTS, Array, ball, build, psi_of, slope
 from luna.attention.luna import Luna
 from luna.kernels.scalar_mlp import ACTIVATIONS
 
@@ -44,7 +34,7 @@ def measure_width(size: Any, seed: int, d: int) -> dict[str, Any]:
                 u = size.radius * NODES
                 square = (psi_of(method)(u) - np.stack([np.cos(u), np.sin(u)], -1)) ** 2
                 off = np.sqrt((WEIGHTS @ square).sum())
-                error = np.abs(population(psi_of(method), x, y) - exact)
+                error = np.abs(kernels.population(psi_of(method), x, y) - exact)
                 rows.append((float(off), float(error.max()), float((envelope * error).max())))
             for name, values in zip(found, zip(*rows, strict=True), strict=True):
                 found[name].append(list(values))
@@ -58,10 +48,9 @@ def measure_width(size: Any, seed: int, d: int) -> dict[str, Any]:
     ends = {a: [m["gaussian"][0], m["gaussian"][-1]] for a, m in medians.items()}
     return {
         "holds": all(last < 0.1 * first for first, last in ends.values()) and falls["psi"] < -1,
-        "verdict": "from width {0} to {1} the error of the Gaussian kernel falls from {2:.1g} to "
-        "{3:.1g} (relu) and {4:.1g} to {5:.1g} (tanh); of relu psi itself as width^{6:.1f}".format(
-            size.widths[0], size.widths[-1], *ends["relu"], *ends["tanh"], falls["psi"]
-        ),
+        "verdict": f"Gaussian kernel, width {size.widths[0]} to {size.widths[-1]}: the error falls "
+        f"from {ends['relu'][0]:.1g} to {ends['relu'][1]:.1g} (relu), {ends['tanh'][0]:.1g} to "
+        f"{ends['tanh'][1]:.1g} (tanh); that of relu psi itself as width^{falls['psi']:.1f}",
         "widths": list(size.widths), "m": list(size.m), "errors": errors, "medians": medians,
         "slopes": falls, "surface": surface,
     }  # fmt: skip
@@ -111,19 +100,21 @@ def _sampled(like: Luna, m: int, seed: int, x: Array, y: Array, exact: Array) ->
     """sup |k - k_m| of m projections, with the fitted psi of `like`."""
     channels = like.map.channels
     options = {"L": 2, "hidden": channels.e.shape[-1], "activation": channels.activation}
-    method = build(x.shape[1], seed, M=m, like=like, nonneg=False, projections="gaussian", **options)
-    return float(np.abs(terms(method, x, y).mean(1) - exact).max())
+    method = build(
+        x.shape[1], seed, M=m, like=like, nonneg=False, projections="gaussian", **options
+    )
+    return float(np.abs(kernels.terms(method, x, y).mean(1) - exact).max())
 
 
 # ---------------------------------------------------------------------- C5
 
 
 def measure_rademacher(size: Any, seed: int, d: int) -> dict[str, Any]:
-    """C5: E |sum_i s_i phi(x_i)| / (N kappa) over signs, kappa = max |phi(x_i)|, for a fixed map; and
+    """C5: E |sum_i s_i phi(x_i)| / (N kappa) over signs, kappa = max |phi(x_i)|, for a fixed map;
     for the learned family the largest value that training reaches on random signs."""
     rng = np.random.default_rng(seed)
     x = ball(rng, max(size.N), d, size.radius)
-    phi = features(build(d, seed, projections="gaussian", psi="frozen"), x)
+    phi = kernels.features(build(d, seed, projections="gaussian", psi="frozen"), x)
     phi /= np.linalg.norm(phi, axis=1).max()
     fixed = []
     for N in size.N:
@@ -131,7 +122,10 @@ def measure_rademacher(size: Any, seed: int, d: int) -> dict[str, Any]:
         fixed.append(float(np.linalg.norm(signs @ phi[:N] / N, axis=1).mean()))
     learned = [[_fitted_to_signs(x[:N], seed + i, size, d) for i in range(size.fits)]
                for N in size.learned_N]  # fmt: skip
-    fall, below = slope(size.N, fixed), all(r <= N**-0.5 for r, N in zip(fixed, size.N, strict=True))
+    fall, below = (
+        slope(size.N, fixed),
+        all(r <= N**-0.5 for r, N in zip(fixed, size.N, strict=True)),
+    )
     medians = [float(np.median(values)) for values in learned]
     return {
         "holds": below and abs(fall + 0.5) < 0.05,

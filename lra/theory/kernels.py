@@ -3,8 +3,8 @@
     k(x, y) = h(x) h(y) sum_l E psi_l(w . x) psi_l(w . y)     w ~ N(0, I)
     k_m(x, y) = (1 / m) sum_i X_i        X_i = h(x) h(y) sum_l psi_l(w_i . x) psi_l(w_i . y)
 
-(w . x, w . y) is a pair of Gaussians with the covariance of x and y, so that k is a sum over Hermite
-polynomials (Mehler's formula), c the cosine of x and y:
+(w . x, w . y) is a pair of Gaussians with the covariance of x and y, so that k is a sum over
+Hermite polynomials (Mehler's formula), c the cosine of x and y:
 
     k(x, y) = h(x) h(y) sum_n c^n <a_n(|x|), a_n(|y|)>     a_n(r) = E psi(r z) He_n(z) / sqrt(n!)
 
@@ -36,7 +36,12 @@ ENTRIES = 2**15  # of the table in which psi is looked up
 
 
 def build(
-    d: int, seed: int, *, dtype: torch.dtype = torch.float64, like: Luna | None = None, **options: Any
+    d: int,
+    seed: int,
+    *,
+    dtype: torch.dtype = torch.float64,
+    like: Luna | None = None,
+    **options: Any,
 ) -> Luna:
     """LUNA with one head of width d, with the scalar functions of another LUNA if given."""
     with torch.random.fork_rng(devices=[]):
