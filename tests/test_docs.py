@@ -68,6 +68,7 @@ PARSED = {
     "lra plan": "measures in processes of its own; tests/lra/test_plan.py",
     "lra records sign": "needs a key; tests/lra/test_signatures.py",
     "lra records verify": "the same",
+    "lra theory": "measures for minutes; tests/lra/theory",
     "lra compare luna softmax --task": "needs committed answers; tests/lra/report/test_versus.py",
 }
 # What a page's reader has done before.

@@ -57,25 +57,27 @@ def measure_width(size: Any, seed: int, d: int) -> dict[str, Any]:
 
 
 def fitted(width: int, activation: Any, seed: int, size: Any, d: int) -> Luna:
-    """psi fitted to (cos, sin) in the mean square for u ~ N(0, radius^2): knots at random, outer
-    weights by least squares, then all by L-BFGS."""
-    options = {"M": 1, "L": 2, "hidden": width, "activation": activation, "nonneg": False}
+    """psi fitted to (cos, sin) in the mean square for u ~ N(0, radius^2): knots at random, one per
+    quantile, outer weights by least squares, then all by L-BFGS."""
+    options: Any = {"M": 1, "L": 2, "hidden": width, "activation": activation, "nonneg": False}
     method = build(d, seed, projections="gaussian", **options)
-    channels = method.map.channels
-    u = torch.as_tensor(size.radius * NODES[::4])
-    weights = torch.as_tensor(WEIGHTS[::4] * 4).sqrt()[:, None]
+    channels: Any = method.map.channels
+    u = torch.as_tensor(size.radius * NODES[::2])
+    weights = torch.as_tensor(WEIGHTS[::2] * 2).sqrt()[:, None]
     target = torch.stack([u.cos(), u.sin()], -1)
-    knots = size.radius * torch.randn(
-        channels.f.shape, dtype=u.dtype, generator=torch.Generator().manual_seed(seed)
-    )
+    jitter = torch.rand(channels.f.shape, generator=torch.Generator().manual_seed(seed))
+    quantiles = ((torch.arange(width) + jitter) / width).clamp(1e-3, 1 - 1e-3)
+    knots = 1.5 * size.radius * 2**0.5 * (2 * quantiles - 1).erfinv()
 
     @torch.no_grad()
     def solve() -> None:
         for c in range(2):
             hidden = ACTIVATIONS[activation](u[:, None] * channels.e[0, c] + channels.f[0, c])
             matrix = torch.cat([hidden, torch.ones_like(u)[:, None]], 1) * weights
-            found = torch.linalg.lstsq(matrix, target[:, c : c + 1] * weights, driver="gelsd")
-            channels.a[0, c], channels.g[0, c] = found.solution[:-1, 0], found.solution[-1, 0]
+            outer = torch.linalg.lstsq(
+                matrix, target[:, c : c + 1] * weights, rcond=1e-8, driver="gelsd"
+            ).solution[:, 0]
+            channels.a[0, c], channels.g[0, c] = outer[:-1], outer[-1]
 
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
@@ -98,8 +100,8 @@ def fitted(width: int, activation: Any, seed: int, size: Any, d: int) -> Luna:
 
 def _sampled(like: Luna, m: int, seed: int, x: Array, y: Array, exact: Array) -> float:
     """sup |k - k_m| of m projections, with the fitted psi of `like`."""
-    channels = like.map.channels
-    options = {"L": 2, "hidden": channels.e.shape[-1], "activation": channels.activation}
+    channels: Any = like.map.channels
+    options: Any = {"L": 2, "hidden": channels.e.shape[-1], "activation": channels.activation}
     method = build(
         x.shape[1], seed, M=m, like=like, nonneg=False, projections="gaussian", **options
     )

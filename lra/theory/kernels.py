@@ -49,7 +49,8 @@ def build(
         method = luna.build("luna", n_heads=1, head_dim=d, max_len=1, seed=seed, **options)
     assert isinstance(method, Luna)
     if like is not None:
-        method.map.channels.load_state_dict(like.map.channels.state_dict())
+        channels = method.map.get_submodule("channels")
+        channels.load_state_dict(like.map.get_submodule("channels").state_dict())
     return method.to(dtype).eval()
 
 
@@ -67,7 +68,8 @@ def terms(method: Luna, x: Array, y: Array) -> Array:
     if isinstance(method.map, FourierMap):  # all cosines, then all sines
         per_projection = products.reshape(len(x), 2, -1).sum(1)
     else:
-        per_projection = products.reshape(len(x), method.map.projections.d_out, -1).sum(2)
+        projections: Any = method.map.projections
+        per_projection = products.reshape(len(x), projections.d_out, -1).sum(2)
     return per_projection * per_projection.shape[1]
 
 
@@ -76,7 +78,7 @@ def psi_of(method: Luna) -> Psi:
     if isinstance(method.map, FourierMap):
         scale = method.head_dim**-0.25
         return lambda u: np.stack([np.cos(scale * u), np.sin(scale * u)], -1)
-    channels = method.map.channels
+    channels: Any = method.map.channels
 
     @torch.no_grad()
     def psi(u: Array) -> Array:

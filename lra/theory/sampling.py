@@ -96,7 +96,8 @@ def _rate(ms: list[int], tail: list[float], count: int) -> float | None:
     """The slope of -log P in m, where P is small but was seen often enough."""
     seen = [(m, -np.log(P)) for m, P in zip(ms, tail, strict=True)
             if P < 0.5 and count // m * P >= SEEN]  # fmt: skip
-    return float(np.polyfit(*zip(*seen, strict=True), 1)[0]) if len(seen) > 1 else None
+    x, y = zip(*seen, strict=True) if seen else ((), ())
+    return float(np.polyfit(x, y, 1)[0]) if len(seen) > 1 else None
 
 
 # ---------------------------------------------------------------------- C3

@@ -16,7 +16,6 @@ from lra import model
 from lra.theory.kernels import Array
 from lra.theory.spectra import TOLERANCE
 from lra.trained import Trained, watching
-from luna.attention.luna import Luna
 from luna.attention.performer import Performer
 from luna.base import Attention
 
@@ -54,7 +53,8 @@ def _kernel(trained: Trained, network: Any, draws: int) -> dict[str, Any]:
     with watching(layers, lambda layer, q, k, *_: seen.append((layer, q, k))):
         batch = next(iter(trained.batches("test", 1)))
         network(batch.ids, batch.mask)
-    layer, q, k = copy.deepcopy(seen[0][0]).double(), seen[0][1].double(), seen[0][2].double()
+    layer: Any = copy.deepcopy(seen[0][0]).double()
+    q, k = seen[0][1].double(), seen[0][2].double()
     with torch.no_grad():
         phi = layer.phi_k(k, None)[0, 0]  # (n, D)
         values = torch.linalg.eigvalsh(phi @ phi.T).flip(0).numpy()
@@ -75,7 +75,7 @@ def _kernel(trained: Trained, network: Any, draws: int) -> dict[str, Any]:
             "error": off(own), "redrawn": sorted(map(off, redrawn))}  # fmt: skip
 
 
-def _redraw(layer: Luna | Performer, generator: torch.Generator) -> None:
+def _redraw(layer: Any, generator: torch.Generator) -> None:
     """Fresh projections, of the distribution that training began with; psi and beta stay."""
     if isinstance(layer, Performer):
         layer.redraw(generator)
