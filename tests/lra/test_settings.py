@@ -40,7 +40,12 @@ CHOICES = [(g, n) for g in GROUPS if g != "attention" for n in files(g)]
 
 
 def test_every_folder_of_configs_is_a_known_group():
-    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {*GROUPS, "hydra", "convert"}
+    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {
+        *GROUPS,
+        "hydra",
+        "convert",
+        "theory",
+    }
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
