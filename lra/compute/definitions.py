@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lra.compute.ops import SEVERAL, OpWork
+from lra.model.rotary import Rotary
 from luna.attention.informer import Informer
 from luna.attention.longformer import Longformer
 from luna.attention.lotformer import LOTFormer
@@ -55,9 +56,16 @@ def informer(module: Informer, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> OpWo
     return OpWork(len(q) * (module.flops(n, e) - means), len(q) * elements)
 
 
+def rotary(module: Rotary, x: Tensor, *_: Any) -> OpWork:
+    """A product of each pair of channels with a 2 x 2 rotation: 4 FLOPs per channel. The code
+    multiplies and adds element by element."""
+    return OpWork(4 * x.numel())
+
+
 DEFINITIONS: dict[type[nn.Module], Callable[..., OpWork]] = {
     Channels: channels,
     Longformer: longformer,
     LOTFormer: lotformer,
     Informer: informer,
+    Rotary: rotary,
 }

@@ -50,3 +50,13 @@ def test_sinkhorn_is_work():
 def test_informers_definition_is_what_it_executes():
     part = counted("informer").parts["attention"]
     assert part.flops == part.executed_flops
+
+
+def test_turning_queries_and_keys_is_a_product():
+    words = ("compute=report", "task=listops")
+    turned, plain = (
+        count_run(composed(*words, f"protocol.style.positions={p}"), backward=False).total
+        for p in ("rope", "none")
+    )
+    assert turned.flops - plain.flops == LAYERS * HEADS * 2 * 4 * 2048 * D
+    assert turned.executed_flops == plain.executed_flops
