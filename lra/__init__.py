@@ -57,9 +57,16 @@ def train(run: Run) -> Record:
     record = lra.train(lra.compose(["experiment=demo"]))
     record.score, record["test.loss"], record.folder
     """
+    from lra.config import UserError
     from lra.record import read
     from lra.run import train
+    from lra.runs import processes
 
+    if processes(run) > 1:
+        raise UserError(
+            "lra.train trains in this process alone: set trainer.devices=1 and "
+            "trainer.num_nodes=1, or start the run with `lra train`"
+        )
     result = train(run)
     record = read(result)
     assert record is not None  # the result of a training run is a record
@@ -71,7 +78,7 @@ def load(
 ) -> Trained:
     """The trained network of a run's folder or record, or of a folder that `lra export` wrote.
 
-    trained = lra.load("runs/listops/demo/small/luna/4795078ab016-9fc9c521/seed-1")
+    trained = lra.load("luna-listops")  # a run's folder works too
     trained.evaluate("val").accuracy
     """
     from lra import bundle, trained

@@ -40,6 +40,7 @@ MEMORY = HERE / "__pycache__" / "code.json"
 Module = tuple[str, list[str]]  # the hash of a file's code, and what it imports
 _frozen: dict[Path, Module] = {}
 _new: list[str] = []  # hashes of files parsed since MEMORY was written
+PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
 UNKNOWN = "unknown"  # of records from before they held their code
 # Positions in a file, and fields that not every version of Python has.
 IGNORED = {"lineno", "col_offset", "end_lineno", "end_col_offset", "kind", "ctx", "type_comment",
@@ -91,15 +92,21 @@ def of_class(found: type) -> str:
     typed into a notebook, that of its own text."""
     if _source(found.__module__) is not None:
         return _hash(_closure(found.__module__))[:16]
-    own = vars(found).values()
-    functions = [f for f in own if inspect.isfunction(f)]  # Python finds no class in a notebook
+    functions: list[Any] = []
+    values = []
+    for name, own in vars(found).items():  # Python finds no class's text in a notebook
+        own = getattr(own, "__func__", getattr(own, "fget", own))  # what a decorator holds
+        if inspect.isfunction(own):
+            functions.append(own)
+        elif not name.startswith("__") and isinstance(own, PLAIN):
+            values.append([name, repr(own)])
     try:
         texts = [textwrap.dedent(inspect.getsource(function)) for function in functions]
     except OSError as error:
         raise UserError(
             f"the source of {found.__name__} cannot be found: define it in a file or a notebook"
         ) from error
-    return _hash([_parse(text.encode())[0] for text in texts])[:16]
+    return _hash([values, *(_parse(text.encode())[0] for text in texts)])[:16]
 
 
 def _closure(module: str, follow: str | None = None) -> dict[str, str]:

@@ -56,7 +56,7 @@ class RunGroup:
     stopped: str = ""  # why there are none
 
     def hours(self, pace: str = "mean", run: Run | None = None) -> float:
-        """Of one run, with the mean seconds of a step, or the low or the high ones."""
+        """How long one run takes at the mean pace of a step, or at the low or the high one."""
         protocol, batch = (run or self.run).protocol, self.run.protocol.recipe.batch
         evaluation, steps = protocol.evaluation, protocol.recipe.steps
         val, test = (math.ceil(self.sizes.get(split, 0) / batch) for split in ("val", "test"))

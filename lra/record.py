@@ -135,7 +135,7 @@ class Record:
 
     @property
     def folder(self) -> Path:
-        """Of the run, or of the export."""
+        """The folder of the run, or of the export."""
         return self.path.parent
 
     @property
@@ -174,8 +174,8 @@ class Records(list[Record]):
             raise UserError("a table needs pandas: pip install pandas, or use .rows()") from error
         return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
 
-    def _repr_html_(self) -> str:
-        return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else repr(self)
+    def _repr_html_(self) -> str | None:  # None: a notebook shows repr() instead
+        return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else None
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:

@@ -31,7 +31,7 @@ from lra.config import CONFIGS, UserError
 from lra.data import own
 from lra.data.options import as_config
 
-ENTRY_POINTS = "luna.attention"  # as luna/base.py has it, whose import would take torch
+ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
 
 
 def install() -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from luna.base import Attention, LunaError, Paper, Slot, build, get, names, options, register
+from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.registry import build, get, names, options
 
 if TYPE_CHECKING:
     from luna.convert import convert as linearize

@@ -3,6 +3,7 @@ state, streamed with one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -11,22 +12,22 @@ from torch import Tensor
 from luna.base import Attention, LunaError, zero_padding
 
 
-class StreamingAttention(Attention):
-    """A subclass implements :meth:`causal_from` and :meth:`attend_all`, the bidirectional form. Its
-    states are tuples that begin with S (B, H, ., e)."""
+class StreamingAttention(Attention, ABC):
+    """Its states are tuples that begin with S (B, H, ., e)."""
 
     causal_form = True
     chunk = 128
 
+    @abstractmethod
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Any, Tensor]:
         """The state after n tokens that follow `state` (None: the first ones), and their outputs
         (B, H, n, e)."""
-        raise NotImplementedError(f"{type(self).__name__} must implement causal_from()")
 
+    @abstractmethod
     def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must implement attend_all()")
+        """The bidirectional form."""
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

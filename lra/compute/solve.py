@@ -22,7 +22,7 @@ from lra.compute.count import PartCount, count_once, definition, tally
 from lra.config import Mask, Pooling, UserError, nearest
 from lra.settings import Run
 from luna import LunaError
-from luna.base import check_options
+from luna.registry import check_options
 
 MOST_SETTINGS = 2000  # that one search counts
 

@@ -175,7 +175,7 @@ class InMemory(Task):
         return np.asarray(label, np.int16) if self.per_token else int(label)
 
     def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode(text.encode()) if self.text else super().tokenize(text)
+        return byte_ids.of_text(text) if self.text else super().tokenize(text)
 
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids) if self.text else super().decode(ids)
@@ -186,7 +186,7 @@ def _ids(example: Any, dual: bool) -> Any:
         first, second = example
         return _ids(first, False), _ids(second, False)
     if isinstance(example, str):
-        return byte_ids.encode(example.encode())
+        return byte_ids.of_text(example)
     ids = np.asarray(example).ravel()
     if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
         raise UserError("an example must be a text, or whole numbers from 0 on")

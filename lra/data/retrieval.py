@@ -75,7 +75,7 @@ class Retrieval(Task):
         return byte_ids.decode(ids)
 
     def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode(text.encode("utf-8", "surrogateescape"))
+        return byte_ids.of_text(text)
 
     def inputs(self, options: RetrievalOptions) -> list[Path]:
         if options.source != "tiny" and options.path is None:

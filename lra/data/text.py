@@ -82,7 +82,7 @@ class Text(Task):
         return super().provenance(options)
 
     def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode(text.encode("utf-8", "surrogateescape"))
+        return byte_ids.of_text(text)
 
     def inputs(self, options: TextOptions) -> list[Path]:
         """The archive; the 50,000 files of an unpacked copy are checked when they are read."""

@@ -33,6 +33,6 @@ def title(trained: Trained) -> str:
 
 
 def stem(trained: Trained) -> str:
-    """Of file names."""
+    """What names this run in the names of pictures."""
     run, folder = trained.run, trained.folder.resolve()
     return f"{run.task.name}-{run.attention['name']}-{folder.parent.name}-{run.seed}"

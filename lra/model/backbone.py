@@ -58,9 +58,7 @@ class AttentionLayer(nn.Module):
                 f"attention '{name}' {why}: all heads together must be as wide as the hidden "
                 f"states, but model.qkv_dim={model.qkv_dim} and model.d_model={model.d_model}"
             )
-        self.turned = rotary.build(
-            style.positions, name, self.head_dim, place.max_len, place.grid, cls=place.cls
-        )
+        self.turned = rotary.build(style.positions, self.attention, place.grid, cls=place.cls)
         self.local = None
         if dwc != "none":
             self.local = LocalBranch(
@@ -74,8 +72,8 @@ class AttentionLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))  # (B, n, 3 or 2, H, d)
         q, *k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
-        keys = k[0] if k else q
-        q, keys = self.turned(q), self.turned(keys)
+        q = self.turned(q)
+        keys = self.turned(k[0]) if k else q
         out = self.attention(q, keys, v, mask, x if self.attention.needs_x else None)
         if self.local is not None:
             out = out + self.local(v, mask)

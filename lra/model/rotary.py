@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lra.config import Positions, UserError
+from luna.base import Attention
 
 BASE = 10_000.0
-BLIND = ("synthesizer", "uniform")  # their weights do not come from queries and keys
 
 
 class Rotary(nn.Module):
@@ -46,22 +46,23 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[-2]
         a, b = x.chunk(2, -1)
-        return x * self.cos[:n] + torch.cat((-b, a), -1) * self.sin[:n]
+        turned = x * self.cos[:n] + torch.cat((-b, a), -1) * self.sin[:n]  # in float32
+        return turned.to(x.dtype)
 
 
 def build(
-    positions: Positions, attention: str, head_dim: int, max_len: int,
-    grid: tuple[int, int] | None, *, cls: bool,
-) -> nn.Module:  # fmt: skip
+    positions: Positions, attention: Attention, grid: tuple[int, int] | None, *, cls: bool
+) -> nn.Module:
     """What turns queries and keys, nothing where positions are not rotary."""
     if positions not in (Positions.rope, Positions.rope2d):
         return nn.Identity()
     where = f"protocol.style.positions={positions.name}"
-    if attention in BLIND:
+    if not attention.compares:
         raise UserError(
-            f"{where} turns queries and keys, and attention '{attention}' compares none: use "
+            f"{where} turns queries and keys, and attention '{attention.name}' compares none: use "
             "learned, fixed or none"
         )
     if positions is Positions.rope2d and grid is None:
         raise UserError(f"{where} is for image tasks: use rope")
-    return Rotary(head_dim, max_len, grid if positions is Positions.rope2d else None, cls=cls)
+    axes = grid if positions is Positions.rope2d else None
+    return Rotary(attention.head_dim, attention.max_len, axes, cls=cls)

@@ -47,7 +47,7 @@ def measure(runs: Sequence[Path], data_dir: Path, draws: int) -> dict[str, Any]:
 
 
 def _kernel(trained: Trained, network: Any, draws: int) -> dict[str, Any]:
-    """Of the first layer on one test example, in double precision."""
+    """The kernel of the first layer on one test example, in double precision."""
     seen: list[tuple[Attention, Tensor, Tensor]] = []
     layers = [m for m in network.modules() if isinstance(m, Attention)][:1]
     with watching(layers, lambda layer, q, k, *_: seen.append((layer, q, k))):

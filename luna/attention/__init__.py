@@ -1,1 +1,1 @@
-"""One file per method; the file name is the registry key (see luna/base.py)."""
+"""One file per method; the file name is the registry key (see luna/registry.py)."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from luna.attention.nystrom import masked_softmax, segment_means, valid_segments
 from luna.base import Attention, Paper, Slot, at_least, register
+from luna.segments import masked_softmax, segment_means, valid_segments
 
 
 @register("agent")

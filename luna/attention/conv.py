@@ -24,7 +24,7 @@ class Conv(Attention):
         url="https://arxiv.org/abs/2501.14850",
     )
     complexity = "O(n κ e)"
-    causal_form = False
+    compares = False
     has_matrix = False  # one matrix per channel
     row_stochastic = False
     convex = False

@@ -30,9 +30,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from luna.attention.nystrom import masked_softmax
 from luna.base import LunaError, Paper, Slot, positive, register, zero_padding
 from luna.linear import causal_linear_sums
+from luna.segments import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 
 EPS = 1e-6

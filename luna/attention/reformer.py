@@ -30,7 +30,7 @@ google-research/long-range-arena, models/reformer/reformer_attention.py.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,7 @@ class Reformer(Redrawn):
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")
     equivariant = False
+    exempt: ClassVar = {"compares": "its keys are its queries"}
 
     def __init__(
         self,

@@ -173,6 +173,7 @@ class Synthesizer(Attention):
             reshaped=self.profile == "official",
         )
         self.parts = nn.ModuleDict({name: PARTS[name](sizes) for name in names})
+        self.compares = "dot" in names
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor:
         """(B, H, n, n), or (1, H, n, n) where no part depends on the input."""

@@ -21,6 +21,7 @@ class Uniform(Attention):
     )
     complexity = "O(n e)"
     cross_form = True
+    compares = False
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

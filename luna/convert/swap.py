@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 import luna
-from luna.base import Attention, LunaError, build, nearest
+from luna.base import Attention, LunaError, nearest
 from luna.convert import host
 from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
 from luna.convert.states import keep_generators_as_tensors
 from luna.convert.timm import TimmLinearAttention
+from luna.registry import build
 
 PHI = ".luna_attn."  # between a layer's name and that of a tensor of its feature map
 

@@ -113,3 +113,25 @@ def test_the_hash_needs_no_torch_and_an_unknown_attention_is_a_sentence():
     assert found.stdout.split() == [code.code_of("luna").hash, "False"]
     with pytest.raises(UserError, match="unknown attention 'lunar'"):
         code.code_of("lunar")
+
+
+def test_a_class_that_was_typed_in_is_its_functions_and_its_settings(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(code, "_source", lambda module: None)  # as for what a notebook defines
+
+    def plain(self):
+        return 1
+
+    def other(self):
+        return 2
+
+    def made(**content):
+        return code.of_class(type("Mine", (), content))
+
+    first = made(n=4, read=plain)
+    assert made(n=4, read=plain) == first
+    changed = [made(n=5, read=plain), made(n=4, read=other)]
+    changed += [made(n=4, read=kind(other)) for kind in (staticmethod, classmethod, property)]
+    assert first not in changed
+    assert made(n=4, read=staticmethod(plain)) != made(n=4, read=staticmethod(other))

@@ -201,3 +201,9 @@ def test_records_are_a_table(record: lra.Record):
 def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="unknown attention 'lunar'; did you mean luna"):
         lra.compose(["attention=lunar"])
+
+
+def test_several_processes_are_the_command_lines_business():
+    """The children of `lra.train` would be this very script once more."""
+    with pytest.raises(UserError, match=r"this process alone: set trainer\.devices=1"):
+        lra.train(lra.compose([*SMALL, *SHORT, "trainer=ddp", "trainer.devices=2"]))

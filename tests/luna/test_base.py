@@ -1,10 +1,11 @@
-"""The registry and the contract's own machinery (luna/base.py)."""
+"""The registry (luna/registry.py) and the contract's own machinery (luna/base.py)."""
 
 from __future__ import annotations
 
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 import luna
 from luna import Attention, LunaError, Paper, Slot
-from luna import base as registry
+from luna.base import _classes
 
 SIZES = {"n_heads": 2, "head_dim": 8, "max_len": 32}
 HEAVY = ("pytorch_lightning", "lightning", "hydra", "omegaconf", "tensorflow_datasets",
@@ -22,12 +23,15 @@ HEAVY = ("pytorch_lightning", "lightning", "hydra", "omegaconf", "tensorflow_dat
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_registry() -> Iterator[None]:
     """What a test registers is gone afterwards. The methods are loaded before: a module is imported
-    once, so one that only a copy of the registry has seen would be lost."""
+    once, so one that only a test has seen would be lost."""
     for name in luna.names():
         luna.get(name)
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    kept = dict(_classes)
+    yield
+    _classes.clear()
+    _classes.update(kept)
 
 
 @pytest.fixture

@@ -399,6 +399,15 @@ def test_permutation(case: Case, kind: str):
     assert gap > VISIBLE if denied else gap < EXACT
 
 
+@conformance("compares")
+def test_weights_come_from_queries_and_keys_as_declared(case: Case):
+    """Other keys give another output if and only if `compares` is declared."""
+    attention = case.build()
+    q, k, v, x = inputs(tame=True)
+    moved = difference(attention(q, k.flip(2), v, None, x), attention(q, k, v, None, x))
+    assert (moved > VISIBLE) == attention.compares
+
+
 @conformance("convex")
 def test_convex(case: Case):
     """Outputs are averages of the valid values if and only if `convex` is declared."""

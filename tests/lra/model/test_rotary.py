@@ -70,7 +70,7 @@ SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16",
 
 
 def network(attention: str, positions: str) -> nn.Module:
-    words = [f"attention={attention}", f"protocol.style.positions={positions}"]
+    words = [*f"attention={attention}".split(), f"protocol.style.positions={positions}"]
     run = compose([*SMALL, *words])
     torch.manual_seed(0)
     return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=1).eval()
@@ -90,11 +90,23 @@ def test_the_network_sees_the_order_and_padding_does_not_matter(attention: str):
 
 
 def test_where_it_makes_no_sense_it_is_refused():
-    with pytest.raises(UserError, match=r"positions=rope turns .* 'synthesizer' compares none"):
-        network("synthesizer", "rope")
+    with pytest.raises(UserError, match=r"positions=rope turns .* 'uniform' compares none"):
+        network("uniform", "rope")
+    with pytest.raises(UserError, match=r"'synthesizer' compares none"):
+        network("synthesizer attention.form=random", "rope")
+    network("synthesizer", "rope")  # as the arena's models have it: it compares, too
     with pytest.raises(UserError, match="positions=rope2d is for image tasks"):
         network("linear", "rope2d")
+    narrow = luna.build("linear", n_heads=1, head_dim=6, max_len=N)
     with pytest.raises(UserError, match="does not divide heads of width 6"):
-        build(Positions.rope2d, "linear", 6, N, (3, 4), cls=False)
-    assert isinstance(build(Positions.learned, "uniform", 6, N, None, cls=False), nn.Identity)
-    assert {"synthesizer", "uniform"} < set(luna.names())
+        build(Positions.rope2d, narrow, (3, 4), cls=False)
+    assert isinstance(build(Positions.learned, narrow, None, cls=False), nn.Identity)
+
+
+def test_half_precision_stays_half():
+    net, ids = network("softmax", "rope"), torch.tensor([[3, 5, 7, 9]])
+    with torch.autocast("cpu", torch.bfloat16):  # softmax takes q, k and v of one precision
+        found = net(ids)
+    torch.testing.assert_close(found, net(ids), rtol=0.1, atol=0.05)
+    q = torch.randn(1, 1, N, D, dtype=torch.bfloat16)
+    assert Rotary(D, N, None, cls=False)(q).dtype == q.dtype
