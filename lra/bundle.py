@@ -19,6 +19,7 @@ from safetensors.torch import load, save
 
 import luna
 from lra.config import UserError
+from lra.data.store import lock, new_folder
 from lra.disk import disk_errors, read_json, write_atomically, write_json
 from lra.record import Record
 from lra.record import read as read_record
@@ -75,8 +76,6 @@ def write(trained: Trained, folder: Path) -> list[Path]:
     record = read_record(trained.folder / "result.json") if _finished(trained.folder) else None
     if record is None:
         raise UserError(f"{trained.folder} has not finished: run its command again, then export it")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is there already: name a new folder")
     state = trained.network.state_dict()
     config = {
         "format": FORMAT,
@@ -86,13 +85,14 @@ def write(trained: Trained, folder: Path) -> list[Path]:
         "streams": _streams(state),
         "record": {key: record.get(key) for key in FACTS},
     }
-    files = {name: folder / name for name in (WEIGHTS, CONFIG, CARD)}
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(files[CONFIG], plain(config))
-        write_atomically(files[CARD], card(trained, record, folder.name).encode())
-        write_atomically(files[WEIGHTS], save(_flat(state)))
-    return list(files.values())
+    with lock(folder, f"another process is writing {folder}; waiting for it"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"{folder} is there already: name a new folder")
+        with new_folder(folder) as partial, disk_errors(folder):
+            write_json(partial / CONFIG, plain(config))
+            write_atomically(partial / CARD, card(trained, record, folder.name).encode())
+            write_atomically(partial / WEIGHTS, save(_flat(state)))
+    return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
 
 
 def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:

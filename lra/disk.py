@@ -7,28 +7,38 @@ import errno
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+
+
+def sentence(error: OSError, place: Path | str, cure: str) -> str | None:
+    """What a full, broken or closed disk means for the user; None for other errors."""
+    if error.errno in FULL:
+        return f"no space left on the disk of {place}: free some, or {cure}"
+    if error.errno in BROKEN:
+        return f"the disk of {place} fails ({os.strerror(error.errno)}): check it, or {cure}"
+    if error.errno in CLOSED:
+        problem = f"cannot write to {place} ({os.strerror(error.errno)})"
+        return f"{problem}: change its permissions, or {cure}"
+    return None
+
 
 @contextlib.contextmanager
 def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[None]:
-    """Turn errors of full disks and closed folders into a UserError that names the remedy."""
+    """Turn errors of full, broken and closed disks into a UserError that names the remedy."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left on the disk of {place}: free some, or {cure}"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise UserError(
-                f"cannot write to {place} ({os.strerror(error.errno)}): change its permissions, "
-                f"or {cure}"
-            ) from error
+        if (message := sentence(error, place, cure)) is not None:
+            raise UserError(message) from error
         raise
 
 
@@ -43,8 +53,13 @@ def require_space(folder: Path, needed: int, cure: str = "choose another folder"
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Write all or nothing, even if the process dies: a temporary file, fsync, rename."""
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    """Write all or nothing, even if the process dies: a temporary file, fsync, rename. What a
+    process of this machine left there when it was killed is removed."""
+    start = f"{path.name}.tmp-{socket.gethostname()}-"
+    temporary = path.with_name(f"{start}{os.getpid()}")
+    for other in path.parent.iterdir():
+        if other.name.startswith(start) and not _is_running(other.name.removeprefix(start)):
+            other.unlink(missing_ok=True)
     try:
         with temporary.open("wb") as f:
             f.write(content)
@@ -55,6 +70,16 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -80,6 +80,7 @@ def train(run: Run, command: str = "") -> Path:
                 say(said)
             result = _train(admitted, module, prepared, folder, deadline, command)
         else:
+            folder.ensure_finished()
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
     return folder.result_file

@@ -198,6 +198,11 @@ class RunFolder:
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": _now()} | facts)
 
+    def ensure_finished(self) -> None:
+        """Say so of a run that was killed between its result and its status."""
+        if self.status()["status"] != "finished":
+            self.set_status("finished")
+
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()

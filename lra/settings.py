@@ -7,7 +7,6 @@ answer at once.
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import os
@@ -29,7 +28,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from lra import data, groups
+from lra import data, disk, groups
 from lra.config import (
     CONFIGS,
     CodeChange,
@@ -368,10 +367,11 @@ def guard(command: Callable[[], Any]) -> int:
     except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:  # raised outside of lra.disk, for example in Hydra
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except OSError as error:  # raised outside of disk_errors, for example in Hydra
+        if error.errno not in (*disk.FULL, *disk.BROKEN):
             raise
-        message = "no space left on the disk: free some, or point runs_dir and data_dir elsewhere"
+        place = error.filename or "this command's files"
+        message = disk.sentence(error, place, "point runs_dir and data_dir elsewhere") or ""
     except ValueError as error:
         luna = sys.modules.get("luna")  # if it is not imported, the error is not its own
         if luna is None or not isinstance(error, luna.LunaError):

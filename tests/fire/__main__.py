@@ -1,0 +1,66 @@
+"""`python -m tests.fire`: the long form, resumable; `--quick`: a few seconds of each part."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+from lra import run as runner  # noqa: E402
+
+from . import faults, kills  # noqa: E402
+from .forks import Fork, import_as_children_did  # noqa: E402
+from .ledger import Ledger  # noqa: E402
+from .works import Works  # noqa: E402
+
+LEDGER = Path(__file__).resolve().parents[2] / "results" / "reliability.json"
+
+
+def prepare_template(works: Works) -> None:
+    """One undisturbed pass through all works, after which this process knows what forks need."""
+    runner.build(runner.admit(works.run).run)
+    keep = {"prepare": ["data"], "train": ["data", "runs"], "records": ["results"]}
+    for name, work in works.all.items():
+        works.fresh(work)
+        ending = Fork(lambda work=work: work.do(works.home), works.log).wait()
+        if ending.code:
+            raise SystemExit(f"{name} fails undisturbed:\n{ending.out}")
+        works.keep(*keep.get(name, []))
+        import_as_children_did(works.log)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fire", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["faults"])
+    parser.add_argument("--only", nargs="+", help="these works alone")
+    parser.add_argument("--every", type=int, default=1, help="try each n-th fault")
+    parser.add_argument("--kills", type=int, default=240, help="of training, a quarter of others")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, help="file of the counts")
+    a = parser.parse_args()
+    shared = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    root = Path(tempfile.mkdtemp(prefix="fire-", dir=shared))
+    ledger = Ledger(a.ledger)
+    try:
+        works = Works(root)
+        prepare_template(works)
+        if "faults" in a.parts:
+            faults.burn(works, ledger, a.only, a.every)
+        if "kills" in a.parts:
+            kills.rain(works, ledger, a.kills, a.only)
+    finally:
+        ledger.save()
+        shutil.rmtree(root, ignore_errors=True)
+    for part in a.parts:
+        print(part, dict(ledger.total(part)))
+    if ledger.problems:
+        raise SystemExit(f"{len(ledger.problems)} trials lost something")
+
+
+if __name__ == "__main__":
+    main()
