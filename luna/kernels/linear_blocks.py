@@ -25,6 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from luna.base import autocast_off
+
 BLOCK = 512  # tokens: 64 KB a head of features at D = 32
 CAUSAL_BLOCK = 64  # fewer: products inside a block grow with its square
 
@@ -107,7 +109,7 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dN: Tensor, dc: Tensor):
-        with torch.autocast("cpu", enabled=False):
+        with autocast_off(dN.device):
             q, k, v, S, *parameters = ctx.saved_tensors
             maps, gradients, R = ctx.maps, _Gradients(q, k, v, parameters), torch.zeros_like(S)
             for at in _blocks(v.shape[2], ctx.block):
@@ -144,7 +146,7 @@ class _CausalSums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dN: Tensor, dc: Tensor):
-        with torch.autocast("cpu", enabled=False):
+        with autocast_off(dN.device):
             q, k, v, *rest = ctx.saved_tensors
             blocks = list(_blocks(v.shape[2], ctx.block))
             states, parameters = rest[: len(blocks)], rest[len(blocks) :]

@@ -11,7 +11,8 @@ Shapes, in this folder:
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
 the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
-that applies and has been measured; `triton` has not been measured, so it is taken on request only.
+that has been measured where it applies; `triton` has not been, so it runs on request, or where
+luna/kernels/choice.py has tried it.
 """
 
 from __future__ import annotations

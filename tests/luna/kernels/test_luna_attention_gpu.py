@@ -6,6 +6,7 @@ float64; its variable has to be set before triton is imported, so in a process o
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from torch import Tensor
 
 import luna
 from luna import LunaError
+from luna.kernels import choice
 from luna.kernels import luna_attention as fused
 from luna.kernels.luna_attention import luna_attention, segments
 from luna.kernels.luna_attention.reference import plain
@@ -249,6 +251,24 @@ def test_compiled_equals_eager(causal: bool):
         assert (ours - theirs).abs().max() < CLOSE
 
 
+@runs
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_kernels_pass_the_trial_that_chooses_them(
+    causal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(choice, "DEVICES", {DEVICE})
+    monkeypatch.setenv(choice.FOLDER, str(tmp_path))
+    method = luna.build("luna", n_heads=2, head_dim=8, max_len=20, M=4, L=3, causal=causal)
+    q, k, v = (torch.randn(2, 2, 20, 8).to(DEVICE) for _ in range(3))
+    mask = masks(20).to(DEVICE)
+    out = method.to(DEVICE)(q, k, v, mask)
+    (note,) = (json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.iterdir())
+    assert set(note["seconds"]) == {"dense", "piecewise", "triton", "fused"}, note["left_out"]
+    assert method.evaluation(DEVICE) == note["way"]
+    assert torch.allclose(out, method.attend_by("dense", q, k, v, mask) * mask[:, None, :, None],
+                          atol=1e-3)  # fmt: skip
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not GPU, reason="needs a GPU: too large for the interpreter")
 @pytest.mark.parametrize("causal", [False, True])
@@ -324,8 +344,8 @@ def test_segments_fill_a_gpu_and_no_more():
         assert segments.segment_of(tokens, 64) == segment
 
 
-def test_kernels_for_gpus_run_on_request_only(monkeypatch: pytest.MonkeyPatch):
-    """`auto` does not take what has not been measured; what is asked for and missing is said."""
+def test_what_is_asked_for_and_missing_is_said(monkeypatch: pytest.MonkeyPatch):
+    """`auto` names what the rules take, until kernels have been tried on the device."""
     build = partial(luna.build, "luna", n_heads=2, head_dim=8, max_len=8, share="head")
     for causal in (False, True):
         monkeypatch.setattr(fused, "TRITON", True)
