@@ -177,7 +177,7 @@ def trained(figure: Any, numbers: Numbers) -> None:
             )
             right.plot(found["error"], i, "D", color=colour, markeredgecolor="k")
         left.set(yscale="log", xlabel="number of the eigenvalue", ylabel="eigenvalue / largest",
-                 title=name.split()[0])  # fmt: skip
+                 title=name.partition(",")[0])  # fmt: skip
         right.set(xscale="log", ylim=(-0.6, 1.6), xlabel="‖A − A$_∞$‖ / ‖A$_∞$‖",
                   title="lines: fresh projections, diamond: its own")  # fmt: skip
         right.set_yticks((0, 1), list(states))

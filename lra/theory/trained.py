@@ -35,13 +35,14 @@ def measure(runs: Sequence[Path], data_dir: Path, draws: int) -> dict[str, Any]:
         start = model.build(trained.task, run.attention, run.model, run.protocol, seed=run.seed)
         states = {"start": start.eval(), "trained": trained.network}
         numbers = {key: _kernel(trained, network, draws) for key, network in states.items()}
-        found[f"{name} {folder.parent.name} {folder.name}"] = numbers
+        label = f"{name} on {run.task.name}"
+        found[f"{label}, {folder.parent.name} {folder.name}"] = numbers
         holds &= all(state["spectrum"][-1] >= -TOLERANCE for state in numbers.values())
         ranks, errors, typical = (
             [f"{f(state):.3g}" for state in numbers.values()]
             for f in (lambda s: s["rank"], lambda s: s["error"], lambda s: np.median(s["redrawn"]))
         )
-        verdicts.append(f"{name}: effective rank {' → '.join(ranks)}, error of its projections "
+        verdicts.append(f"{label}: effective rank {' → '.join(ranks)}, error of its projections "
                         f"{' → '.join(errors)} (fresh ones: {' → '.join(typical)})")  # fmt: skip
     return {"holds": bool(holds), "verdict": "; ".join(verdicts), "runs": found}
 

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lra
 from lra import cli, groups
 from lra.runs import digest
-from lra.theory import draw, fits, kernels, runtime, sampling, spectra
+from lra.theory import draw, fits, kernels, runtime, sampling, spectra, trained
 from lra.theory.commands import CLAIMS
+
+from ..conftest import SMALL
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 COMMITTED = REPOSITORY / "results" / "theory"
@@ -129,6 +132,31 @@ def test_c6_linear_methods_are_linear_in_the_committed_benchmark():
     slopes = found["slopes"]["train_seconds"]
     assert all(slopes[case] < 1.5 for case, linear in found["linear"].items() if linear)
     assert all(slopes[case] > 1.8 for case, linear in found["linear"].items() if not linear)
+
+
+@pytest.mark.parametrize("method", ["luna", "performer"])
+def test_a_start_is_a_draw_like_any_other_and_training_moves_the_kernel(
+    method: str, tmp_path: Path, data_dir: Path
+):
+    places = [f"data_dir={data_dir}", f"runs_dir={tmp_path}", f"attention={method}"]
+    steps = ["protocol.recipe.steps=4", "protocol.evaluation.every=2", "protocol.recipe.lr=0.03"]
+    record = lra.train(lra.compose([*SMALL, *places, *steps]))
+    found = trained.measure([record.folder], data_dir, draws=20)
+    assert found["holds"]
+    [(name, states)] = found["runs"].items()
+    assert name.startswith(f"{method} on listops, ")
+    fresh = states["start"]["redrawn"]
+    assert fresh[0] / 3 < states["start"]["error"] < fresh[-1] * 3
+    assert fresh[0] < fresh[-1]  # they are different draws
+    assert states["start"]["spectrum"] != states["trained"]["spectrum"]
+
+
+def test_only_kernels_of_the_theory_are_measured(tmp_path: Path, data_dir: Path):
+    places = [f"data_dir={data_dir}", f"runs_dir={tmp_path}"]
+    steps = ["protocol.recipe.steps=2", "protocol.evaluation.every=2"]
+    record = lra.train(lra.compose([*SMALL, *places, *steps]))
+    with pytest.raises(lra.UserError, match="trained linear: the theory is about"):
+        trained.measure([record.folder], data_dir, draws=2)
 
 
 # ---------------------------------------------------------------------- the command
