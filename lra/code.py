@@ -34,8 +34,16 @@ SHARED = {
     "the training step": ["module.py"],
     "the order of the data": ["data/loader.py"],
 }
+PRETRAINING = {"the pretraining": ["pretrain.py"]}  # beside SHARED, where there is one
 CONVERSION = {"the conversion": ["../luna/convert"]}
-FROZEN = ("luna.", "lra.model", "lra.optim", "lra.module", "lra.data.loader")  # see `freeze`
+FROZEN = (
+    "luna.",
+    "lra.model",
+    "lra.optim",
+    "lra.module",
+    "lra.pretrain",
+    "lra.data.loader",
+)  # see `freeze`
 MEMORY = HERE / "__pycache__" / "code.json"
 Module = tuple[str, list[str]]  # the hash of a file's code, and what it imports
 _frozen: dict[Path, Module] = {}

@@ -197,6 +197,36 @@ class Model:
     methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
 
 
+class Objective(Enum):
+    """What a network learns from the training inputs before it sees a label."""
+
+    none = "none"
+    masked = "masked"  # the tokens that were replaced by a mask token
+    causal = "causal"  # the next token
+
+
+@dataclass
+class Pretrain:
+    """Phase one of a run. All but the name is None where there is none."""
+
+    name: Objective
+    rate: float | None = None  # of the tokens that are masked; None takes that of the task
+    rates: dict[str, float] = field(default_factory=dict)  # by task, and `others`
+    seed: int | None = None  # None: the run's own; a number is shared by all seeds of phase two
+    every: int | None = None  # optimiser steps between evaluations on held-out training inputs
+    recipe: Recipe | None = None  # None in the run that is phase one itself
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether the run begins with the weights of a phase one."""
+        return self.recipe is not None
+
+    @property
+    def is_the_run(self) -> bool:
+        """Whether the run is phase one itself."""
+        return self.name is not Objective.none and self.recipe is None
+
+
 class CodeChange(Enum):
     refuse = "refuse"  # an interrupted run whose code has changed is not resumed
     accept = "accept"  # it is, and its record names both codes
@@ -229,6 +259,7 @@ class Compute:
     preset: str = "matched"
     knobs: dict[str, Any] = field(default_factory=dict)
     exempt: str | None = None
+    both_phases: bool = False  # the examples of phase one count too, weighted by their FLOPs
 
 
 @dataclass

@@ -6,6 +6,7 @@ import pytorch_lightning as pl
 
 from lra.data.arrays import Prepared
 from lra.data.loader import Loader
+from lra.pretrain import InputLoader, inputs
 from lra.settings import Run
 
 
@@ -40,8 +41,7 @@ class LRAData(pl.LightningDataModule):
         self._dev_state = state
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
-        protocol, trainer = self.run.protocol, self.trainer
-        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        protocol, (rank, world) = self.run.protocol, self._share()
         return Loader(
             self.prepared.split(split),
             protocol.recipe.batch,
@@ -53,3 +53,17 @@ class LRAData(pl.LightningDataModule):
             rank=rank,
             world=world,
         )
+
+    def _share(self) -> tuple[int, int]:
+        """(rank, world): which part of a global batch is this process's."""
+        trainer = self.trainer
+        return (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+
+
+class InputData(LRAData):
+    """The same for phase one, which is evaluated on training inputs held out from it."""
+
+    def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
+        rank, world = self._share()
+        chosen = inputs(self.prepared, held_out=split != "train")
+        return InputLoader(chosen, self.run, steps=steps, rank=rank, world=world)

@@ -62,6 +62,9 @@ class RunGroup:
         val, test = (math.ceil(self.sizes.get(split, 0) / batch) for split in ("val", "test"))
         dev = evaluation.dev_batches if evaluation.dev_batches > 0 else val
         evaluated = steps // evaluation.every * dev + 2 * test  # the last checkpoint and the best
+        if first := (run or self.run).pretrain.recipe:  # a single text costs half as much as a pair
+            texts = 2 if data.of(self.run.task).dual else 1
+            steps += math.ceil(first.steps * first.batch / batch / texts)
         seconds = steps * self.costs[pace] + evaluated * self.costs["evaluation"]
         return (self.costs["start"] + seconds) / 3600
 
@@ -85,7 +88,8 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
         for job in jobs(words, multirun=multirun):
             run = check(hydra.compose("train", job))
             step, sizes = _step(run), _sizes(run)
-            key = repr((step, run.protocol.recipe.steps, run.protocol.evaluation, sizes))
+            steps = run.protocol.recipe.steps, run.pretrain
+            key = repr((step, steps, run.protocol.evaluation, sizes))
             if key not in found:
                 found[key] = RunGroup(job, run, step, sizes, prepared_of(run) is None, set(job))
             group, folder = found[key], find(run)

@@ -6,10 +6,13 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ import torch
 import yaml
 
 import luna
-from lra import code, data, environment, model
+from lra import code, data, environment, parent, pretrain
 from lra.callbacks import (
     LIMIT,
     AtomicCheckpointIO,
@@ -31,15 +34,15 @@ from lra.callbacks import (
 )
 from lra.checkpoints import load_checkpoint
 from lra.compute import Admission, admit
-from lra.config import Clip, UserError
+from lra.config import Clip, Loggers, UserError
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
-from lra.datamodule import LRAData
-from lra.disk import write_atomically
+from lra.datamodule import InputData, LRAData
+from lra.disk import read_json, write_atomically, write_json
 from lra.loggers import build as build_loggers
 from lra.module import LRAModule
 from lra.progress import ProgressReport, clock, say
-from lra.runs import RunFolder, plain, processes, settings, writing
+from lra.runs import RunFolder, plain, processes, read_metrics, settings, writing
 from lra.settings import Run
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
@@ -90,7 +93,7 @@ def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
     task = data.of(run.task)
-    network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
+    network = pretrain.build_network(run)
     title = f"{task.name}/{run.attention['name']}"
     return LRAModule(network, run.protocol.recipe, task.classes, title)
 
@@ -105,11 +108,7 @@ def _train(
 ) -> dict[str, Any]:
     run, counted = admitted.run, admitted.record()
     _introduce(run, prepared, folder, admitted)
-    facts = {"settings": settings(run), "seed": run.seed} | folder.code_facts()
-    config = yaml.safe_dump(plain(facts), sort_keys=False)
-    with writing(folder.config):
-        write_atomically(folder.config, config.encode())
-    folder.set_status("running")
+    _begin(run, folder)
     try:
         with stop_at_once():
             result = _fit_and_test(run, module, prepared, folder, counted, deadline)
@@ -139,14 +138,18 @@ def _train(
     return result
 
 
-def _fit_and_test(
-    run: Run,
-    module: LRAModule,
-    prepared: Any,
-    folder: RunFolder,
-    counted: dict[str, Any],
-    deadline: float,
-) -> dict[str, Any]:
+def _begin(run: Run, folder: RunFolder) -> None:
+    facts = {"settings": settings(run), "seed": run.seed} | folder.code_facts()
+    config = yaml.safe_dump(plain(facts), sort_keys=False)
+    with writing(folder.config):
+        write_atomically(folder.config, config.encode())
+    folder.set_status("running")
+
+
+def _fit(
+    run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder, deadline: float
+) -> tuple[pl.Trainer, Checkpoints]:
+    """Train to the last step, from the last checkpoint if there is one."""
     recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
     checkpoints = Checkpoints(
         folder,
@@ -158,13 +161,26 @@ def _fit_and_test(
     trainer = trainer_for(run, folder, checkpoints)
     if run.trainer.compile:
         module.network.compile()
-    loaders = LRAData(run, prepared)
     resume = folder.last if folder.last.exists() else None
     if resume:
         step = load_checkpoint(resume, folder.name)["global_step"]
         print(f"resuming at step {step}/{recipe.steps}")
     trainer.fit(module, loaders, ckpt_path=resume)
+    return trainer, checkpoints
 
+
+def _fit_and_test(
+    run: Run,
+    module: LRAModule,
+    prepared: Any,
+    folder: RunFolder,
+    counted: dict[str, Any],
+    deadline: float,
+) -> dict[str, Any]:
+    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
+    begun_with = _begin_pretrained(run, module, prepared, folder, deadline)
+    loaders = LRAData(run, prepared)
+    trainer, checkpoints = _fit(run, module, loaders, folder, deadline)
     test = {"last": _test(trainer, module, loaders, recipe.steps)}
     if checkpoints.best_step:
         best = load_checkpoint(folder.best, folder.name)
@@ -192,6 +208,7 @@ def _fit_and_test(
         "steps": recipe.steps,
         "batch": recipe.batch,
         "compute": counted,
+        **begun_with,
         "data": prepared.summary(),
         "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
         "test": test[select] | {"select": select},
@@ -208,6 +225,98 @@ def _fit_and_test(
         "switches": environment.switches(),
         "git": environment.git(),
     }
+
+
+def _begin_pretrained(
+    run: Run, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
+) -> dict[str, Any]:
+    """Give a run that has not begun the weights of its phase one; the `pretraining` of its record.
+    A run that is resumed has them already."""
+    if not run.pretrain.comes_first:
+        return {}
+    if not folder.last.exists():
+        facts, weights = _phase_one(pretrain.phase_one(run), prepared, deadline)
+        pretrain.carry(weights, module.network)
+        if _is_main_process():
+            with writing(folder.begun_with):
+                write_json(folder.begun_with, facts)
+            say(f"phase two  begins with {facts['run']}")
+    return {"pretraining": read_json(folder.begun_with)}
+
+
+def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train phase one, resume it, or look it up: its facts for a record, and its weights."""
+    run = replace(run, logger=Loggers())  # metrics.csv suffices
+    folder = RunFolder(run, prepared.fingerprint)
+    mine = _is_main_process()
+    with folder.lock(_waiting(deadline)) if mine else contextlib.nullcontext():
+        if folder.result() is None:
+            module = build(run)
+            module.identity = folder.name
+            if mine:
+                _introduce_phase_one(run, folder)
+                _begin(run, folder)
+            try:
+                with stop_at_once():  # whose signals are given back: phase two has not begun
+                    _fit(run, module, InputData(run, prepared), folder, deadline)
+            except BaseException:
+                if mine:  # the reason is in the folder of the run that it is for
+                    folder.set_status("interrupted", how="with phase two")
+                raise
+            if mine:
+                folder.finish(_facts_of_phase_one(run, module, folder))
+    state = load_checkpoint(folder.last, folder.name)["state_dict"]
+    weights = {key.removeprefix("network."): value for key, value in state.items()}
+    found = folder.result() or {}
+    kept = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
+    name = f"{folder.name}-{folder.path.name}"
+    return {"run": name} | {key: found.get(key) for key in kept}, weights
+
+
+def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
+    evaluated = [row for row in read_metrics(folder.metrics) if row["dev_loss"]]
+    first, last = evaluated[0], evaluated[-1]
+    return {
+        "name": run.pretrain.name.name,
+        "rate": run.pretrain.rate,
+        "seed": run.seed,
+        "steps": run.protocol.recipe.steps,
+        "batch": run.protocol.recipe.batch,
+        "held_out": {  # training inputs
+            "loss": float(last["dev_loss"]),
+            "accuracy": float(last["dev_accuracy"]),
+            "first": {"step": int(first["step"]), "loss": float(first["dev_loss"])},
+        },
+        "seconds": module.clock.read(),
+        "steps_per_second": module.clock.steps_per_second,
+        "machine": environment.machine(module.device),
+        "versions": environment.versions(),
+    }
+
+
+def _introduce_phase_one(run: Run, folder: RunFolder) -> None:
+    recipe, rate = run.protocol.recipe, run.pretrain.rate
+    what = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
+    if said := folder.changed_code():
+        say(said)
+    say(f"phase one  {what} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+        f"seed {run.seed}; dev here: held-out training inputs", indent=11)  # fmt: skip
+    say(f"run        {folder.path}", indent=11)
+
+
+def _waiting(deadline: float) -> Callable[[str], None]:
+    """Waits a second, again and again, for another run that trains the same phase one."""
+    said: set[str] = set()
+
+    def wait(holder: str) -> None:
+        if parent.is_gone() or time.monotonic() > deadline:
+            raise Interrupted(signal.SIGTERM if parent.is_gone() else LIMIT)
+        if holder not in said:
+            say(f"phase one is being trained by {holder}: waiting for it")
+            said.add(holder)
+        time.sleep(1)
+
+    return wait
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:

@@ -4,6 +4,9 @@
         config.yaml   metrics.csv   status.json   checkpoints/{last,best}.ckpt   lock
         result.json   answers.npz
 
+Phase one of a pretrained run (lra/pretrain.py) is a run with a folder of its own, in which
+`pretrained.json` stands for `result.json`; `begun_with.json` in the folder of phase two repeats it.
+
 `identity` is the hash of settings and data, `code` that of the code (lra/code.py): a run of other
 code has another folder. A repetition (`rerun=true`) is in `seed-<n>-attempt-<k>`. `result.json`
 appears, complete, only when a run has finished. `status.json` says running,
@@ -23,7 +26,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -31,12 +34,13 @@ from typing import Any
 import yaml
 
 from lra import data
-from lra.code import UNKNOWN, code_of
-from lra.config import CodeChange, UserError
+from lra.code import PRETRAINING, SHARED, UNKNOWN, code_of
+from lra.config import CodeChange, Objective, UserError
 from lra.disk import disk_errors, read_json, write_json
 from lra.settings import Run
 
 SCHEMA_VERSION = 1  # of result.json
+RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 
 
@@ -50,6 +54,9 @@ def settings(run: Run) -> dict[str, Any]:
     kept["precision"] = run.trainer.precision
     if (count := processes(run)) > 1:  # each draws its own dropout, and sees its share of a batch
         kept["processes"] = count
+    if run.pretrain.name is not Objective.none:
+        kept["pretrain"] = everything["pretrain"]
+        del kept["pretrain"]["rates"]
     for key in ("tasks", "methods", "sizes_of", "preset"):  # where settings were looked up
         kept["model"].pop(key, None)
         kept["protocol"].pop(key, None)
@@ -95,7 +102,10 @@ class RunFolder:
     with `again` too, of the one after it if that has finished."""
 
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
-        self.identity, self.code = identity(run, fingerprint), code_of(run.attention["name"])
+        pretrained = run.pretrain.name is not Objective.none
+        parts = SHARED | PRETRAINING if pretrained else SHARED
+        self.identity, self.code = identity(run, fingerprint), code_of(run.attention["name"], parts)
+        self._result = PHASE_ONE if run.pretrain.is_the_run else RESULT
         self.codes = [self.code.hash]  # several, if it was resumed although its code had changed
         self._group = (
             Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
@@ -116,7 +126,8 @@ class RunFolder:
     def _set(self, path: Path) -> None:
         self.path = path
         self.config, self.metrics = path / "config.yaml", path / "metrics.csv"
-        self.result_file, self.status_file = path / "result.json", path / "status.json"
+        self.result_file, self.status_file = path / self._result, path / "status.json"
+        self.begun_with = path / "begun_with.json"
         self.answers = path / "answers.npz"
         self.last = path / "checkpoints" / "last.ckpt"
         self.best = path / "checkpoints" / "best.ckpt"
@@ -142,7 +153,7 @@ class RunFolder:
     def _adopt(self) -> None:
         """Take the folder of an interrupted run of other code, or of one that was taken before."""
         for folder, config in self._others:
-            finished, codes = (folder / "result.json").exists(), config.get("codes") or [UNKNOWN]
+            finished, codes = (folder / self._result).exists(), config.get("codes") or [UNKNOWN]
             taken = codes[-1] == self.code.hash
             if taken or (not finished and (folder / "checkpoints" / "last.ckpt").exists()):
                 self.codes = codes if taken else [*codes, self.code.hash]
@@ -154,9 +165,9 @@ class RunFolder:
             what = f"the code of {self.code.changed_since(config.get('code') or {})} has changed"
             if folder == self.path:
                 return f"{what} since this run was interrupted: resuming it, as code=accept says"
-            if result := read_result(folder / "result.json"):
-                accuracy = f"test accuracy {result['test']['accuracy']:.2%}"
-                return f"{what} since {folder} ({accuracy}): running anew, that run is kept"
+            if result := read_result(folder / self._result):
+                score = score_of(result)
+                return f"{what} since {folder} ({score}): running anew, that run is kept"
             if (folder / "checkpoints" / "last.ckpt").exists():
                 return (
                     f"{what} since {folder} was interrupted: beginning anew; code=accept resumes "
@@ -168,20 +179,25 @@ class RunFolder:
         return {"codes": self.codes, "code": self.code.parts}
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the lock of this run inside the block; UserError if another process holds it."""
+    def lock(self, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Hold the lock of this run inside the block. While another process holds it, call `wait`
+        with who that is; UserError where there is no `wait`."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("a+")
         with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                handle.seek(0)
-                raise UserError(
-                    f"{self.path} is being run by {handle.read().strip() or 'another process'}; "
-                    "wait for it, or stop it first"
-                ) from error
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError as error:
+                    handle.seek(0)
+                    holder = handle.read().strip() or "another process"
+                    if wait is None:
+                        raise UserError(
+                            f"{self.path} is being run by {holder}; wait for it, or stop it first"
+                        ) from error
+                    wait(holder)
             handle.truncate(0)
             handle.write(f"process {os.getpid()} on {socket.gethostname()}")
             handle.flush()
@@ -234,10 +250,18 @@ def find(run: Run) -> RunFolder | None:
     return None if prepared is None else RunFolder(run, prepared.fingerprint)
 
 
+def score_of(result: dict[str, Any]) -> str:
+    """The score of a finished run in words."""
+    if "held_out" in result:
+        return f"loss {result['held_out']['loss']:.3f} on held-out training inputs"
+    return f"test accuracy {result['test']['accuracy']:.2%}"
+
+
 def read_result(path: Path) -> dict[str, Any] | None:
-    """The result of a finished run; None where there is no such file."""
+    """The result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    if result is not None and not {"test", "dev"} <= result.keys():
+    wanted = {"held_out"} if path.name == PHASE_ONE else {"test", "dev"}
+    if result is not None and not wanted <= result.keys():
         raise UserError(f"{path} is not the result of a run; remove it and run again")
     return result
 

@@ -36,8 +36,11 @@ from lra.config import (
     Gate,
     Loggers,
     Model,
+    Objective,
     Pooling,
+    Pretrain,
     Protocol,
+    Recipe,
     Trainer,
     UserError,
     nearest,
@@ -45,8 +48,10 @@ from lra.config import (
 
 # Environment variable with settings for every command that takes any (docs/settings.md).
 OVERRIDES = "LRA_OVERRIDES"
+# A setting's key and value, whether the value is allowed, and what is.
+Bound = tuple[str, Any, Callable[[Any], bool], str]
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
-TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later")
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
 
 
 @dataclass
@@ -58,6 +63,7 @@ class Run:
     attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
     model: Model
     protocol: Protocol
+    pretrain: Pretrain
     compute: Compute
     trainer: Trainer
     logger: Loggers
@@ -172,6 +178,9 @@ def _fit_to_task(run: Run) -> None:
     rules.max_length = rules.max_length or length
     rules.pad_to = rules.pad_to or length
     rules.vocab = rules.vocab or task.vocab
+    if run.pretrain.name is Objective.masked and run.pretrain.rate is None:
+        rates = run.pretrain.rates
+        run.pretrain.rate = rates.get(task.name, rates["others"])
 
 
 def _implied_preset_exists(cfg: DictConfig) -> None:
@@ -228,19 +237,17 @@ def _is_count(number: Any) -> bool:
 
 
 def _ranges(run: Run) -> None:
-    recipe, model, rules = run.protocol.recipe, run.model, run.protocol.data
+    model, rules = run.model, run.protocol.data
     every, tolerance = run.protocol.evaluation.every, run.compute.tolerance
     sized = sorted({attention for methods in model.methods.values() for attention in methods})
-    bounds: list[tuple[str, Any, Callable[[Any], bool], str]] = [
+    bounds: list[Bound] = [
         ("budget", run.budget, lambda x: x > 0, "greater than 0"),
         ("seed", run.seed, lambda x: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
         ("min_evaluations", run.min_evaluations, lambda x: x >= 1, "at least 1"),
         ("retries", run.retries, lambda x: x >= 0, "at least 0"),
         ("limit_minutes", run.limit_minutes or 1, lambda x: x > 0, "greater than 0"),
-        ("protocol.recipe.steps", recipe.steps, lambda x: x >= 1, "at least 1"),
-        ("protocol.recipe.batch", recipe.batch, lambda x: x >= 1, "at least 1"),
-        ("protocol.recipe.warmup", recipe.warmup, lambda x: x >= 0, "at least 0"),
-        ("protocol.recipe.lr", recipe.lr, lambda x: x > 0, "greater than 0"),
+        *_recipe_bounds("protocol.recipe", run.protocol.recipe),
+        *_pretrain_bounds(run.pretrain),
         ("protocol.evaluation.every", every, lambda x: x >= 1, "at least 1"),
         ("protocol.data.max_length", rules.max_length, lambda x: 1 <= x <= rules.pad_to,
          f"between 1 and protocol.data.pad_to={rules.pad_to}"),
@@ -270,17 +277,51 @@ def _ranges(run: Run) -> None:
         raise UserError("attention has no name: choose a file of configs/attention, attention=luna")
 
 
+def _recipe_bounds(key: str, recipe: Recipe) -> list[Bound]:
+    return [
+        (f"{key}.steps", recipe.steps, lambda x: x >= 1, "at least 1"),
+        (f"{key}.batch", recipe.batch, lambda x: x >= 1, "at least 1"),
+        (f"{key}.warmup", recipe.warmup, lambda x: x >= 0, "at least 0"),
+        (f"{key}.lr", recipe.lr, lambda x: x > 0, "greater than 0"),
+    ]
+
+
+def _pretrain_bounds(pretrain: Pretrain) -> list[Bound]:
+    if pretrain.name is Objective.none:
+        return []
+    rate = "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none"
+    masked = pretrain.name is Objective.masked
+    bounds: list[Bound] = [
+        ("pretrain.rate", pretrain.rate,
+         lambda x: 0 < x < 1 if masked else x is None, rate),
+        ("pretrain.seed", pretrain.seed, lambda x: x is None or 0 <= x < 2**31,
+         "null or between 0 and 2**31 - 1"),
+        ("pretrain.every", pretrain.every, lambda x: x is not None and x >= 1, "at least 1"),
+        ("pretrain.recipe", pretrain.recipe, lambda x: x is not None, "that of phase one"),
+    ]  # fmt: skip
+    return bounds + (_recipe_bounds("pretrain.recipe", pretrain.recipe) if pretrain.recipe else [])
+
+
 def scale(run: Run) -> None:
-    """Scale steps and warm-up by `budget`, keeping at least `min_evaluations` evaluations. Training
-    ends with an evaluation, so steps are rounded up to a multiple of evaluation.every."""
-    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
+    """Scale steps and warm-up of both phases by `budget`, keeping at least `min_evaluations`
+    evaluations."""
+    evaluation, pretrain = run.protocol.evaluation, run.pretrain
+    evaluation.every = _scale(run.protocol.recipe, evaluation.every, run)
+    if pretrain.recipe is not None and pretrain.every is not None:
+        pretrain.every = _scale(pretrain.recipe, pretrain.every, run)
+
+
+def _scale(recipe: Recipe, every: int, run: Run) -> int:
+    """Scale a recipe; the steps between its evaluations. Training ends with an evaluation, so steps
+    are rounded up to a multiple of them."""
     steps = max(1, round(recipe.steps * run.budget))
     recipe.warmup = round(recipe.warmup * run.budget)
     if run.budget != 1:
-        evaluations = max(run.min_evaluations, round(steps / evaluation.every))
-        evaluation.every = max(1, steps // evaluations)
-    evaluation.every = min(evaluation.every, steps)
-    recipe.steps = math.ceil(steps / evaluation.every) * evaluation.every
+        evaluations = max(run.min_evaluations, round(steps / every))
+        every = max(1, steps // evaluations)
+    every = min(every, steps)
+    recipe.steps = math.ceil(steps / every) * every
+    return every
 
 
 # ---------------------------------------------------------------------- errors

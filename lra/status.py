@@ -15,7 +15,7 @@ from typing import Any
 
 from lra.config import UserError
 from lra.disk import read_json
-from lra.runs import find, read_metrics, read_result
+from lra.runs import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
@@ -89,9 +89,11 @@ def of_run(folder: Path, name: str) -> RunState:
 
 
 def _of_run(folder: Path, name: str) -> RunState:
-    result = read_result(folder / "result.json")
+    result = read_result(folder / RESULT)
     if result is not None:
         return RunState(name, "done", f"{result['test']['accuracy']:.1%}")
+    if (first := read_result(folder / PHASE_ONE)) is not None:
+        return RunState(name, "done", score_of(first))
     status = read_json(folder / "status.json")
     if status is None:
         return RunState(name, "to do")

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import luna
 from lra import groups
 from lra.compute.count import Count, count_once
-from lra.config import Protocol, Tolerance, UserError, nearest
+from lra.config import Objective, Pretrain, Protocol, Tolerance, UserError, nearest
 from lra.settings import Run, row_of_own_task, scale
 
 MEASURES = ("parameters", "flops", "examples")
@@ -84,8 +84,16 @@ def budget_of(run: Run) -> Budget:
     return Budget(NUMBERS, Cost(**numbers), run.compute.tolerance)
 
 
-def cost_of(run: Run, count: Count) -> Cost:
-    return Cost(count.parameters, count.flops, examples(run.protocol))
+def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
+    """`first` is the count of phase one, whose examples weigh what they cost beside phase two's:
+    those of a task of pairs are half as long."""
+    trained: float = examples(run.protocol)
+    if first is not None and run.compute.both_phases:
+        recipe = run.pretrain.recipe
+        assert recipe is not None
+        weight = first.total.training_flops / count.total.training_flops
+        trained += recipe.steps * recipe.batch * weight
+    return Cost(count.parameters, count.flops, round(trained))
 
 
 def examples(protocol: Protocol) -> int:
@@ -104,7 +112,7 @@ def protocol_examples(run: Run) -> int | None:
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)
     assert isinstance(protocol, Protocol)
-    shipped = replace(run, protocol=protocol)
+    shipped = replace(run, protocol=protocol, pretrain=Pretrain(Objective.none))
     scale(shipped)
     return examples(shipped.protocol)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
-from lra import data, model
+from lra import pretrain
 from lra.compute.definitions import DEFINITIONS
 from lra.compute.ops import OpWork, moved, rule
 from lra.config import Mask
@@ -111,11 +111,9 @@ def count_once(run: Run, attention: dict[str, Any]) -> Count:
 
 
 def build(run: Run, attention: dict[str, Any] | None, device: str) -> Network:
-    task = data.of(run.task)
+    run = run if attention is None else replace(run, attention=attention)
     with torch.device(device):
-        network = model.build(
-            task, attention or run.attention, run.model, run.protocol, seed=run.seed
-        )
+        network = pretrain.build_network(run)
     return network.to(device)  # random draws are made on the CPU, whatever the default device
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import luna
 from lra import data
-from lra.compute.budget import Budget, Cost, budget_of, cost_of, examples, times
+from lra.compute.budget import Budget, Cost, budget_of, cost_of, times
 from lra.compute.count import Count, count_run
 from lra.compute.solve import build_slots, check_knobs, closest, range_of, solve
 from lra.config import Gate, UserError
+from lra.pretrain import phase_one
 from lra.settings import Run
 from luna import LunaError
 
@@ -28,6 +29,7 @@ class Admission:
     budget: Budget | None
     ratios: dict[str, float]
     solved: dict[str, tuple[Any, Any]]  # option -> (before, after)
+    first: Count | None = None  # of phase one
 
     @property
     def verdict(self) -> str | None:
@@ -37,6 +39,12 @@ class Admission:
         """The lines about cost that a run prints before it starts."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
+        if self.first is not None:
+            work = self.work()
+            line += (
+                f"\ntraining {sum(work.values()) / 1e12:,.3f} TFLOPs, "
+                f"{work['phase_one'] / sum(work.values()):.0%} of them in phase one"
+            )
         if self.budget is None:
             return line
         outside = self.budget.outside(self.ratios)
@@ -49,9 +57,23 @@ class Admission:
             line += f"\nexempt: {self.run.compute.exempt}"
         return line
 
+    def work(self) -> dict[str, int]:
+        """Training FLOPs of both phases: steps x batch x those of an example."""
+        recipes = {"phase_one": self.run.pretrain.recipe, "phase_two": self.run.protocol.recipe}
+        counts = {"phase_one": self.first, "phase_two": self.count}
+        return {
+            phase: recipe.steps * recipe.batch * count.total.training_flops
+            for phase, recipe in recipes.items()
+            if recipe is not None and (count := counts[phase]) is not None
+        }
+
     def record(self) -> dict[str, Any]:
         """The `compute` of result.json."""
         record = {"mode": self.run.compute.mode.name} | self.count.record()
+        if self.first is not None:
+            total, work = self.first.total, self.work()
+            one = {key: getattr(total, key) for key in ("parameters", "flops", "training_flops")}
+            record |= {"phase_one": one, "training": work | {"both": sum(work.values())}}
         if self.budget is None:
             return record
         return record | {
@@ -66,8 +88,9 @@ class Admission:
 def admit(run: Run) -> Admission:
     """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
     does not."""
+    first = count_run(phase_one(run)) if run.pretrain.comes_first else None
     if run.compute.mode is Gate.off:
-        return Admission(run, count_run(run), None, {}, {})
+        return Admission(run, count_run(run), None, {}, {}, first)
     budget = budget_of(run)
     matched = run.compute.mode is Gate.matched
     solved: dict[str, tuple[Any, Any]] = {}
@@ -75,13 +98,14 @@ def admit(run: Run) -> Admission:
         check_knobs(run)
     if run.compute.solve:
         run, solved = solve(run, budget)
+        first = count_run(phase_one(run)) if first else None
     count = count_run(run)
     declared = declared_flops(run)
     if matched and declared is None:
         raise UserError(_no_formula(run))
     compare_formula(run, count, declared)
-    ratios = budget.ratios(cost_of(run, count))
-    admission = Admission(run, count, budget, ratios, solved)
+    ratios = budget.ratios(cost_of(run, count, first))
+    admission = Admission(run, count, budget, ratios, solved, first)
     # An exemption is from the size, never from the length of training.
     exempt = SIZES if run.compute.exempt else ()
     if matched and set(budget.outside(ratios)) - set(exempt):
@@ -133,7 +157,7 @@ def refusal(admission: Admission) -> str:
     """Why a run does not start: both numbers, their ratios, and what to do instead."""
     run, count, budget = admission.run, admission.count, admission.budget
     assert budget is not None
-    own = cost_of(run, count)
+    own = cost_of(run, count, admission.first)
     costs = {
         "parameters": f"{own.parameters:,} parameters against {budget.cost.parameters or 0:,}",
         "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
@@ -145,14 +169,20 @@ def refusal(admission: Admission) -> str:
         for m, r in admission.ratios.items()
         if m != "examples" or m in outside
     )
+    advice = _advice(run, budget, own.examples)
     return (
         f"attention '{run.attention['name']}' is outside the compute budget of "
-        f"{budget.reference}: {compared}; {_advice(run, budget)}; compute=report runs it as it is"
+        f"{budget.reference}: {compared}; {advice}; compute=report runs it as it is"
     )
 
 
-def _advice(run: Run, budget: Budget) -> str:
-    if budget.outside(budget.ratios(Cost(None, None, examples(run.protocol)))):
+def _advice(run: Run, budget: Budget, trained: int | None) -> str:
+    if budget.outside(budget.ratios(Cost(None, None, trained))):
+        if run.pretrain.comes_first and run.compute.both_phases:
+            return (
+                "both phases count (compute.both_phases=true): lower pretrain.recipe.steps and "
+                "protocol.recipe.steps until they do the protocol's work together"
+            )
         return (
             "train as long as the protocol does (budget=.. scales every method's steps alike; "
             "protocol.recipe.steps x batch must stay)"

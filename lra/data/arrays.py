@@ -104,11 +104,21 @@ class Split:
             pairs=np.arange(len(texts)).reshape(-1, 2) if layout.dual else None,
         )
 
+    def sequences(self, every: int, *, held: bool) -> Split:
+        """Its single sequences, each once and without labels: one in `every` (`held`), or the
+        others. Those of a dual task are the texts of its pairs."""
+        rows = np.arange(len(self)) if self._pairs is None else np.unique(self._pairs)
+        kept = rows[::every] if held else np.delete(rows, slice(None, None, every))
+        unlabelled = np.full(len(kept), IGNORED)
+        name, store = f"{self.name} inputs", {"ids": self._ids, "lengths": self._lengths}
+        return Split(name, self.layout, self.width, **store, labels=unlabelled, pairs=kept)
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         """(B,), or (B, 2) of a dual task, for the examples of `index`."""
+        # `pairs` says which sequences an example has: two, or one of `sequences`.
         return self._lengths[index if self._pairs is None else self._pairs[index]]
 
     def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:

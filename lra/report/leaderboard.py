@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import data
-from lra.code import UNKNOWN
+from lra.code import PRETRAINING, UNKNOWN, Code
 from lra.config import UserError
 from lra.facts import flat
 from lra.groups import usual_options
@@ -150,9 +150,12 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     def settings(record: Record) -> dict[str, Any]:
         own = [f"attention.{option}" for option in record["settings.attention"]]
         facts = {key: record.get(f"settings.{key}") for key in own if key not in spec.vary}
-        return facts | {"code": record.code}
+        return facts | {"code": _code(record)}
 
     found = differing(records, settings)
+    pretrained = [r for r in records if r.get("settings.pretrain")]
+    for name, keys in differing(pretrained, lambda r: {"code": r.code}).items():
+        found[name] += keys
     for record in records:
         task = record["settings.task.name"]
         usual = usual_options(record.attention, task, record["protocol.name"])
@@ -162,13 +165,24 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in found.items()}
 
 
+def _code(record: Record) -> str:
+    """The code that runs with and without pretraining share."""
+    parts = record.get("code") or {}
+    shared = {part: value for part, value in parts.items() if part not in PRETRAINING}
+    return record.code if shared == parts else Code(shared).hash
+
+
 def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
     keys = list(naming[record.attention])
     if record.get("settings.processes"):  # several processes draw other dropout than one
         keys.append("processes")
+    if record.get("settings.pretrain") and "pretrain.name" not in keys:
+        keys.append("pretrain.name")
     # Records do not hold options that came later than they, nor runs at those options' defaults.
     usual = usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
-    known = {"code": record.code} | {f"attention.{k}": v for k, v in usual.items()}
+    known = {"code": record.code, "pretrain.name": "none"} | {
+        f"attention.{k}": v for k, v in usual.items()
+    }
     values = (record.get(f"settings.{key}", known.get(key)) for key in keys)
     return record.attention, tuple(zip(map(_short, keys), values, strict=True))
 
@@ -282,6 +296,7 @@ def _notes(
             f"{spec.choose} has, in each cell, the value with the best mean dev accuracy; chosen "
             f"were {', '.join(f'{value:g}' for value in values)}."
         )
+    notes += _pretraining([r for cell in cells for r in cell.records])
     if len(tasks) > 1 and spec.columns:
         notes.append("Average: the mean over all columns; tasks: how many of them the row has.")
     elif len(tasks) > 1:
@@ -301,6 +316,20 @@ def _notes(
         )
     untimed = [task for task in tasks if spec.speed and not timed[task]]
     return [*notes, *(_task_note(rows, task, task not in untimed) for task in tasks)]
+
+
+def _pretraining(records: Sequence[Record]) -> list[str]:
+    """What pretrained rows had beside the others, if there are any."""
+    begun_with = [r["pretraining.run"] for r in records if r.get("pretraining")]
+    if not begun_with:
+        return []
+    shared = sum(begun_with.count(run) > 1 for run in begun_with)
+    return [
+        "pretrain: before it saw a label, the network learned to predict masked tokens (masked) or "
+        "the next token (causal) of the training inputs. Steps, speed and budget are those of the "
+        "training on labels alone; the records have the training FLOPs of both phases."
+        + (f" {shared} of these runs share a pretrained network with another." if shared else "")
+    ]
 
 
 def _attempts(repeated: Sequence[Record]) -> list[str]:

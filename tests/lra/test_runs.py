@@ -53,7 +53,7 @@ def folder(small, monkeypatch: pytest.MonkeyPatch):
     """folder("code a", "rerun=true"): the folder of the small run with that code."""
 
     def build(code: str, *words: str, again: bool = True) -> RunFolder:
-        monkeypatch.setattr(runs, "code_of", lambda name: Code({"the attention linear": code}))
+        monkeypatch.setattr(runs, "code_of", lambda *_: Code({"the attention linear": code}))
         return RunFolder(small(*words), "data", again=again)
 
     return build

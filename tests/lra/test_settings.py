@@ -23,6 +23,7 @@ GROUPS = (
     "attention",
     "model",
     "protocol",
+    "pretrain",
     "compute",
     "trainer",
     "logger",
