@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import luna
 from lra import data, model
@@ -122,11 +122,11 @@ def build_network(run: Run) -> Network:
     return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)
 
 
-def carry(weights: Mapping[str, Any], network: Network) -> None:
+def carry(weights: Mapping[str, Any], network: nn.Module) -> None:
     """Begin phase two with the weights of phase one, bit for bit; its head stays as it was drawn,
     and the mask token is left behind."""
     backbone = {name: value for name, value in weights.items() if not name.startswith(HEAD)}
-    backbone[TOKENS] = backbone[TOKENS][: network.embedding.token.num_embeddings]
+    backbone[TOKENS] = backbone[TOKENS][: len(network.get_parameter(TOKENS))]
     network.to(backbone[TOKENS].dtype)  # under 64-true Lightning would make it double later
     differ = network.load_state_dict(backbone, strict=False)
     if wrong := [key for keys in differ for key in keys if not key.startswith(HEAD)]:
@@ -144,6 +144,13 @@ def inputs(prepared: Prepared, *, held_out: bool) -> Split:
     train = prepared.split("train")
     every = max(HELD_OUT, -(-len(train) // MOST_HELD_OUT))
     return train.sequences(every, held=held_out)
+
+
+def choose(draws: Tensor, real: Tensor, rate: float) -> Tensor:
+    """Choose the real tokens whose draw from [0, 1) is below the rate, and at least one of each
+    sequence."""
+    draws = draws.masked_fill(~real, 2.0)
+    return ((draws < rate) | (draws == draws.amin(-1, keepdim=True))) & real
 
 
 class InputLoader(Loader):
@@ -167,14 +174,10 @@ class InputLoader(Loader):
             following[:, :-1] = labels[:, 1:]
             return Batch(ids, mask, following)
         rng = np.random.default_rng([self.seed, MASKS, self.delivered, int(index[0]), self.rank])
-        chosen = self._chosen(torch.from_numpy(rng.random(labels.shape)), labels != IGNORED)
+        draws = torch.from_numpy(rng.random(labels.shape))
+        chosen = choose(draws, labels != IGNORED, self.rate)
         masked = ids.masked_fill(chosen, self.mask_token)
         return Batch(masked, mask, labels.masked_fill(~chosen, IGNORED))
-
-    def _chosen(self, draws: Tensor, real: Tensor) -> Tensor:
-        """Each real token at the rate, and at least one of a sequence."""
-        draws = draws.masked_fill(~real, 2.0)
-        return ((draws < self.rate) | (draws == draws.amin(-1, keepdim=True))) & real
 
     def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
         """The ids of the real tokens, which alone can be targets."""

@@ -109,9 +109,15 @@ class Split:
         others. Those of a dual task are the texts of its pairs."""
         rows = np.arange(len(self)) if self._pairs is None else np.unique(self._pairs)
         kept = rows[::every] if held else np.delete(rows, slice(None, None, every))
-        unlabelled = np.full(len(kept), IGNORED)
-        name, store = f"{self.name} inputs", {"ids": self._ids, "lengths": self._lengths}
-        return Split(name, self.layout, self.width, **store, labels=unlabelled, pairs=kept)
+        return Split(
+            f"{self.name} inputs",
+            self.layout,
+            self.width,
+            ids=self._ids,
+            lengths=self._lengths,
+            labels=np.full(len(kept), IGNORED),
+            pairs=kept,
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
