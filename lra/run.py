@@ -265,6 +265,8 @@ def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any]
                 raise
             if mine:
                 folder.finish(_facts_of_phase_one(run, module, folder))
+        elif mine:
+            folder.ensure_finished()
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
     found = folder.result() or {}
