@@ -250,7 +250,7 @@ def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any]
     folder = RunFolder(run, prepared.fingerprint)
     mine = _is_main_process()
     with folder.lock(_waiting(deadline)) if mine else contextlib.nullcontext():
-        if folder.result() is None:
+        if folder.result() is None or not folder.last.exists():
             module = build(run)
             module.identity = folder.name
             if mine:

@@ -88,9 +88,8 @@ class Admission:
 def admit(run: Run) -> Admission:
     """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
     does not."""
-    first = count_run(phase_one(run)) if run.pretrain.comes_first else None
     if run.compute.mode is Gate.off:
-        return Admission(run, count_run(run), None, {}, {}, first)
+        return Admission(run, count_run(run), None, {}, {}, _count_first(run))
     budget = budget_of(run)
     matched = run.compute.mode is Gate.matched
     solved: dict[str, tuple[Any, Any]] = {}
@@ -98,8 +97,7 @@ def admit(run: Run) -> Admission:
         check_knobs(run)
     if run.compute.solve:
         run, solved = solve(run, budget)
-        first = count_run(phase_one(run)) if first else None
-    count = count_run(run)
+    count, first = count_run(run), _count_first(run)
     declared = declared_flops(run)
     if matched and declared is None:
         raise UserError(_no_formula(run))
@@ -111,6 +109,11 @@ def admit(run: Run) -> Admission:
     if matched and set(budget.outside(ratios)) - set(exempt):
         raise UserError(refusal(admission))
     return admission
+
+
+def _count_first(run: Run) -> Count | None:
+    """The count of phase one, if there is one."""
+    return count_run(phase_one(run)) if run.pretrain.comes_first else None
 
 
 def settled(run: Run) -> Run:

@@ -51,6 +51,8 @@ def test_what_decides_the_cost_of_a_step(small: Callable[..., Run], word: str):
 def test_the_hours_of_a_run(small: Callable[..., Run]):
     """30 steps; 3 evaluations of 4 batches of 8; 2 batches of the test set for two checkpoints."""
     assert group(small()).hours() == (10 + 30 * 2 + (3 * 4 + 2 * 2) * 0.5) / 3600
+    both = small("pretrain=masked", "pretrain.recipe.steps=20")
+    assert group(both).hours() - group(small()).hours() == pytest.approx(20 * 2 / 3600)
     some = small("protocol.evaluation.dev_batches=1")
     assert group(some).hours("low") == (10 + 30 * 1 + (3 * 1 + 2 * 2) * 0.5) / 3600
 

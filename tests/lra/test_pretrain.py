@@ -323,6 +323,13 @@ def test_killed_in_either_phase_it_resumes_bit_for_bit(
     assert untimed[0] == untimed[1]
 
 
+def test_a_phase_one_without_its_weights_is_trained_again(small: Small, finished: Run):
+    folder = shutil.copytree(finished.runs_dir, small().runs_dir) and folder_of(small(), PHASE_ONE)
+    (folder / "checkpoints/last.ckpt").unlink()
+    runner.train(small(*MASKED, "seed=1", "protocol.recipe.lr=0.02", "pretrain.recipe.lr=0.01"))
+    assert_equal(weights(folder), weights(folder_of(finished, PHASE_ONE)))
+
+
 def test_a_limit_in_phase_one_interrupts_the_run(small: Small):
     run = replace(small(*MASKED), limit_minutes=1e-9)
     with pytest.raises(SystemExit) as stopped:
