@@ -38,6 +38,9 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 chaos: $(STAMP) ## kill, starve and misfeed short runs for an hour; goes on where it stopped
 	@$(PY) -m tests.fire
 
+first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
+	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.py
+
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
 	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra table --write

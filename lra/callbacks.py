@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lra import parent
 from lra.checkpoints import load_checkpoint
-from lra.config import UserError
+from lra.config import Compile, UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, read_metrics, writing
 
@@ -158,6 +158,29 @@ class Checkpoints(pl.Callback):
     def _stop(self, trainer: pl.Trainer, signum: int) -> None:
         trainer.save_checkpoint(self.folder.last, weights_only=False)
         raise Interrupted(signum)
+
+
+class Compiled(pl.Callback):
+    """Compiles the network at the first batch, after a forward pass without it: there attentions
+    choose the evaluation that is compiled (luna/kernels/choice.py)."""
+
+    def __init__(self, how: Compile):
+        self.how, self.done = how, how is Compile.off
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, _: int) -> None:
+        if not self.done:
+            self.done = True
+            if any(hasattr(m, "ways") for m in module.modules()):
+                module.network.eval()  # where nothing is drawn, and no statistic moves
+                with trainer.precision_plugin.forward_context():
+                    module.network(batch.ids, batch.mask)
+                module.network.train()
+            module.network.compile(mode=MODES[self.how])
+        if self.how is Compile.graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's outputs are not needed
+
+
+MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}
 
 
 class RandomState(pl.Callback):

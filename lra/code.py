@@ -32,7 +32,7 @@ SHARED = {
     "the backbone": ["model"],
     "the optimiser": ["optim.py"],
     "the training step": ["module.py"],
-    "the order of the data": ["data/loader.py"],
+    "the order of the data": ["data/loader.py", "data/device.py"],
 }
 PRETRAINING = {"the pretraining": ["pretrain.py"]}  # beside SHARED, where there is one
 CONVERSION = {"the conversion": ["../luna/convert"]}
@@ -43,6 +43,7 @@ FROZEN = (
     "lra.module",
     "lra.pretrain",
     "lra.data.loader",
+    "lra.data.device",
 )  # see `freeze`
 MEMORY = HERE / "__pycache__" / "code.json"
 Module = tuple[str, list[str]]  # the hash of a file's code, and what it imports

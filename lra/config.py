@@ -262,6 +262,12 @@ class Compute:
     both_phases: bool = False  # the examples of phase one count too, weighted by their FLOPs
 
 
+class Compile(Enum):
+    off = "off"
+    default = "default"  # by torch.compile
+    graphs = "graphs"  # and replayed as CUDA graphs, without Python in between
+
+
 @dataclass
 class Trainer:
     accelerator: str
@@ -270,7 +276,7 @@ class Trainer:
     strategy: str
     precision: str
     threads: int | None  # of torch; None leaves the choice to torch
-    compile: bool
+    compile: Compile
     checkpoint_every: int  # steps between checkpoints to resume from
     log_every: int  # steps a row of metrics.csv averages over
     print_every: float  # seconds between progress lines, outside of a terminal

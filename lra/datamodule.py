@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytorch_lightning as pl
+import torch
 
 from lra.data.arrays import Prepared
+from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Loader
 from lra.pretrain import InputLoader, inputs
 from lra.settings import Run
@@ -42,8 +46,11 @@ class LRAData(pl.LightningDataModule):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         protocol, (rank, world) = self.run.protocol, self._share()
-        return Loader(
-            self.prepared.split(split),
+        found, trainer = self.prepared.split(split), self.trainer
+        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        kind = partial(DeviceLoader, device=device) if fits(found, device) else Loader
+        return kind(
+            found,
             protocol.recipe.batch,
             rules=protocol.data,
             seed=self.run.seed,

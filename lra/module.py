@@ -18,6 +18,8 @@ from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
 from luna.base import Attention
 
+FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
+
 
 class LossMeter:
     """Sums loss and hits over labels, on the device; only reading them synchronises."""
@@ -31,7 +33,7 @@ class LossMeter:
     def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
         """Add a batch: its mean loss, the classes chosen, and labels, IGNORED where none is."""
         scored, hits = (labels != IGNORED).sum(), (choice == labels).sum()
-        examples = scored.new_tensor(len(labels))
+        examples = torch.full_like(scored, len(labels))  # new_tensor would wait for a GPU
         sums = [loss.detach().double() * scored, hits, scored, examples]
         now = torch.stack([value.double() for value in sums])
         self.sums = now if self.sums is None else self.sums.to(now.device) + now
@@ -189,7 +191,11 @@ class LRAModule(pl.LightningModule):
         self._end_evaluation("test")
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer, scheduler = optim.build(self.parameters(), self.recipe)
+        # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
+        fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
+        optimizer, scheduler = optim.build(
+            self.parameters(), self.recipe, fused=self.device.type in fused or None
+        )
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},

@@ -20,14 +20,18 @@ from lra.config import Recipe, Schedule
 Rule = Callable[[int, Recipe], float]  # of the optimiser step
 
 
-def build(parameters: Iterable[nn.Parameter], recipe: Recipe) -> tuple[Optimizer, LRScheduler]:
-    """The optimiser and its schedule, which is stepped once after each optimiser step."""
+def build(
+    parameters: Iterable[nn.Parameter], recipe: Recipe, *, fused: bool | None = None
+) -> tuple[Optimizer, LRScheduler]:
+    """The optimiser, `fused` into one kernel or by torch's usual choice, and its schedule, which is
+    stepped once after each optimiser step."""
     optimizer = AdamW(
         parameters,
         lr=recipe.lr,
         betas=(recipe.betas[0], recipe.betas[1]),
         eps=recipe.eps,
         weight_decay=recipe.weight_decay,
+        fused=fused,
     )
     return optimizer, StepSchedule(optimizer, recipe)
 

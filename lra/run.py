@@ -27,6 +27,7 @@ from lra.callbacks import (
     LIMIT,
     AtomicCheckpointIO,
     Checkpoints,
+    Compiled,
     Interrupted,
     Metrics,
     RandomState,
@@ -51,6 +52,9 @@ warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over proc
 code.freeze()  # a sweep forks its runs from a process that has loaded this
 for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)
+
+
+TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
 
 
 def train(run: Run, command: str = "") -> Path:
@@ -159,8 +163,6 @@ def _fit(
         deadline=deadline,
     )
     trainer = trainer_for(run, folder, checkpoints)
-    if run.trainer.compile:
-        module.network.compile()
     resume = folder.last if folder.last.exists() else None
     if resume:
         step = load_checkpoint(resume, folder.name)["global_step"]
@@ -323,14 +325,17 @@ def _waiting(deadline: float) -> Callable[[str], None]:
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
     """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
-    recipe = run.protocol.recipe
+    recipe, precision = run.protocol.recipe, run.trainer.precision
+    if precision == TF32:
+        torch.set_float32_matmul_precision("high")
+        precision = "32-true"
     clipped = recipe.clip is not Clip.none
     arguments: dict[str, Any] = {
         "accelerator": run.trainer.accelerator,
         "devices": run.trainer.devices,
         "num_nodes": run.trainer.num_nodes,
         "strategy": run.trainer.strategy,
-        "precision": run.trainer.precision,
+        "precision": precision,
         "max_steps": recipe.steps,
         "max_epochs": -1,  # unlimited: the loader is one stream of exactly `steps` batches
         "val_check_interval": run.protocol.evaluation.every,
@@ -340,6 +345,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
             RandomState(run.seed),
+            Compiled(run.trainer.compile),
             Metrics(folder.metrics, every=run.trainer.log_every),
             *callbacks,
             # Last, because printing into a broken pipe raises, and Checkpoints must save before.
@@ -409,11 +415,12 @@ def _note_failure(folder: RunFolder, error: BaseException) -> None:
 
 
 def _check_device(run: Run) -> None:
-    """Refuse float16 on a CPU: Lightning would silently train in bfloat16, which is another run."""
+    """Refuse float16 and TF32 on a CPU: Lightning would silently train in bfloat16, and torch in
+    whatever the processor has, which is another run."""
     on_cpu = run.trainer.accelerator == "cpu" or (
         run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
     )
-    if on_cpu and run.trainer.precision.startswith("16"):
+    if on_cpu and run.trainer.precision.startswith(("16", TF32)):
         raise UserError(
             f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
             "bf16-mixed on a CPU (it is part of the run's identity)"

@@ -34,6 +34,8 @@ NOT_RUN = {
     "make setup": "installs packages; CI begins with it",
     "make PYTHON=": "the same",
     "make test": "this test is part of it",
+    "make first-hour": "needs a GPU; tests/test_first_hour.py rehearses it",
+    "python scripts/first_hour.py": "tests/test_first_hour.py",
     "make wheel": "tests/test_package.py builds and installs it",
     "pip install": "needs a network",
     "source ": "the shell's own",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -129,12 +129,21 @@ class TrainingStep:
         self.optimizer, self.scheduler = optim.build(network.parameters(), self.recipe)
 
     def __call__(self, ids: Tensor, mask: Tensor | None, labels: Tensor) -> None:
-        F.cross_entropy(self.network(ids, mask).flatten(0, -2), labels.flatten()).backward()
+        for _ in self.parts(ids, mask, labels):
+            pass
+
+    def parts(self, ids: Tensor, mask: Tensor | None, labels: Tensor) -> Iterator[str]:
+        """The same step; each part's name when it has been done."""
+        loss = F.cross_entropy(self.network(ids, mask).flatten(0, -2), labels.flatten())
+        yield "forward"
+        loss.backward()
+        yield "backward"
         if clip := CLIP.get(self.recipe.clip):
             clip(self.network.parameters(), self.recipe.clip_at)
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
+        yield "optimiser"
 
 
 def random_batch(run: Run, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:

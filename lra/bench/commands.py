@@ -30,6 +30,11 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
         "the ways to evaluate LUNA, linear attention and fused softmax, on a CPU",
         {"lengths": (1024, 4096), "batch": 8, "threads": 1, "rounds": 5},
     ),
+    "causal": (
+        "a prompt at once, then token by token: time, memory and state by length",
+        {"methods": None, "lengths": LENGTHS, "batch": 1, "heads": 2, "head-dim": 32, **MACHINE,
+         "seconds": 10.0, "mib": 4096.0},
+    ),
     "convert": (
         "inference and training of converted models and their softmax original, by length",
         {"methods": None, "geometry": "minilm", "passes": ("inference", "step"),
@@ -97,10 +102,10 @@ def add_parser(commands: Any, draw: Draw) -> None:
 
 def _run(options: argparse.Namespace, draw: Draw) -> None:
     _check(options)
-    from lra.bench import attention, compute, convert, data, luna, rounds, sheet, train
+    from lra.bench import attention, causal, compute, convert, data, luna, rounds, sheet, train
 
-    files = {"attention": attention, "luna": luna, "convert": convert, "compute": compute,
-             "train": train, "data": data}  # fmt: skip
+    files = {"attention": attention, "causal": causal, "luna": luna, "convert": convert,
+             "compute": compute, "train": train, "data": data}  # fmt: skip
     benchmark = files[options.what].benchmark(options)
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
     settings = {key: getattr(options, key) for key in options.settings}

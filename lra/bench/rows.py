@@ -31,6 +31,9 @@ MEASURES = {
     "seconds": BenchMeasure("time", "ms", 1e3),
     "train_seconds": BenchMeasure("time of forward + backward", "ms", 1e3),
     "forward_seconds": BenchMeasure("time of forward", "ms", 1e3),
+    "prefill_seconds": BenchMeasure("time of the prompt", "ms", 1e3),
+    "decode_seconds": BenchMeasure("time of one more token", "ms", 1e3),
+    "state_bytes": BenchMeasure("state", "KiB", 2**-10),
     "peak_bytes": BenchMeasure("peak memory", "MiB", 2**-20),
     "flops": BenchMeasure("FLOPs of forward", "millions", 1e-6),
 }

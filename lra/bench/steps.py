@@ -76,8 +76,6 @@ class FirstSteps(BenchCase):
     def _costs(self, run: Run, train: Any, dev: Any, began: float, free: float) -> dict[str, float]:
         watch = PacedStopwatch(self.steps)
         with rehearsal(run, "", watch, steps=MOST_STEPS) as (trainer, module, folder):
-            if run.trainer.compile:
-                module.network.compile()
             trainer.fit(module, train)
             start = watch.ticks[1] - began
             steps = watch.laps()[1:]

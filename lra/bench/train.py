@@ -30,7 +30,7 @@ from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.callbacks import Checkpoints
 from lra.config import UserError
 from lra.data.arrays import Prepared
-from lra.data.loader import Loader
+from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.module import LRAModule
 from lra.run import build, trainer_for
@@ -39,6 +39,7 @@ from lra.settings import Run, compose
 
 BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
 START = "start to first step"
+PARTS = ("forward", "backward", "optimiser")  # of TrainingStep
 
 
 def benchmark(options: Namespace) -> Benchmark:
@@ -47,6 +48,7 @@ def benchmark(options: Namespace) -> Benchmark:
     loops = [
         LoopCase(group="training", name=name, words=words, steps=options.steps) for name in LOOPS
     ]
+    parts = PartsCase(group="parts", name=BARE, words=words, steps=options.steps)
     task, attention = run.task.name, run.attention["name"]
     return Benchmark(
         stem=f"train-{task}-{attention}",
@@ -57,8 +59,10 @@ def benchmark(options: Namespace) -> Benchmark:
             "bare loop: the same network, optimiser, clipping and batches without the framework; "
             "framework: trainer, module, callbacks and loader of a real run, without evaluation",
         ],
-        cases=[*loops, StartCase(group="start", name=START, words=options.overrides)],
-        rules=BenchRules.of(options, threads=torch.get_num_threads()),
+        cases=[*loops, parts, StartCase(group="start", name=START, words=options.overrides)],
+        rules=BenchRules.of(
+            options, threads=torch.get_num_threads(), device=_device(run.trainer.accelerator)
+        ),
     )
 
 
@@ -81,6 +85,41 @@ class LoopCase(BenchCase):
         return {"seconds": LOOPS[self.name](run, prepared.fingerprint, loader) / self.steps}
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartsCase(BenchCase):
+    """Seconds of each part of a step of the bare loop, which waits for the device in between."""
+
+    words: Sequence[str]
+    steps: int
+
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
+        run, prepared = _prepared(tuple(self.words))
+        loader = Loader(
+            prepared.split("train"), run.protocol.recipe.batch, rules=run.protocol.data,
+            seed=run.seed, steps=self.steps + 1,
+        )  # fmt: skip
+        step, seconds = TrainingStep(run, meter.device), dict.fromkeys(PARTS, 0.0)
+        for i, batch in enumerate(loader):
+            there = _sent(batch, meter.device)
+            began = _now(meter.device)
+            for part in step.parts(*there):
+                ended = _now(meter.device)
+                seconds[part] += (ended - began) * (i > 0)  # the first step warms up
+                began = ended
+        return {f"{part}_seconds": total / self.steps for part, total in seconds.items()}
+
+
+def _sent(batch: Batch, device: torch.device) -> Batch:
+    ids, mask, labels = batch
+    return Batch(ids.to(device), None if mask is None else mask.to(device), labels.to(device))
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 @cache
 def _prepared(words: tuple[str, ...]) -> tuple[Run, Prepared]:
     run = compose(words)
@@ -88,12 +127,17 @@ def _prepared(words: tuple[str, ...]) -> tuple[Run, Prepared]:
     return run, find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
 
 
+def _device(accelerator: str) -> str:
+    return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+
+
 def _bare(run: Run, fingerprint: str, loader: Loader) -> float:
-    step, batches = TrainingStep(run, torch.device("cpu")), list(loader)
+    device = torch.device(_device(run.trainer.accelerator))
+    step, batches = TrainingStep(run, device), list(loader)
     start = time.perf_counter()
     for batch in batches:
-        step(batch.ids, batch.mask, batch.labels)
-    return time.perf_counter() - start
+        step(*_sent(batch, device))
+    return _now(device) - start
 
 
 class Stopwatch(pl.Callback):
@@ -194,3 +238,11 @@ def tables(result: BenchResult) -> Iterator[SheetTable]:
         [f"{START}, s", rounds_of(rows[START], ".1f")],
     ]  # fmt: skip
     yield SheetTable("Training", ["", "measured"], lines)
+    parts = [
+        [part, rounds_of(row, ".2f", 1e3)]
+        for part in PARTS
+        for by_n in result.select("parts", f"{part}_seconds").values()
+        for row in by_n.values()
+    ]
+    if parts:  # older files lack them
+        yield SheetTable("Parts of a step of the bare loop, ms", ["part", "measured"], parts)

@@ -122,10 +122,23 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def texts(self) -> int:
+        """How many are stored; a dual task repeats them in its examples."""
+        return len(self._lengths)
+
+    def rows(self, index: np.ndarray) -> np.ndarray:
+        """The numbers of the texts of these examples: (B,), or (B, 2) of a dual task. `pairs` says
+        which an example has: two, or one of `sequences`."""
+        return index if self._pairs is None else self._pairs[index]
+
+    def stored(self, rows: np.ndarray) -> np.ndarray:
+        """Texts by their numbers, at full width."""
+        return self._ids.take(rows, self.width)
+
     def lengths(self, index: np.ndarray) -> np.ndarray:
         """(B,), or (B, 2) of a dual task, for the examples of `index`."""
-        # `pairs` says which sequences an example has: two, or one of `sequences`.
-        return self._lengths[index if self._pairs is None else self._pairs[index]]
+        return self._lengths[self.rows(index)]
 
     def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:
         """(B, columns), or (B, 2, columns) of a dual task: the first columns, padded with 0."""

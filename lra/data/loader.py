@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lra.config import DataRules, Mask, Pad, UserError
@@ -90,13 +91,15 @@ class Loader:
             yield self.batch(self._stream.take(at, self.batch_size))
 
     def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
-        layout, stored = self.split.layout, self.split.labels[index]
-        if not layout.per_token:
-            return stored.astype(np.int64)
-        labels = np.full((len(index), width // layout.stack), IGNORED, np.int64)
-        kept = min(labels.shape[1], stored.shape[1])
-        labels[:, :kept] = stored[:, :kept]
-        return labels
+        stored = self.split.labels[index].astype(np.int64)
+        if not self.split.layout.per_token:
+            return stored
+        return self._fill(torch.from_numpy(stored), width).numpy()
+
+    def _fill(self, labels: Tensor, width: int) -> Tensor:
+        """Labels of tokens (B, .), cut or filled up to a batch of this width."""
+        tokens = width // self.split.layout.stack
+        return F.pad(labels[:, :tokens], (0, tokens - labels[:, :tokens].shape[1]), value=IGNORED)
 
     def state_dict(self) -> dict[str, int]:
         return {"delivered": self.delivered}
@@ -104,14 +107,18 @@ class Loader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.delivered = state["delivered"]
 
-    def batch(self, index: np.ndarray) -> Batch:
-        """This process's share of the global batch of these examples."""
+    def _share(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """This process's share of a global batch, its lengths, and the width of the batch."""
         lengths = self.split.lengths(index)
         width = self.rules.pad_to
         if self.rules.pad is Pad.batch:  # of the global batch: every process has the same shape
             width = min(width, -(-max(int(lengths.max()), 1) // BUCKET) * BUCKET)
         share = slice(*(len(index) * r // self.world for r in (self.rank, self.rank + 1)))
-        index, lengths = index[share], lengths[share]
+        return index[share], lengths[share], width
+
+    def batch(self, index: np.ndarray) -> Batch:
+        """This process's share of the global batch of these examples."""
+        index, lengths, width = self._share(index)
         stored = self.split.ids(index, width)
         ids = np.zeros((*stored.shape[:-1], width), np.int64)
         ids[..., : stored.shape[-1]] = stored

@@ -1,4 +1,4 @@
-"""Cost against length, log-log: the picture of `lra bench attention`, and the panels of others."""
+"""Cost against length, log-log: `lra bench attention` and `causal`, and the panels of others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from lra.figures import labels
 from lra.figures.draw import finely_ticked, save_figure
 from luna.linear import KernelAttention
 
-PANELS = ("train_seconds", "peak_bytes")
+PANELS = {
+    "attention": ("train_seconds", "peak_bytes"),
+    "causal": ("prefill_seconds", "decode_seconds", "peak_bytes", "state_bytes"),
+}
 # By kind of method, which follows from the class, so that a new method has a colour. Each has a
 # contrast of 4.5 to white, because names are written in it.
 COLOURS = {
@@ -57,10 +60,10 @@ class LengthPanel(NamedTuple):
 def draw(result: BenchResult, stem: Path) -> list[Path]:
     settings = result.facts["settings"]
     subject = (
-        f"One attention, batch {settings['batch']}, {settings['heads']} heads of "
-        f"{settings['head_dim']}, float32"
+        f"One {'causal ' * (result.name == 'causal')}attention, batch {settings['batch']}, "
+        f"{settings['heads']} heads of {settings['head_dim']}, float32"
     )
-    panels = [_of_measure(result, measure) for measure in PANELS]
+    panels = [_of_measure(result, measure) for measure in PANELS[result.name]]
     return draw_panels(result, panels, stem, subject=subject)
 
 
@@ -68,9 +71,9 @@ def _of_measure(result: BenchResult, measure: str) -> LengthPanel:
     title, unit, factor = MEASURES[measure]
     costs: Costs = {
         case: {n: fastest(row) * factor if row.values else None for n, row in rows.items()}
-        for case, rows in result.select("attention", measure).items()
+        for case, rows in result.select(result.name, measure).items()
     }
-    return LengthPanel(f"{title.capitalize()}, {unit}", "attention", costs)
+    return LengthPanel(f"{title.capitalize()}, {unit}", result.name, costs)
 
 
 def draw_panels(

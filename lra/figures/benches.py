@@ -10,7 +10,7 @@ from lra.bench.rows import BenchResult
 from lra.config import UserError
 from lra.figures.draw import NO_MATPLOTLIB
 
-DRAWN = ("attention", "convert", "luna", "compute")  # benchmarks with a picture
+DRAWN = ("attention", "causal", "convert", "luna", "compute")  # benchmarks with a picture
 
 
 def draw_if_possible(result: BenchResult, stem: Path) -> list[Path]:
@@ -29,8 +29,8 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
         raise UserError(NO_MATPLOTLIB)
     from lra.figures import bench_compute, bench_convert, bench_lengths, bench_luna
 
-    pictures = {"attention": bench_lengths, "convert": bench_convert, "luna": bench_luna,
-                "compute": bench_compute}  # fmt: skip
+    pictures = {"attention": bench_lengths, "causal": bench_lengths, "convert": bench_convert,
+                "luna": bench_luna, "compute": bench_compute}  # fmt: skip
     return pictures[result.name].draw(result, stem)
 
 

@@ -19,6 +19,7 @@ def test_ray_does_not_wait_for_a_machine_that_it_has_not():
     node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
     dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
     check_room([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
+    check_room([node], {"num_gpus": 0.25, "num_cpus": 1})  # four runs share a GPU
     check_room([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
     with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
         check_room([dead, node], {"num_gpus": 2, "num_cpus": 4})

@@ -323,9 +323,10 @@ def test_the_table_shows_the_runs_beside_the_majority_class(finished, capsys):
     assert f"{read_json(finished[1] / 'result.json')['test']['accuracy']:.1%}" in table
 
 
-def test_float16_on_a_cpu_is_refused_rather_than_replaced(small):
-    with pytest.raises(UserError, match=r"precision 16-mixed needs a GPU: .*32-true"):
-        runner.train(small("trainer.precision=16-mixed"))
+@pytest.mark.parametrize("precision", ["16-mixed", "tf32"])
+def test_what_a_cpu_has_not_is_refused_rather_than_replaced(small, precision: str):
+    with pytest.raises(UserError, match=rf"precision {precision} needs a GPU: .*32-true"):
+        runner.train(small(f"trainer.precision={precision}"))
 
 
 def test_bfloat16_trains_and_is_another_run(small):
@@ -369,7 +370,7 @@ def test_a_run_whose_answers_are_all_the_same_says_so(
 def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small, monkeypatch):
     """By dynamo and autograd's tracer, without the minute that a C++ compiler takes."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    run = small("trainer.compile=true", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
+    run = small("trainer.compile=default", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
     runner.train(run)
     stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     runner.build(run).load_state_dict(stored)

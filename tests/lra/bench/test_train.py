@@ -39,6 +39,9 @@ def test_the_bare_loop_and_the_framework_train_on_the_same_batches(
         assert 0 < case.costs(0, meter)["seconds"] < 100
     assert len(seen[0]) == 3
     assert seen[0] == seen[1] == seen[2]
+    parts = bench.PartsCase(group="parts", name="bare loop", words=words, steps=2).costs(0, meter)
+    assert list(parts) == ["forward_seconds", "backward_seconds", "optimiser_seconds"]
+    assert all(0 < seconds < 100 for seconds in parts.values())
 
 
 def test_a_run_that_does_not_start_says_which(words: Sequence[str], monkeypatch):
@@ -54,8 +57,10 @@ def test_overhead_is_what_the_framework_takes_beyond_the_bare_loop():
         ("training", bench.FRAMEWORK, 0, "seconds"): [0.11, 0.24, 0.105],
         ("training", bench.LOADING, 0, "seconds"): [0.001, 0.001, 0.002],
         ("start", bench.START, 0, "seconds"): [7.0, 9.0, 8.0],
+        ("parts", bench.BARE, 0, "backward_seconds"): [0.05, 0.06, 0.05],
     })  # fmt: skip
-    (table,) = bench.tables(found)
+    table, parts = bench.tables(found)
+    assert parts.lines == [["backward", "50.00 (50.00 .. 60.00)"]]
     assert table.lines == [
         ["step, bare loop, ms", "100.00 (100.00 .. 200.00)"],
         ["step, framework, ms", "110.00 (105.00 .. 240.00)"],

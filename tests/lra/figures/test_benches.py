@@ -20,6 +20,11 @@ ATTENTION: Costs = {
     for case in ("luna", "softmax") for n in (64, 128)
     for measure in ("train_seconds", "peak_bytes")
 }  # fmt: skip
+CAUSAL: Costs = {
+    ("causal", case, n, measure): [n / 1e3]
+    for case in ("luna", "softmax") for n in (64, 128)
+    for measure in ("prefill_seconds", "decode_seconds", "peak_bytes", "state_bytes")
+}  # fmt: skip
 LUNA: Costs = {
     ("attention", "luna", 64, "train_seconds"): [0.2, 0.5, 0.3],
     ("step, image", "softmax, fused", 64, "seconds"): [0.7],
@@ -40,6 +45,8 @@ COUNTED = {"group": "step", "task": "image", "batch": 2, "step_flops": 2e9, "flo
         ("attention", ATTENTION, {},
          ["One attention, batch 1, 2 heads of 8, float32", "softmax, fused", "luna",
           "the next length: over 9 s or 1 MiB", "Time of forward + backward, ms"]),
+        ("causal", CAUSAL, {},
+         ["One causal attention, batch 1", "Time of one more token, ms", "State, KiB"]),
         ("convert", INFERENCE, {"settings": SLOT | {"geometry": "minilm", "model": "2 layers"}},
          ["minilm, 2 layers, batch 1", "Inference: time, × softmax",
           "costs less than softmax from here on"]),

@@ -1,0 +1,72 @@
+"""Batches gathered on the device that trains, which holds all examples: a step then waits for no
+data, and nothing but the numbers of its examples crosses over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lra.config import Mask
+from lra.data.arrays import Split
+from lra.data.loader import Batch, Loader
+
+HELD_ON = {"cuda"}  # types of device that hold the examples
+SHARE = 4  # of the free memory, one part in so many is the most that a split may take
+BLOCK = 4096  # texts read at once
+
+
+def fits(split: Split, device: torch.device) -> bool:
+    """Whether the examples of a split are held on the device."""
+    if device.type not in HELD_ON:
+        return False
+    free, _ = torch.cuda.mem_get_info(device) if device.type == "cuda" else (2**30, 0)
+    return SHARE * (split.texts * split.width * 2 + split.labels.nbytes) <= free
+
+
+class DeviceLoader(Loader):
+    """The batches of Loader, the same bit by bit, on a device."""
+
+    def __init__(self, split: Split, *arguments: Any, device: torch.device, **options: Any):
+        super().__init__(split, *arguments, **options)
+        self.device = device
+        self._ids = torch.empty(split.texts, split.width, dtype=torch.int16, device=device)
+        # Where the first 0 of each text is: masks that hide nothing are left out, and asking the
+        # device for that would wait for it.
+        self._first_zero = np.empty(split.texts, np.int64)
+        for start in range(0, split.texts, BLOCK):
+            rows = split.stored(np.arange(start, min(start + BLOCK, split.texts)))
+            end = start + len(rows)
+            self._ids[start:end] = torch.from_numpy(rows.astype(np.uint16).view(np.int16))
+            zeros = np.pad(rows == 0, ((0, 0), (0, 1)), constant_values=True)
+            self._first_zero[start:end] = zeros.argmax(1)
+        self._stored_labels = torch.from_numpy(np.array(split.labels)).to(device)
+
+    def _send(self, numbers: np.ndarray) -> Tensor:
+        sent = torch.from_numpy(np.ascontiguousarray(numbers, np.int64))
+        if self.device.type == "cuda":
+            sent = sent.pin_memory()
+        return sent.to(self.device, non_blocking=True)
+
+    def batch(self, index: np.ndarray) -> Batch:
+        index, lengths, width = self._share(index)
+        rows = self.split.rows(index)  # (B,), or (B, 2) of a dual task
+        ids = self._ids[self._send(rows), :width].long() & 0xFFFF  # kept as int16, read as uint16
+        ids = F.pad(ids, (0, width - ids.shape[-1]))
+        labels = self._stored_labels[self._send(index)].long()
+        if self.split.layout.per_token:
+            labels = self._fill(labels, width)
+        return Batch(ids, self._mask(ids, rows, lengths), labels)
+
+    def _mask(self, ids: Tensor, rows: np.ndarray, lengths: np.ndarray) -> Tensor | None:
+        policy, width = self.rules.mask, ids.shape[-1]
+        real = self._first_zero[rows] if policy is Mask.nonzero else lengths
+        if policy is Mask.none or (real >= width).all():
+            return None
+        if policy is Mask.nonzero:
+            return ids != 0
+        positions = torch.arange(width, device=self.device)
+        return positions < self._send(lengths).unsqueeze(-1)
