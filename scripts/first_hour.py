@@ -58,7 +58,8 @@ def parts(device: str, quick: bool) -> Iterator[tuple[str, list[str]]]:
             "protocol.data.max_length=256", "protocol.data.pad_to=256"]  # fmt: skip
     tiny = tiny if quick else []
     for task in TASKS[: 1 if quick else None]:
-        words = [f"task={task}", "attention=luna,softmax,linear", trainer, "trainer.progress=off"]
+        methods = "attention=luna" if quick else "attention=luna,softmax,linear"
+        words = [f"task={task}", methods, trainer, "trainer.progress=off"]
         yield f"steps-{task}", [*lra, "plan", "-m", *words, *tiny]
     for task in TASKS[: 1 if quick else 3]:
         for i, run in enumerate(RUNS[: 1 if quick else None]):
