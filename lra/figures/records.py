@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.figures import labels
+from lra.figures import effects, labels
 from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
 from lra.figures.labels import INK, Point
 from lra.report import stats
@@ -27,10 +27,13 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Every figure of these tables, as PNG and SVG."""
     paths: list[Path] = []
     for table in tables:
-        if table.axis:
+        if table.effects:
+            paths += effects.write(table, folder)
+        elif table.axis:
             first = table.tasks[0]
             rows = [row for row in table.rows if first in row.cells]
             paths += _save(folder / f"{table.name}-{table.axis}", capacity, rows, first, table)
+        if table.axis:
             continue
         for task in table.tasks:
             rows = [row for row in table.rows if task in row.cells]

@@ -46,6 +46,11 @@ def add_parsers(commands: Any) -> None:
         "table may differ, such as protocol.recipe.lr; they become part of the rows' names",
     )
     table.add_argument(
+        "--effects",
+        action="store_true",
+        help="show under each table what each setting changes while all others are equal",
+    )
+    table.add_argument(
         "--format", default="", choices=FORMATS, help="print the tables in this format"
     )
     what = table.add_mutually_exclusive_group()
@@ -115,12 +120,12 @@ def _table(arguments: argparse.Namespace) -> None:
     from lra.report.terminal import Choice, show
 
     results, a = Path(arguments.results), arguments
-    choice = Choice(a.task, a.attention, a.vary, a.sort, a.format)
+    choice = Choice(a.task, a.attention, a.vary, a.sort, a.format, a.effects)
     if arguments.check or arguments.write:
         if choice != Choice([], [], []):
             raise UserError(
-                "--task, --attention, --sort, --vary and --format are for tables on the terminal; "
-                "results/tables.yaml says what --write and --check make"
+                "--task, --attention, --sort, --vary, --effects and --format are for tables on the "
+                "terminal; results/tables.yaml says what --write and --check make"
             )
         records = _records(results)
         tables = _tables(results, records)

@@ -17,9 +17,20 @@ from lra.groups import usual_options
 from lra.record import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
+from lra.report.effects import effects
 from lra.report.published import Published
 from lra.report.specs import TableSpec, select
-from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, one_line, pairs_of
+from lra.report.table import (
+    Cell,
+    Table,
+    TableRow,
+    cells_by_row,
+    mark_best,
+    one_line,
+    pairs_of,
+    short_name,
+    sortable,
+)  # fmt: skip
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"
@@ -31,6 +42,8 @@ OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
             "compute.budget.reference", "compute.budget.tolerance")  # fmt: skip
 OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples",
            "compute.budget.parameters", "compute.budget.flops")  # fmt: skip
+# A budget that is measured by an attention follows from the settings that a table varies.
+FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 
@@ -64,7 +77,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     records = [_in_column(r, spec.columns) for r in chosen]
 
     def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
-        ignored = (*spec.vary, spec.choose)
+        ignored = (*may_differ(spec.vary), spec.choose)
         return {key: value for key, value in facts.items() if key not in ignored}
 
     refuse_mixtures(
@@ -100,6 +113,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
+        effects=effects(records, [*spec.vary, spec.columns]) if spec.effects else [],
     )
 
 
@@ -135,7 +149,7 @@ def _in_column(record: Record, setting: str) -> Record:
 
 def _columns(records: Sequence[Record], setting: str) -> list[str]:
     """In the order of the benchmark's tables, or of the setting's values."""
-    order = {r["task"]: _sortable(r.get(f"settings.{setting}")) for r in records}
+    order = {r["task"]: sortable(r.get(f"settings.{setting}")) for r in records}
     place = {name: i for i, name in enumerate(data.ours())}  # others follow, by name
     return sorted(order, key=order.__getitem__ if setting else lambda t: (place.get(t, 99), t))
 
@@ -184,12 +198,7 @@ def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
         f"attention.{k}": v for k, v in usual.items()
     }
     values = (record.get(f"settings.{key}", known.get(key)) for key in keys)
-    return record.attention, tuple(zip(map(_short, keys), values, strict=True))
-
-
-def _short(key: str) -> str:
-    """`M` for `attention.M`, `protocol` for `protocol.name`."""
-    return key.removesuffix(".name").rpartition(".")[2]
+    return record.attention, tuple(zip(map(short_name, keys), values, strict=True))
 
 
 def _published(table: str | None, record: Record) -> Published | None:
@@ -226,17 +235,12 @@ def _row(
 def _order(rows: Sequence[TableRow]) -> Callable[[TableRow], Any]:
     """Rows of one attention by their options; several attentions by average, or by their task."""
     if len({row.attention for row in rows}) == 1:
-        return lambda row: [_sortable(v) for v in row.options.values()]
+        return lambda row: [sortable(v) for v in row.options.values()]
     tasks = {task for row in rows for task in row.cells}
     if len(tasks) == 1:
         (task,) = tasks
         return lambda row: -row.cells[task].mean
     return lambda row: (row.summary[AVERAGE] is None, -(row.summary[AVERAGE] or 0), row.label)
-
-
-def _sortable(value: Any) -> tuple[bool, float, str]:
-    number = isinstance(value, int | float)
-    return not number, float(value) if number else 0.0, str(value)
 
 
 def _machine(record: Record) -> tuple[Any, ...]:
@@ -358,14 +362,18 @@ def _task_note(rows: Sequence[TableRow], task: str, one_machine: bool) -> str:
         floor = f"always answering the most frequent class gives {first.floor:.2f} %"
         learned = any(cell.learned for cell in cells)
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
-    parts += [f"compute budget {budget_name(first)}", f"machine {' / '.join(machines)}"]
+    parts += [f"compute budget {budget_names(records)}", f"machine {' / '.join(machines)}"]
     if not one_machine:
         parts.append("speed and memory are not shown because they come from different machines")
     return one_line(f"{task}: {'; '.join(parts)}.")
 
 
-def budget_name(record: Record) -> str:
-    """The compute budget that a run was held to."""
+def budget_names(records: Sequence[Record]) -> str:
+    """The compute budgets that runs were held to."""
+    return " or ".join(dict.fromkeys(map(_budget_name, records)))
+
+
+def _budget_name(record: Record) -> str:
     budget = record.get("compute.budget")
     if budget is None:
         return "none (compute=off)"
@@ -392,7 +400,7 @@ def comparable(
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     known: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
-        facts = {k: str(v) for k, v in compared(record).items() if k not in vary}
+        facts = {k: str(v) for k, v in compared(record).items() if k not in may_differ(vary)}
         key = record["task"], str(sorted(facts.items()))
         groups[key].append(record)
         known[key] = facts
@@ -403,6 +411,11 @@ def comparable(
         differ = [name for name in names if len({facts.get(name) for facts in of_task}) > 1]
         found.append((group, {name: known[key].get(name, "absent") for name in differ}))
     return found
+
+
+def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
+    """The facts in which runs of one table may differ if it varies these settings."""
+    return (*vary, *FOLLOW) if vary else ()
 
 
 def compared(record: Record) -> dict[str, Any]:

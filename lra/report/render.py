@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from urllib.parse import quote
 
 from lra.record import STAGES, Record
 from lra.report.leaderboard import compute_class
-from lra.report.table import Beside, Cell, Table, TableRow, beside, one_line, pairs_of
+from lra.report.table import Beside, Cell, Effect, Table, TableRow, beside, one_line, pairs_of
 from lra.signatures import SIGNERS, signer
 
 GENERATED = (
@@ -33,6 +34,13 @@ PAIRS = (
     "dev examples, averaged over seeds, are drawn at random; Holm's correction in each column. "
     "*: p < 0.05."
 )
+EFFECTS = (
+    "Mean difference in points of accuracy over pairs of runs that differ in this one setting and "
+    "share every other, seed included; its 95 % interval (Student's, over the pairs, so an effect "
+    "that depends on the other settings widens it; not corrected for the number of lines); the "
+    "number of pairs; their smallest and largest difference."
+)
+EFFECT_COLUMNS = ("setting", "difference", "95 % interval", "pairs", "range")
 TEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -107,6 +115,9 @@ def markdown(table: Table, results: Path) -> str:
     if not table.single:
         parts += _cost_tables(table)
     parts += _beside_md(beside(table))
+    if table.effects:
+        parts += ["## Effect of each setting", EFFECTS]
+        parts.append(grid(EFFECT_COLUMNS, (map(escape_md, effect(e)) for e in table.effects)))
     if table.pairs:
         head, *pairs = table.pairs
         pairs = [[*map(escape_md, row[:2]), *row[2:]] for row in pairs]
@@ -114,6 +125,16 @@ def markdown(table: Table, results: Path) -> str:
     columns = [c for c in RUN_COLUMNS if c != "stages" or not table.timed]
     runs = ([line[c] for c in columns] for line in _runs(table, results))
     return "\n\n".join([*parts, "## Runs", grid(columns, runs)]) + "\n"
+
+
+def effect(found: Effect) -> list[str]:
+    """The cells of one line: `positions: rope against none`, and its numbers."""
+    low, high = min(found.differences), max(found.differences)
+    half = found.half_width
+    interval = "–" if half is None else f"{found.mean - half:+.1f} to {found.mean + half:+.1f}"
+    name = f"{found.setting}: {found.level} against {found.base}"
+    pairs = str(len(found.differences))
+    return [name, f"{found.mean:+.1f}", interval, pairs, f"{low:+.1f} to {high:+.1f}"]
 
 
 def _linked(row: TableRow, task: str) -> str:
@@ -258,6 +279,8 @@ def to_json(table: Table) -> dict[str, Any]:
         for row in table.rows
     ]
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
+    found = [dataclasses.asdict(e) for e in table.effects]
+    head |= {"effects": found} if found else {}
     return {**head, "tasks": table.tasks, "rows": rows, "notes": table.notes}
 
 

@@ -31,6 +31,7 @@ class TableSpec:
     at_least: int = 1
     caveat: str = ""
     speed: bool = True
+    effects: bool = False
 
 
 def specs(results: Path) -> list[TableSpec]:

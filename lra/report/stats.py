@@ -1,4 +1,4 @@
-"""Statistics of a few seeds: means, deviations, Welch's t-test, Holm's correction."""
+"""Statistics of a few seeds: means, deviations, intervals, Welch's t-test, Holm's correction."""
 
 from __future__ import annotations
 
@@ -55,6 +55,21 @@ def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[set[Key], dict[Key, fl
     p_values = {key: welch(samples[first], samples[key]) for key in samples if key not in best}
     tested = {key: p for key, p in p_values.items() if p is not None}
     return best, {key: p for key, p in holm(tested).items() if p >= LEVEL}
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half the width of the 95 % interval of the mean, by Student's distribution; None for a single
+    value."""
+    spread = deviation(values)
+    if spread is None:
+        return None
+    low, high = 0.0, 1.0
+    while t_tails(high, len(values) - 1) > LEVEL:
+        low, high = high, 2 * high
+    for _ in range(60):  # bisection: t_tails falls
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tails(middle, len(values) - 1) > LEVEL else (low, middle)
+    return high * spread / math.sqrt(len(values))
 
 
 def t_tails(t: float, freedom: float) -> float:

@@ -64,6 +64,26 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
+class Effect:
+    """What one level of a setting changes against the base, over pairs of runs that differ in
+    nothing else."""
+
+    setting: str  # attention, or the last word of the setting's name
+    level: str
+    base: str
+    differences: list[float]  # points of accuracy, one per pair of runs
+
+    @property
+    def mean(self) -> float:
+        return stats.mean(self.differences)
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % interval; None for a single pair."""
+        return stats.half_width(self.differences)
+
+
+@dataclasses.dataclass(frozen=True)
 class TableRow:
     label: str
     attention: str
@@ -92,6 +112,7 @@ class Table:
     repeated: list[Record] = dataclasses.field(default_factory=list)  # attempts not shown
     unchosen: list[Record] = dataclasses.field(default_factory=list)  # runs at other rates, say
     pairs: list[list[str]] = dataclasses.field(default_factory=list)  # example-by-example tests
+    effects: list[Effect] = dataclasses.field(default_factory=list)  # of single settings
 
     @property
     def single(self) -> str | None:
@@ -157,6 +178,17 @@ def pairs_of(values: Mapping[str, Any]) -> str:
 def options_of(record: Record) -> dict[str, Any]:
     """The options of a run's attention."""
     return {k: v for k, v in record["attention"].items() if k != "name"}
+
+
+def short_name(setting: str) -> str:
+    """`M` for `attention.M`, `protocol` for `protocol.name`."""
+    return setting.removesuffix(".name").rpartition(".")[2]
+
+
+def sortable(value: Any) -> tuple[bool, float, str]:
+    """A key that orders numbers by size, before all other values."""
+    number = isinstance(value, int | float)
+    return not number, float(value) if number else 0.0, str(value)
 
 
 def one_line(text: str) -> str:

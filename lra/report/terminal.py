@@ -17,8 +17,18 @@ from rich.table import Table as Grid
 from lra.config import UserError, nearest
 from lra.record import TRAINING, Record, load
 from lra.report import conversions, stats
-from lra.report.leaderboard import budget_name, build, comparable, compared
-from lra.report.render import GENERATED, WRITERS, mark, tail, tail_columns, to_json
+from lra.report.leaderboard import budget_names, build, comparable, compared
+from lra.report.render import (
+    EFFECT_COLUMNS,
+    EFFECTS,
+    GENERATED,
+    WRITERS,
+    effect,
+    mark,
+    tail,
+    tail_columns,
+    to_json,
+)  # fmt: skip
 from lra.report.specs import TableSpec
 from lra.report.table import Table, TableRow
 
@@ -50,13 +60,14 @@ class Choice:
     vary: Sequence[str] = ()  # settings in which the runs of a table may differ
     sort: str = ""  # SORTED_BY, or a task; without it rows are in the order of the score
     format: str = ""  # md, csv, tex or json; without it the terminal's own
+    effects: bool = False  # what each setting changes, under each table
 
 
 def show(folder: str | Path, choice: Choice) -> None:
     """Runs that differ in more than the attention, its options, the seed and what the choice lets
     vary never share a table."""
     records = _chosen(load([folder]), Path(folder), choice)
-    tables = [*_leaderboards(records, choice.vary), *conversions.build_all(records)]
+    tables = [*_leaderboards(records, choice), *conversions.build_all(records)]
     tables = [_sorted(table, choice.sort) for table in tables]
     if choice.format:
         print(_formatted(tables, choice.format))
@@ -65,6 +76,9 @@ def show(folder: str | Path, choice: Choice) -> None:
     for table in tables:
         console.print(_grid(table))
         console.print()
+        if table.effects:
+            console.print(_effects(table))
+            console.print()
 
 
 def _chosen(records: Sequence[Record], folder: Path, choice: Choice) -> list[Record]:
@@ -129,30 +143,44 @@ def _formatted(tables: Sequence[Table], format: str) -> str:
     return "\n".join(texts).rstrip("\n")
 
 
-def _leaderboards(records: Sequence[Record], vary: Sequence[str]) -> Iterator[Table]:
+def _leaderboards(records: Sequence[Record], choice: Choice) -> Iterator[Table]:
     number: Counter[str] = Counter()
     training = [r for r in records if r.kind == TRAINING]
-    for group, differences in comparable(training, vary):
+    for group, differences in comparable(training, choice.vary):
         task = group[0]["task"]
         others = (f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN)
         number[task] += 1
         name = task if number[task] == 1 else f"{task}-{number[task]}"
-        yield build(TableSpec(name=name, title=", ".join(others), vary=list(vary)), group)
+        title, vary = ", ".join(others), list(choice.vary)
+        yield build(TableSpec(name=name, title=title, vary=vary, effects=choice.effects), group)
 
 
-def _grid(table: Table) -> Grid:
-    grid = Grid(
+def _empty(title: str, caption: str) -> Grid:
+    return Grid(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         title_style="bold",
         caption_style="dim",
         padding=0,
         show_edge=False,
-        title=_title(table),
-        caption=_caption(table),
+        title=title,
+        caption=caption,
         title_justify="left",
         caption_justify="left",
     )
+
+
+def _effects(table: Table) -> Grid:
+    grid = _empty("effect of each setting", EFFECTS)
+    for column in EFFECT_COLUMNS:
+        grid.add_column(column, justify="left" if column == "setting" else "right")
+    for found in table.effects:
+        grid.add_row(*effect(found))
+    return grid
+
+
+def _grid(table: Table) -> Grid:
+    grid = _empty(_title(table), _caption(table))
     head = ["accuracy"] if table.single else table.tasks
     for column in ("attention", *head, *tail_columns(table), *(["seeds"] if table.single else [])):
         left = column == "attention"
@@ -197,7 +225,7 @@ def _caption(table: Table) -> str:
         lines = [
             f"accuracy on {first['test.examples']} test examples, "
             f"{first['test.select']} checkpoint by dev accuracy",
-            f"compute budget {budget_name(first)}",
+            f"compute budget {budget_names(table.records)}",
         ]
     tied = any(cell.tie is not None for _, _, cell in table.cells())
     if table.repeated:

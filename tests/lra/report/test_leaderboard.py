@@ -62,6 +62,18 @@ def test_a_setting_may_vary_where_the_table_says_so(make: Make, runs: Path):
     assert {r.label for r in found.rows} == {"luna lr=0.002", "luna lr=0.1", "linear lr=0.1"}
 
 
+def test_budgets_that_follow_from_a_varied_setting_share_a_table(make: Make, runs: Path):
+    """Learned positions are parameters of the reference too."""
+    make("luna", 0.4, lr=0.002)
+    budget = {"reference": "luna", "tolerance": {"parameters": 0.05}, "flops": 20_000_000}
+    make("luna", 0.5, lr=0.1, compute__budget=budget)
+    found = table(runs, vary=["protocol.recipe.lr"])
+    assert "compute budget luna: 0.019 GFLOPs or luna: 0.020 GFLOPs" in found.notes[-1]
+    make("luna", 0.6, seed=2, lr=0.1)  # a budget of its own, and nothing that explains it
+    with pytest.raises(UserError, match="compute.budget.flops is 19000000 .* or 20000000"):
+        table(runs, where={"protocol.recipe.lr": 0.1})
+
+
 def test_seeds_of_different_settings_never_share_a_cell(make: Make, runs: Path):
     make("luna", 0.4, seed=1)
     make("luna", 0.5, seed=2, lr=0.1)

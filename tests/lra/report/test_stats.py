@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lra.report.stats import deviation, holm, incomplete_beta, t_tails, ties, welch
+from lra.report.stats import deviation, half_width, holm, incomplete_beta, t_tails, ties, welch
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,14 @@ def test_incomplete_beta(a: float, b: float, x: float, value: float):
 def test_t_tails(t: float, freedom: float, p: float):
     assert t_tails(t, freedom) == pytest.approx(p, abs=2e-8)
     assert t_tails(-t, freedom) == t_tails(t, freedom)
+
+
+@pytest.mark.parametrize(("n", "t"), [(2, 12.7062047), (5, 2.77644511), (121, 1.97993041)])
+def test_the_interval_of_a_mean_has_students_quantile(n: int, t: float):
+    values = [float(i % 3) for i in range(n)]
+    expected = t * deviation(values) / math.sqrt(n)
+    assert half_width(values) == pytest.approx(expected, rel=1e-8)
+    assert half_width([1.0]) is None
 
 
 def test_welch_with_equal_sizes_and_variances_is_students_test():

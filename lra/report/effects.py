@@ -1,0 +1,70 @@
+"""What each setting changes while all others are equal, over any crossed set of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lra.record import Record
+from lra.report.compare import differing
+from lra.report.table import Effect, pairs_of, short_name, sortable
+
+BASES = ("softmax", "none")  # what the others are compared with; else with the smallest value
+SLOT = "dwc"  # an option that every attention has
+Levels = dict[str, Any]  # setting -> its value in one run
+
+
+def effects(records: Sequence[Record], vary: Sequence[str] = ()) -> list[Effect]:
+    """Every level of every setting against the setting's base, as far as there are pairs of runs
+    that differ in nothing else. The settings are the attention (its options, where all runs have
+    the same one), its local branch, and those of `vary`."""
+    levels = _levels(records, vary)
+    scores = {_place(found): r.score for found, r in zip(levels, records, strict=True)}
+    settings = dict.fromkeys(
+        key for found in levels for key in found if key not in ("task", "seed")
+    )
+    effects = []
+    for setting in settings:
+        values = sorted({found[setting] for found in levels if setting in found}, key=sortable)
+        base = next((b for b in BASES if b in values), values[0])
+        for value in values:
+            pairs = (
+                (scores.get(_place(found | {setting: base})), scores[_place(found)])
+                for found in levels
+                if found.get(setting) == value != base
+            )
+            differences = sorted(score - other for other, score in pairs if other is not None)
+            if differences:
+                effects.append(Effect(setting, str(value), str(base), differences))
+    return effects
+
+
+def _levels(records: Sequence[Record], vary: Sequence[str]) -> list[Levels]:
+    """The value of every setting in each run."""
+    own = differing(records, _own)
+    several = len(own) > 1
+    found = []
+    for r in records:
+        options = {key: _plain(_own(r).get(key)) for key in own[r.attention]}
+        shared = [f"attention.{SLOT}", *filter(None, vary)]
+        levels = {"task": r["settings.task.name"], "seed": r["seed"]}
+        levels |= (
+            {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
+        )
+        levels |= {short_name(key): _plain(r.get(f"settings.{key}", "none")) for key in shared}
+        found.append(levels)
+    return found
+
+
+def _own(record: Record) -> Mapping[str, Any]:
+    """The options of the method, and the code that was run."""
+    options = record["settings.attention"].items()
+    return {k: v for k, v in options if k not in ("name", SLOT)} | {"code": record.code}
+
+
+def _plain(value: Any) -> float | str:
+    return value if isinstance(value, int | float) else str(value)
+
+
+def _place(levels: Levels) -> frozenset[tuple[str, Any]]:
+    return frozenset(levels.items())

@@ -1,0 +1,114 @@
+"""What each setting changes while all others are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from lra.report.render import markdown, to_json
+from lra.report.table import Effect
+
+from ..synthetic import Make, table
+
+LR = "protocol.recipe.lr"
+
+
+def found(runs: Path, *vary: str, **spec: object) -> dict[str, Effect]:
+    effects = table(runs, vary=list(vary), effects=True, **spec).effects
+    return {f"{e.setting} {e.level} {e.base}": e for e in effects}
+
+
+def crossed(make: Make) -> None:
+    """luna is 5 points worse than softmax, the branch 2 better with softmax and 10 with luna, the
+    high rate 1 better, seed 2 is 3 better; luna lacks seed 2 at the high rate."""
+    for attention, of_attention, of_branch in (("softmax", 0.0, 0.02), ("luna", -0.05, 0.1)):
+        for dwc, branch in (("none", 0.0), ("conv1d", of_branch)):
+            for lr, rate in ((0.002, 0.0), (0.1, 0.01)):
+                for seed in (1, 2):
+                    if (attention, lr, seed) != ("luna", 0.1, 2):
+                        accuracy = 0.5 + of_attention + branch + rate + 0.03 * seed
+                        make(attention, accuracy, options={"dwc": dwc}, lr=lr, seed=seed)
+
+
+def test_runs_are_compared_with_those_that_differ_in_one_setting_alone(make: Make, runs: Path):
+    crossed(make)
+    effects = found(runs, LR)
+    assert list(effects) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
+    luna, branch, rate = effects.values()
+    assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
+    assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
+    # Means over all runs of each rate would differ by less: the best runs are missing from one.
+    assert rate.differences == pytest.approx([1] * 6)
+    # t(0.975, 5) = 2.570582; the standard deviation of three -5 and three 3 is sqrt(19.2)
+    assert luna.half_width == pytest.approx(2.570582 * (19.2 / 6) ** 0.5, rel=1e-6)
+    assert rate.half_width == pytest.approx(0, abs=1e-9)
+
+
+def test_where_all_runs_have_one_attention_its_options_are_settings(make: Make, runs: Path):
+    for m in (16, 4):
+        for kernel, gain in (("learned", 0.1), ("rff", 0.0)):
+            make("luna", 0.3 + m / 100 + gain, options={"M": m, "kernel": kernel})
+    make("luna", 0.9, options={"M": 8, "kernel": "learned"})  # has partners for M alone
+    effects = found(runs)
+    assert list(effects) == ["M 8 4", "M 16 4", "kernel rff learned"]
+    assert effects["M 8 4"].differences == pytest.approx([46])
+    assert effects["M 8 4"].half_width is None
+    assert effects["kernel rff learned"].differences == pytest.approx([-10, -10])
+
+
+def test_options_that_only_one_attention_has_are_part_of_its_name(make: Make, runs: Path):
+    make("softmax", 0.5)
+    for m in (4, 8):
+        make("luna", 0.4 + m / 100, options={"M": m})
+    effects = found(runs)
+    assert effects["attention luna M=4 softmax"].mean == pytest.approx(-6)
+    assert effects["attention luna M=8 softmax"].mean == pytest.approx(-2)
+
+
+def test_a_setting_that_is_a_column_counts_and_tasks_are_kept_apart(make: Make, runs: Path):
+    for pairs, accuracy in ((16, 0.9), (32, 0.6)):
+        make("luna", accuracy, task="recall", pairs=pairs)
+        make("linear", accuracy - 0.2, task="recall", pairs=pairs)
+    effects = found(runs, columns="task.pairs")
+    assert effects["pairs 32 16"].differences == pytest.approx([-30, -30])
+    assert effects["attention luna linear"].differences == pytest.approx([20, 20])
+
+
+def test_every_format_shows_them(
+    make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    crossed(make)
+    shown = table(runs, vary=[LR], effects=True)
+    line = "| lr: 0.1 against 0.002 | +1.0 | +1.0 to +1.0 | 6 | +1.0 to +1.0 |"
+    assert line in markdown(shown, runs)
+    (first, *_) = to_json(shown)["effects"]
+    assert (first["level"], len(first["differences"])) == ("luna", 6)
+    assert "effects" not in to_json(table(runs, vary=[LR]))
+    assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
+    out = capsys.readouterr().out
+    assert "effect of each setting" in out
+    assert "dwc: conv1d against none" in out
+    assert main(["table", "--write", "--effects"]) == 2
+
+
+def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    from lra.figures import effects, records
+
+    crossed(make)
+    shown = table(runs, vary=[LR], effects=True)
+    figure = Figure()
+    effects.draw(figure, shown)
+    (axes,) = figure.axes
+    means = [float(bar.lines[0].get_xdata()[0]) for bar in axes.containers]
+    assert means == pytest.approx([e.mean for e in shown.effects])
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [
+        "attention, against softmax", "luna", "local branch (dwc), against none", "conv1d",
+        "learning rate, against 0.002", "0.1",
+    ]  # fmt: skip
+    assert "t-effects.png" in {path.name for path in records.write([shown], tmp_path)}
