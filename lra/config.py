@@ -52,6 +52,7 @@ class Positions(Enum):
     fixed = "fixed"  # interleaved sinusoids
     rope = "rope"  # queries and keys are turned by their position
     rope2d = "rope2d"  # by row and column, on image tasks
+    alibi = "alibi"  # scores fall with the distance, in methods that compute them one by one
     none = "none"
 
 

@@ -44,6 +44,7 @@ class Slot:
     profile: str = "strict"
     dropout: float = 0.0  # on attention weights, by the methods that have them (uses_dropout)
     seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
+    alibi: bool = False  # scores fall with the distance: luna/alibi.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class Attention(nn.Module):
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
 
     causal_form: ClassVar[bool] = False  # causal=True and step() exist
+    alibi_form: ClassVar[bool] = False  # alibi=True exists
     cross_form: ClassVar[bool] = False  # keys and values may be other tokens than the queries
     bound_to_max_len: ClassVar[bool] = False  # parameters belong to positions: n <= max_len
     needs_x: ClassVar[bool] = False  # forward needs the hidden states x
@@ -93,6 +95,11 @@ class Attention(nn.Module):
             raise LunaError(
                 f"attention '{self.name}' has no causal form; "
                 "methods that have one: luna.names(causal=True)"
+            )
+        if slot.alibi and not self.alibi_form:
+            raise LunaError(
+                f"attention '{self.name}' has no ALiBi form, because it does not compute its "
+                "weights one by one: softmax and kernelized have one"
             )
         self.slot = slot
         self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len

@@ -75,6 +75,8 @@ def _uncrossed(attention: Attention, n: int, m: int) -> str | None:
         how = ": q, k and v must be of one sequence, without a key_mask"
     elif attention.causal:
         how = " with causal=True: its keys must be the tokens of its queries"
+    elif attention.slot.alibi:
+        how = " with alibi=True: distances are those within one sequence"
     elif attention.profile != "strict":
         how = f" under profile={attention.profile}: build it with profile=strict"
     else:

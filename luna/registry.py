@@ -58,6 +58,7 @@ def build(
     profile: str = "strict",
     dropout: float = 0.0,
     seed: int = 0,
+    alibi: bool = False,
     **options: Any,
 ) -> Attention:
     """Build the attention `name` for a slot of the given size; `options` are the method's own."""
@@ -70,6 +71,7 @@ def build(
         profile=profile,
         dropout=dropout,
         seed=seed,
+        alibi=alibi,
     )
     check_options(name, options)
     return cls(slot, **options)

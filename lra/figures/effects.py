@@ -31,7 +31,7 @@ def write(table: Table, folder: Path) -> list[Path]:
 def draw(figure: Any, table: Table) -> None:
     axes = figure.subplots()
     axes.axvline(0, color=GREY, lw=1)
-    y, ticks = 0.0, {}
+    y, ticks = 0.0, dict[float, str]()
     for (setting, base), lines in groupby(table.effects, lambda e: (e.setting, e.base)):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
         for found in lines:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import luna
-from lra.config import Model, Style, UserError
+from lra.config import Model, Positions, Style, UserError
 from lra.model import rotary
 from lra.model.init import INITIALISERS
 from luna.local import LocalBranch
@@ -50,6 +50,7 @@ class AttentionLayer(nn.Module):
             profile=place.profile,
             dropout=model.attention_dropout,
             seed=place.seed,
+            alibi=style.positions is Positions.alibi,
             **options,
         )
         if model.d_model != model.qkv_dim and (self.attention.needs_x or "o" not in projected):
@@ -57,6 +58,11 @@ class AttentionLayer(nn.Module):
             raise UserError(
                 f"attention '{name}' {why}: all heads together must be as wide as the hidden "
                 f"states, but model.qkv_dim={model.qkv_dim} and model.d_model={model.d_model}"
+            )
+        if style.positions is Positions.alibi and place.cls:
+            raise UserError(
+                "protocol.style.positions=alibi with pooling=cls: the CLS token has no distance to "
+                "the others; use pooling=masked_mean"
             )
         self.turned = rotary.build(style.positions, self.attention, place.grid, cls=place.cls)
         self.local = None

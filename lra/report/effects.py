@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lra.record import Record
-from lra.report.compare import differing
+from lra.report.compare import FactsOf, differing
 from lra.report.table import Effect, pairs_of, short_name, sortable
 
 BASES = ("softmax", "none")  # what the others are compared with; else with the smallest value
 SLOT = "dwc"  # an option that every attention has
+SHARED = (f"attention.{SLOT}", "pretrain.name")  # settings that may differ in every table
 Levels = dict[str, Any]  # setting -> its value in one run
 
 
 def effects(records: Sequence[Record], vary: Sequence[str] = ()) -> list[Effect]:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
     that differ in nothing else. The settings are the attention (its options, where all runs have
-    the same one), its local branch, and those of `vary`."""
-    levels = _levels(records, vary)
+    the same one), its local branch, self-pretraining, and those of `vary`."""
+    levels = _levels(records, vary, _options)
+    if len(set(map(_place, levels))) < len(levels):  # runs repeated after the code had changed
+        levels = _levels(records, vary, lambda r: {**_options(r), "code": r.code})
     scores = {_place(found): r.score for found, r in zip(levels, records, strict=True)}
     settings = dict.fromkeys(
         key for found in levels for key in found if key not in ("task", "seed")
@@ -39,14 +42,14 @@ def effects(records: Sequence[Record], vary: Sequence[str] = ()) -> list[Effect]
     return effects
 
 
-def _levels(records: Sequence[Record], vary: Sequence[str]) -> list[Levels]:
-    """The value of every setting in each run."""
-    own = differing(records, _own)
+def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> list[Levels]:
+    """The value of every setting in each run; `own_of` gives those of its attention alone."""
+    own = differing(records, own_of)
     several = len(own) > 1
+    shared = [*SHARED, *filter(None, vary)]
     found = []
     for r in records:
-        options = {key: _plain(_own(r).get(key)) for key in own[r.attention]}
-        shared = [f"attention.{SLOT}", *filter(None, vary)]
+        options = {key: _plain(own_of(r).get(key)) for key in own[r.attention]}
         levels = {"task": r["settings.task.name"], "seed": r["seed"]}
         levels |= (
             {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
@@ -56,10 +59,9 @@ def _levels(records: Sequence[Record], vary: Sequence[str]) -> list[Levels]:
     return found
 
 
-def _own(record: Record) -> Mapping[str, Any]:
-    """The options of the method, and the code that was run."""
-    options = record["settings.attention"].items()
-    return {k: v for k, v in options if k not in ("name", SLOT)} | {"code": record.code}
+def _options(record: Record) -> dict[str, Any]:
+    """The options of the method itself."""
+    return {k: v for k, v in record["settings.attention"].items() if k not in ("name", SLOT)}
 
 
 def _plain(value: Any) -> float | str:

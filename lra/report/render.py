@@ -279,9 +279,8 @@ def to_json(table: Table) -> dict[str, Any]:
         for row in table.rows
     ]
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    found = [dataclasses.asdict(e) for e in table.effects]
-    head |= {"effects": found} if found else {}
-    return {**head, "tasks": table.tasks, "rows": rows, "notes": table.notes}
+    found = {"effects": [dataclasses.asdict(e) for e in table.effects]} if table.effects else {}
+    return {**head, "tasks": table.tasks, "rows": rows, **found, "notes": table.notes}
 
 
 def _json_cell(table: Table, task: str, cell: Cell) -> dict[str, Any]:

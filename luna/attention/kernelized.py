@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna import alibi
 from luna.base import Attention, Paper, register
 
 
@@ -31,6 +32,7 @@ class Kernelized(Attention):
     )
     complexity = "O(n² d)"
     cross_form = True
+    alibi_form = True
     uses_dropout = True
     row_stochastic = False
     convex = False
@@ -42,11 +44,14 @@ class Kernelized(Attention):
         scale = self.head_dim**-0.25
         # Without a normaliser the zero values of padding are all the mask that is needed.
         C = gaussian(q * scale, k * scale)  # (B, H, n, n)
+        if self.slot.alibi:
+            C = C * alibi.bias(q, k).exp()
         return F.dropout(C, self.slot.dropout, self.training) @ v
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
-        C = (-distance.square() / (2 * self.head_dim**0.5)).exp()
+        exponent = -distance.square() / (2 * self.head_dim**0.5)
+        C = (exponent + alibi.bias(q, k) if self.slot.alibi else exponent).exp()
         return C if mask is None else C * mask[:, None, None, :]
 
     def flops(self, n: int, d_v: int | None = None) -> int:

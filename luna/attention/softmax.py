@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna import alibi
 from luna.base import Attention, LunaError, Paper, Slot, register
 
 
@@ -37,6 +38,7 @@ class Softmax(Attention):
     profiles = ("strict", "published", "official")
     causal_form = True
     cross_form = True
+    alibi_form = True
     uses_dropout = True
     linear_in_n = False
     full_precision = False
@@ -62,10 +64,26 @@ class Softmax(Attention):
         if mask is not None:
             # An example without any token: its values are 0, so it may see all of them.
             visible = (mask | ~mask.any(-1, keepdim=True))[:, None, None, :]
+        return self._fused(q, k, v, visible)
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+        """torch's fused kernel, with ALiBi where the slot asks for it; `visible` is bool."""
         p = self.slot.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
+        if not self.slot.alibi:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
+        bias = alibi.bias(q, k)
+        if visible is not None:
+            bias = bias.masked_fill(~visible, float("-inf"))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
 
     def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        if self.slot.alibi:  # distances are those of the stored places
+            n = q.shape[2]
+            visible = torch.ones(n, n, dtype=torch.bool, device=q.device).tril()
+            if mask is not None:
+                # A padded query, whose output is zeroed, sees itself.
+                visible = visible & (mask[:, None, None, :] | torch.eye(n, device=q.device).bool())
+            return self._fused(q, k, v, visible)
         p = self.slot.dropout if self.training else 0.0
         if mask is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
@@ -99,14 +117,14 @@ class Softmax(Attention):
                 )
             k, v = torch.cat([state.k, k], 2), torch.cat([state.v, v], 2)
             real = torch.cat([state.real, real], 1)
-        p = self.slot.dropout if self.training else 0.0
-        visible = real[:, None, None, :]
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
+        out = self._fused(q, k, v, real[:, None, None, :])
         return KeysAndValues(k, v, real), out.squeeze(2)
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """(B, H, n, n) under the two public codes."""
         scores = q @ k.mT / self.head_dim**0.5
+        if self.slot.alibi:
+            scores = scores + alibi.bias(q, k)
         if mask is not None and self.profile == "published":
             scores = scores - 1e6 * ~mask[:, None, None, :]
         if mask is not None and self.profile == "official":
@@ -119,6 +137,8 @@ class Softmax(Attention):
         if self.profile != "strict":
             return self._weights(q, k, mask)
         weights = torch.einsum("bhid,bhjd->bhij", q, k).div(self.head_dim**0.5)
+        if self.slot.alibi:
+            weights = weights + alibi.bias(q, k)
         if self.causal:
             later = torch.ones(weights.shape[2:], dtype=torch.bool, device=q.device).triu(1)
             weights = weights.masked_fill(later, float("-inf"))

@@ -64,6 +64,40 @@ def test_it_is_llamas():
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "relative"),
+    [("softmax", True), ("kernelized", True), ("linear", False), ("hedgehog", False),
+     ("performer", False), ("based", False), ("luna2021", False)],
+)  # fmt: skip
+def test_which_methods_see_nothing_but_the_distance(name: str, relative: bool):
+    """As docs/recipes.md says: ratios of the weights of neighbouring keys, one content at every
+    place."""
+    torch.manual_seed(0)
+    q, k = (x.expand(1, 1, N, D) for x in torch.randn(2, 1, 1, 1, D, dtype=torch.float64))
+    turned = Rotary(D, N, None, cls=False).double()
+    attention = luna.build(name, n_heads=1, head_dim=D, max_len=N).double().eval()
+    weights = attention.matrix(turned(q), turned(k))[0, 0].log()
+    ratios = weights[:, 1:] - weights[:, :-1]
+    shift = (ratios[1:, 1:] - ratios[:-1, :-1]).abs().max()
+    assert shift < 1e-5 if relative else shift > 1e-3
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "luna"])
+def test_the_causal_form_streams_what_is_turned(name: str):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 1, N, D, dtype=torch.float64)
+    mask = torch.ones(2, N, dtype=torch.bool)
+    mask[1, 1:3] = False
+    turned = Rotary(D, N, None, cls=False).double()
+    q, k = turned(q), turned(k)
+    attention = luna.build(name, n_heads=1, head_dim=D, max_len=N, causal=True).double().eval()
+    whole = attention(q, k, v, mask)
+    state, _ = attention.steps(None, q[:, :, :5], k[:, :, :5], v[:, :, :5], mask[:, :5])
+    for t in range(5, N):
+        state, out = attention.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
+        torch.testing.assert_close(out, whole[:, :, t])
+
+
 SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16",
          "protocol.data.pad_to=16", "model.d_model=16",
          "model.qkv_dim=16", "model.mlp_dim=16", "model.n_layers=1"]  # fmt: skip
@@ -76,9 +110,12 @@ def network(attention: str, positions: str) -> nn.Module:
     return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=1).eval()
 
 
-@pytest.mark.parametrize("attention", ["softmax", "luna", "linear"])
-def test_the_network_sees_the_order_and_padding_does_not_matter(attention: str):
-    net = network(attention, "rope")
+@pytest.mark.parametrize(
+    ("attention", "positions"),
+    [("softmax", "rope"), ("luna", "rope"), ("linear", "rope"), ("softmax", "alibi")],
+)
+def test_the_network_sees_the_order_and_padding_does_not_matter(attention: str, positions: str):
+    net = network(attention, positions)
     ids = torch.tensor([[3, 5, 7, 9, 2, 4]])
     swapped = ids[:, [1, 0, 2, 3, 4, 5]]
     assert (net(ids) - net(swapped)).abs().max() > 1e-6
@@ -95,6 +132,10 @@ def test_where_it_makes_no_sense_it_is_refused():
     with pytest.raises(UserError, match=r"'synthesizer' compares none"):
         network("synthesizer attention.form=random", "rope")
     network("synthesizer", "rope")  # as the arena's models have it: it compares, too
+    with pytest.raises(luna.LunaError, match="attention 'linear' has no ALiBi form"):
+        network("linear", "alibi")
+    with pytest.raises(UserError, match="the CLS token has no distance"):
+        network("softmax", "alibi", "protocol.style.pooling=cls")
     with pytest.raises(UserError, match="positions=rope2d is for image tasks"):
         network("linear", "rope2d")
     narrow = luna.build("linear", n_heads=1, head_dim=6, max_len=N)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from lra import record as records
 from lra.cli import main
+from lra.report.effects import effects
 from lra.report.render import markdown, to_json
 from lra.report.table import Effect
 
@@ -16,8 +19,8 @@ LR = "protocol.recipe.lr"
 
 
 def found(runs: Path, *vary: str, **spec: object) -> dict[str, Effect]:
-    effects = table(runs, vary=list(vary), effects=True, **spec).effects
-    return {f"{e.setting} {e.level} {e.base}": e for e in effects}
+    shown = table(runs, vary=list(vary), effects=True, **spec).effects
+    return {f"{e.setting} {e.level} {e.base}": e for e in shown}
 
 
 def crossed(make: Make) -> None:
@@ -34,9 +37,9 @@ def crossed(make: Make) -> None:
 
 def test_runs_are_compared_with_those_that_differ_in_one_setting_alone(make: Make, runs: Path):
     crossed(make)
-    effects = found(runs, LR)
-    assert list(effects) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
-    luna, branch, rate = effects.values()
+    lines = found(runs, LR)
+    assert list(lines) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
+    luna, branch, rate = lines.values()
     assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
     assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
     # Means over all runs of each rate would differ by less: the best runs are missing from one.
@@ -51,29 +54,43 @@ def test_where_all_runs_have_one_attention_its_options_are_settings(make: Make, 
         for kernel, gain in (("learned", 0.1), ("rff", 0.0)):
             make("luna", 0.3 + m / 100 + gain, options={"M": m, "kernel": kernel})
     make("luna", 0.9, options={"M": 8, "kernel": "learned"})  # has partners for M alone
-    effects = found(runs)
-    assert list(effects) == ["M 8 4", "M 16 4", "kernel rff learned"]
-    assert effects["M 8 4"].differences == pytest.approx([46])
-    assert effects["M 8 4"].half_width is None
-    assert effects["kernel rff learned"].differences == pytest.approx([-10, -10])
+    lines = found(runs)
+    assert list(lines) == ["M 8 4", "M 16 4", "kernel rff learned"]
+    assert lines["M 8 4"].differences == pytest.approx([46])
+    assert lines["M 8 4"].half_width is None
+    assert lines["kernel rff learned"].differences == pytest.approx([-10, -10])
 
 
 def test_options_that_only_one_attention_has_are_part_of_its_name(make: Make, runs: Path):
     make("softmax", 0.5)
     for m in (4, 8):
         make("luna", 0.4 + m / 100, options={"M": m})
-    effects = found(runs)
-    assert effects["attention luna M=4 softmax"].mean == pytest.approx(-6)
-    assert effects["attention luna M=8 softmax"].mean == pytest.approx(-2)
+    lines = found(runs)
+    assert lines["attention luna M=4 softmax"].mean == pytest.approx(-6)
+    assert lines["attention luna M=8 softmax"].mean == pytest.approx(-2)
+
+
+def test_self_pretraining_is_a_setting_and_the_code_only_where_runs_were_repeated(
+    make: Make, runs: Path
+):
+    make("luna", 0.4, codes=["a"])
+    (plain,) = records.load([runs])
+    later = plain.facts | {"codes": ["b"], "test": plain["test"] | {"accuracy": 0.5}}
+    pretrained = later | {"settings": plain["settings"] | {"pretrain": {"name": "masked"}}}
+    (found,) = effects([plain, dataclasses.replace(plain, facts=pretrained)])
+    assert (found.setting, found.level, found.base) == ("pretrain", "masked", "none")
+    assert found.differences == pytest.approx([10])
+    (found,) = effects([plain, dataclasses.replace(plain, facts=later)])
+    assert (found.setting, found.level, found.base) == ("code", "b", "a")
 
 
 def test_a_setting_that_is_a_column_counts_and_tasks_are_kept_apart(make: Make, runs: Path):
     for pairs, accuracy in ((16, 0.9), (32, 0.6)):
         make("luna", accuracy, task="recall", pairs=pairs)
         make("linear", accuracy - 0.2, task="recall", pairs=pairs)
-    effects = found(runs, columns="task.pairs")
-    assert effects["pairs 32 16"].differences == pytest.approx([-30, -30])
-    assert effects["attention luna linear"].differences == pytest.approx([20, 20])
+    lines = found(runs, columns="task.pairs")
+    assert lines["pairs 32 16"].differences == pytest.approx([-30, -30])
+    assert lines["attention luna linear"].differences == pytest.approx([20, 20])
 
 
 def test_every_format_shows_them(
@@ -97,12 +114,13 @@ def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path)
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    from lra.figures import effects, records
+    from lra.figures import effects as lines
+    from lra.figures.records import write
 
     crossed(make)
     shown = table(runs, vary=[LR], effects=True)
     figure = Figure()
-    effects.draw(figure, shown)
+    lines.draw(figure, shown)
     (axes,) = figure.axes
     means = [float(bar.lines[0].get_xdata()[0]) for bar in axes.containers]
     assert means == pytest.approx([e.mean for e in shown.effects])
@@ -111,4 +129,4 @@ def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path)
         "attention, against softmax", "luna", "local branch (dwc), against none", "conv1d",
         "learning rate, against 0.002", "0.1",
     ]  # fmt: skip
-    assert "t-effects.png" in {path.name for path in records.write([shown], tmp_path)}
+    assert "t-effects.png" in {path.name for path in write([shown], tmp_path)}

@@ -70,7 +70,7 @@ def test_budgets_that_follow_from_a_varied_setting_share_a_table(make: Make, run
     found = table(runs, vary=["protocol.recipe.lr"])
     assert "compute budget luna: 0.019 GFLOPs or luna: 0.020 GFLOPs" in found.notes[-1]
     make("luna", 0.6, seed=2, lr=0.1)  # a budget of its own, and nothing that explains it
-    with pytest.raises(UserError, match="compute.budget.flops is 19000000 .* or 20000000"):
+    with pytest.raises(UserError, match=r"compute\.budget\.flops is 19000000 .* or 20000000"):
         table(runs, where={"protocol.recipe.lr": 0.1})
 
 
