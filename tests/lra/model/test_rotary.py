@@ -135,7 +135,7 @@ def test_where_it_makes_no_sense_it_is_refused():
     with pytest.raises(luna.LunaError, match="attention 'linear' has no ALiBi form"):
         network("linear", "alibi")
     with pytest.raises(UserError, match="the CLS token has no distance"):
-        network("softmax", "alibi", "protocol.style.pooling=cls")
+        network("softmax protocol.style.pooling=cls", "alibi")
     with pytest.raises(UserError, match="positions=rope2d is for image tasks"):
         network("linear", "rope2d")
     narrow = luna.build("linear", n_heads=1, head_dim=6, max_len=N)
