@@ -220,6 +220,7 @@ def kernels(device: str, quick: bool, shape: int) -> None:
                 def call(attention=attention, q=q, k=k, v=v) -> None:
                     torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
 
+                call()  # compiles
                 rows[name][n] = seconds = meter.seconds({"s": call})["s"]
                 print(f"  {name:16}{1e3 * seconds:10.3f} ms  {limit / seconds:5.0%} of the limit")
             except (luna.LunaError, RuntimeError) as error:
@@ -229,7 +230,7 @@ def kernels(device: str, quick: bool, shape: int) -> None:
         axes = figure.subplots()
         for name, points in rows.items():
             axes.plot(*zip(*points.items(), strict=True) if points else ((), ()), label=name,
-                      ls="--" if "limit" in name else "-")  # fmt: skip
+                      ls="--" if "limit" in name else "-", marker=".")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="length n", ylabel="seconds",
                  title=f"Forward and backward, B {B}, H {H}, d {d}, float32")  # fmt: skip
         axes.legend()

@@ -26,7 +26,7 @@ MEASURES = ("prefill_seconds", "decode_seconds", "peak_bytes", "state_bytes")
 NOTES = (
     "prompt: `steps` of n tokens from the start, without gradients; its peak memory is the "
     "allocator's, without inputs and parameters",
-    f"one more token: `step` behind a prompt of n, a {TOKENS}th of {TOKENS} tokens",
+    f"one more token: `step` behind a prompt of n, the mean of {TOKENS} tokens",
     "state: the numbers that stay between two tokens; of softmax the cache of keys and values",
 )
 
