@@ -326,9 +326,10 @@ def _waiting(deadline: float) -> Callable[[str], None]:
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
     """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
     recipe, precision = run.protocol.recipe, run.trainer.precision
-    if precision == TF32:
-        torch.set_float32_matmul_precision("high")
-        precision = "32-true"
+    # Both ways: another run of this process may have chosen, and cuDNN rounds unless it is told.
+    torch.set_float32_matmul_precision("high" if precision == TF32 else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == TF32
+    precision = "32-true" if precision == TF32 else precision
     clipped = recipe.clip is not Clip.none
     arguments: dict[str, Any] = {
         "accelerator": run.trainer.accelerator,

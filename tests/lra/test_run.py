@@ -22,7 +22,7 @@ from lra.disk import read_json
 from lra.record import load
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
-from lra.runs import find, identity, read_metrics
+from lra.runs import RunFolder, find, identity, read_metrics
 from lra.settings import Run
 
 from .conftest import SMALL, command
@@ -327,6 +327,19 @@ def test_the_table_shows_the_runs_beside_the_majority_class(finished, capsys):
 def test_what_a_cpu_has_not_is_refused_rather_than_replaced(small, precision: str):
     with pytest.raises(UserError, match=rf"precision {precision} needs a GPU: .*32-true"):
         runner.train(small(f"trainer.precision={precision}"))
+
+
+@pytest.mark.parametrize(("precision", "chosen"), [("tf32", "high"), ("32-true", "highest")])
+def test_a_run_sets_tf32_whatever_the_one_before_it_chose(small, precision: str, chosen: str):
+    try:
+        torch.set_float32_matmul_precision("medium")
+        run = small(f"trainer.precision={precision}")
+        runner.trainer_for(run, RunFolder(run, "0" * 16))
+        assert torch.get_float32_matmul_precision() == chosen
+        assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = True
 
 
 def test_bfloat16_trains_and_is_another_run(small):
