@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lra.config import UserError
+from lra.config import UserError, readable
 from lra.data.arrays import SPLITS
 from lra.data.store import read_errors
 from lra.disk import disk_errors, write_atomically
@@ -154,7 +154,8 @@ def _table(path: Path, task: Task) -> Iterator[Any]:
     columns = next((names for names in wanted if set(names) <= set(head)), None)
     if columns is None:
         raise UserError(
-            f"{path} needs a head with {' and '.join(wanted[0])}; it has {', '.join(head)}"
+            f"{path} needs a head with {' and '.join(wanted[0])}; it has "
+            f"{', '.join(map(repr, head))[:200]}"
         )
     for row in reader:
         values = [row[name] or "" for name in columns]
@@ -162,17 +163,12 @@ def _table(path: Path, task: Task) -> Iterator[Any]:
 
 
 def _picture(path: Path) -> np.ndarray:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image if image.mode == "L" else image.convert("RGB"))
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path} cannot be read as a picture: {error}") from error
+    with readable(path, "give a picture"), Image.open(path) as image:
+        return np.asarray(image if image.mode == "L" else image.convert("RGB"))
 
 
 def _array(path: Path) -> np.ndarray:
-    try:
+    with readable(path, "give an array that numpy.save wrote"):
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as an array: {error}") from error

@@ -18,14 +18,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 import luna
-from lra.config import UserError
+from lra.config import UserError, readable
 from lra.data.store import lock, new_folder
 from lra.disk import disk_errors, read_json, write_atomically, write_json
 from lra.record import Record
 from lra.record import read as read_record
 from lra.runs import plain
 from lra.runs import settings as settings_of
-from lra.trained import Trained, assembled, run_of
+from lra.trained import TRAIN_AGAIN, Trained, assembled, run_of
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 FORMAT = 1
@@ -103,10 +103,11 @@ def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
         weights: dict[str, torch.Tensor] = load((folder / WEIGHTS).read_bytes())
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
-    run = run_of(config["settings"], config["seed"], data_dir=data_dir)
-    fingerprint = config["record"]["data"]["fingerprint"]
-    state = _nested(weights, config["streams"])
-    return assembled(run, state, folder, config["weights"], fingerprint, device=device)
+    with readable(folder / CONFIG, TRAIN_AGAIN):
+        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
+        fingerprint = config["record"]["data"]["fingerprint"]
+        state, which = _nested(weights, config["streams"]), str(config["weights"])
+    return assembled(run, state, folder, which, fingerprint, device=device)
 
 
 def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
     of another run."""
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, OSError) as error:
+    except pickle.UnpicklingError as error:  # torch's own text advises to trust such a file
+        raise UserError(
+            f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
+            "remove it to start from the beginning"
+        ) from error
+    except Exception as error:
         raise UserError(
             f"{path} is damaged ({first_line(error)}); remove it to start from the beginning"
         ) from error
+    if not isinstance(checkpoint, dict):
+        raise UserError(f"{path} is not a checkpoint; remove it to start from the beginning")
     if identity is not None and checkpoint.get("identity") != identity:
         raise UserError(
             f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"

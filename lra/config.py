@@ -6,8 +6,9 @@ misspelt key or a value of the wrong type costs a second and not a night.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -22,10 +23,23 @@ class UserError(Exception):
     """A mistake of the user, in one sentence that says what to do; commands exit with 2."""
 
 
+@contextlib.contextmanager
+def readable(path: Path, cure: str) -> Iterator[None]:
+    """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
+    make parsers, most of them not ours, raise anything."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) and str(path) in str(error):
+            raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{path} is damaged or invalid ({reason}): {cure}") from error
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; the name of its type where it has none."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

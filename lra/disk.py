@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lra.config import UserError
 
@@ -40,6 +41,21 @@ def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[No
         if (message := sentence(error, place, cure)) is not None:
             raise UserError(message) from error
         raise
+
+
+def take_lock(handle: IO[str], place: Path, *, wait: bool = False) -> bool:
+    """Take the kernel's lock on an open file; False if another process holds it. The kernel
+    releases it when the process ends, even if it is killed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"the file system of {place} has no locks ({os.strerror(error.errno or 0)}), so two "
+            "processes could write the same files: choose a folder on another one"
+        ) from error
+    return True
 
 
 def require_space(folder: Path, needed: int, cure: str = "choose another folder") -> None:
@@ -92,7 +108,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged (no JSON object); remove it and run again")

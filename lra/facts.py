@@ -39,8 +39,11 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def read(path: Path) -> dict[str, Any]:
     """The facts in a file; UserError names a file that holds none."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        facts = json.loads(text)
+        if "\\ud" in text.lower():  # half of a character, which cannot be written anywhere
+            json.dumps(facts, ensure_ascii=False).encode()
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"record {path} is damaged: {error}") from error
     if not isinstance(facts, dict):
         raise UserError(f"{path} is not a record: it holds a {type(facts).__name__}")
@@ -96,5 +99,5 @@ def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, FactKind]) -
         value = find(facts, key.removeprefix("?"))
         if kind.fits(value) or (value is None and key.startswith("?")):
             continue
-        problem = "missing" if value is None else f"{value!r}, not {kind.what}"
+        problem = "missing" if value is None else f"{value!r:.200}, not {kind.what}"
         raise UserError(f"{where} is damaged: {key.removeprefix('?')} is {problem}")

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from lra.config import CONFIGS, UserError, nearest
+from lra.config import CONFIGS, UserError, nearest, readable
 
 # Keys of an attention's file that are not options of the method (configs/train.yaml has their
 # meaning).
@@ -24,6 +24,7 @@ NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
 
 # Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
+MEND = "correct that file"
 PROVIDER = "user"  # name of that folder in Hydra's search path
 
 
@@ -53,10 +54,11 @@ def read(group: str, name: str) -> DictConfig:
     file = find(group, name)
     if file is None:
         raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
-    own = _load(file).copy()
-    listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
-    parents = [parent for parent in listed if parent != "_self_"]
-    merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
+    with readable(file, MEND):
+        own = _load(file).copy()
+        listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
+        parents = [parent for parent in listed if parent != "_self_"]
+        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
     return cast(DictConfig, merged)
 
 
@@ -86,9 +88,10 @@ OmegaConf.register_new_resolver("preset", _preset, replace=True)
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     """The options that `attention=<attention>` sets on a task under a preset (`matched` where its
     file lacks the preset); empty for an attention without a file."""
-    if find("attention", attention) is None:
+    if (file := find("attention", attention)) is None:
         return {}
-    return _usual_options(attention, task, preset, tuple(folders()))
+    with readable(file, MEND):
+        return _usual_options(attention, task, preset, tuple(folders()))
 
 
 @cache

@@ -29,7 +29,7 @@ from lra import answers, schema
 from lra import facts as fact
 from lra.answers import Answers
 from lra.code import UNKNOWN
-from lra.config import UserError
+from lra.config import UserError, first_line
 from lra.disk import disk_errors, write_atomically
 from lra.runs import digest, identity_of, text_of
 from lra.schema import CONVERSION, TRAINING
@@ -317,7 +317,7 @@ def _curve(metrics: Path) -> list[list[float]]:
         rows = csv.DictReader(io.StringIO(metrics.read_text(encoding="utf-8")))
         return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise UserError(f"the curve {metrics} is damaged: {error!r}") from error
+        raise UserError(f"the curve {metrics} is damaged: {first_line(error)}") from error
 
 
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:

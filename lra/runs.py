@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -36,7 +35,7 @@ import yaml
 from lra import data
 from lra.code import PRETRAINING, SHARED, UNKNOWN, code_of
 from lra.config import CodeChange, Objective, UserError
-from lra.disk import disk_errors, read_json, write_json
+from lra.disk import disk_errors, read_json, take_lock, write_json
 from lra.settings import Run
 
 SCHEMA_VERSION = 1  # of result.json
@@ -186,21 +185,18 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("a+")
         with handle:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError as error:
-                    handle.seek(0)
-                    holder = handle.read().strip() or "another process"
-                    if wait is None:
-                        raise UserError(
-                            f"{self.path} is being run by {holder}; wait for it, or stop it first"
-                        ) from error
-                    wait(holder)
-            handle.truncate(0)
-            handle.write(f"process {os.getpid()} on {socket.gethostname()}")
-            handle.flush()
+            while not take_lock(handle, self.path):
+                handle.seek(0)
+                holder = handle.read().strip() or "another process"
+                if wait is None:
+                    raise UserError(
+                        f"{self.path} is being run by {holder}; wait for it, or stop it first"
+                    )
+                wait(holder)
+            with writing(self.path):
+                handle.truncate(0)
+                handle.write(f"process {os.getpid()} on {socket.gethostname()}")
+                handle.flush()
             yield
 
     def result(self) -> dict[str, Any] | None:

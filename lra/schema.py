@@ -58,7 +58,9 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
         "?test.scored": fact.whole,
         "test.select": fact.text,
         "?test.dead_rows": fact.number,
+        "?test_last": fact.group,
         "?test_last.accuracy": fact.share,
+        "?test_best": fact.group,
         "steps_per_second": fact.number,
         "peak_memory_mib": fact.number,
         "?seconds.training": fact.number,
@@ -124,7 +126,7 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
     if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
         raise UserError(
             f"{where} was not made by this version: schema {facts.get('schema')}, status "
-            f"{facts.get('status')}; expected schema {SCHEMA_VERSION}, status finished"
+            f"{str(facts.get('status'))[:40]}; expected schema {SCHEMA_VERSION}, status finished"
         )
     fact.check(where, facts, FACTS[kind])
     (_training if kind == TRAINING else _conversion)(where, facts)
@@ -138,8 +140,8 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
         result, chosen = fact.find(facts, key), fact.find(facts, f"settings.{setting}")
         if result != chosen:
             raise UserError(
-                f"{where} is damaged or was edited: its {key} is {result}, but in its settings it "
-                f"is {chosen}"
+                f"{where} is damaged or was edited: its {key} is {str(result)[:200]}, but in its "
+                f"settings it is {str(chosen)[:200]}"
             )
 
 
@@ -161,6 +163,8 @@ def _test(where: str, test: dict[str, Any]) -> None:
     if abs(accuracy * n - round(accuracy * n)) > max(1e-3, 1e-6 * n):  # accuracies are float32
         raise UserError(f"{where}.accuracy is {accuracy}, no multiple of 1/{n}")
     answered = test.get("predicted")
+    if not isinstance(answered, list | None) or not all(map(fact.is_number, answered or [])):
+        raise UserError(f"{where}.predicted is not a list of numbers")
     if answered is not None and (sum(answered) != n or min(answered) < 0):
         raise UserError(f"{where}.predicted has {sum(answered)} answers to {n} questions")
 

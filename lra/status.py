@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
+from lra.config import UserError, readable
 from lra.disk import read_json
 from lra.runs import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
@@ -83,7 +83,8 @@ def of_folder(runs: Path) -> list[RunState]:
 
 def of_run(folder: Path, name: str) -> RunState:
     try:
-        return _of_run(folder, name)
+        with readable(folder / "status.json", "remove it and run again"):
+            return _of_run(folder, name)
     except UserError as error:  # one damaged file must not hide the other runs
         return RunState(name, "failed", str(error))
 

@@ -30,7 +30,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra import groups, parent
-from lra.config import UserError, first_line
+from lra.config import UserError, first_line, readable
 from lra.disk import read_json, write_json
 from lra.forked import ForkedRun
 from lra.runs import find, processes, writing
@@ -255,7 +255,14 @@ class Summary(Callback):
 
 def read_outcomes(folder: Path) -> list[Outcome]:
     paths = sorted(folder.glob("*.json"), key=lambda p: int(p.stem))
-    return [Outcome(**facts) for p in paths if (facts := read_json(p)) is not None]
+    return [_outcome(path) for path in paths]
+
+
+def _outcome(path: Path) -> Outcome:
+    with readable(path, "remove it"):
+        outcome = Outcome(**(read_json(path) or {}))
+        " ".join([*outcome.job, outcome.reason, outcome.state])  # texts, or it is damaged
+        return outcome
 
 
 def summarise(outcomes: list[Outcome]) -> str:

@@ -30,6 +30,7 @@ from lra.config import (
     Tolerance,
     Trainer,
     UserError,
+    readable,
 )
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -41,6 +42,7 @@ from lra.settings import Run
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
 
+TRAIN_AGAIN = "it does not hold the settings of a run; train or export it again"
 See = Callable[..., None]  # of (layer, q, k, mask, x)
 DTYPES = {"16": torch.float16, "bf16": torch.bfloat16, "32": torch.float32, "64": torch.float64}
 
@@ -172,20 +174,21 @@ def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cp
     folder = Path(folder)
     if folder.suffix == ".json":  # a record's own file
         folder = folder.parent
-    try:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    except OSError as error:
+    file = folder / "config.yaml"
+    if not file.is_file():
         raise UserError(
             f"{folder} is not the folder of a training run, because it has no config.yaml; records "
             "that were exported hold no weights, and converted models are read by transformers"
-        ) from error
+        )
+    with readable(file, TRAIN_AGAIN):
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
     result = read_json(folder / "result.json") or {}
     select = result.get("test", {}).get("select")
     kept = [select] if select else ["best", "last"]
     path = next((p for n in kept if (p := folder / "checkpoints" / f"{n}.ckpt").exists()), None)
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
-    run = run_of(config["settings"], config["seed"], data_dir=data_dir)
     state = load_checkpoint(path)["state_dict"]
     state = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
     found = result.get("data", {}).get("fingerprint")
@@ -197,18 +200,20 @@ def assembled(
     fingerprint: str | None, *, device: str,
 ) -> Trained:  # fmt: skip
     """The network of a run with these weights."""
-    torch.manual_seed(run.seed)
-    task = data.of(run.task)
-    network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
+    bits, _, kind = run.trainer.precision.partition("-")
+    with readable(folder, TRAIN_AGAIN):
+        dtype = DTYPES[bits] if kind == "true" else None
+        torch.manual_seed(run.seed)
+        task = data.of(run.task)
+        network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
     try:
         network.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
             f"the weights of {folder} do not fit the network of its settings: was the code of "
             f"{run.attention['name']} changed since?"
         ) from error
-    bits, _, kind = run.trainer.precision.partition("-")
-    network.to(device, DTYPES[bits] if kind == "true" else None)
+    network.to(device, dtype)
     return Trained(network.eval(), run, folder, which, fingerprint)
 
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError
+from lra.config import UserError, readable
 from lra.data.store import ArrayFile, HeldRows, Rows
 
 SPLITS = ("train", "val", "test")
@@ -172,10 +172,8 @@ class Prepared:
                     f"{path} is {state}, {facts['bytes']:,} bytes expected; {remedy(manifest)}"
                 )
         arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
-        try:
+        with readable(folder, remedy(manifest)):
             self._splits = {s: Split.open(s, layout, self.facts["width"], arrays) for s in SPLITS}
-        except (ValueError, EOFError) as error:  # what numpy raises when it cannot read a header
-            raise UserError(f"{folder} is damaged ({error}); {remedy(manifest)}") from error
 
     def split(self, name: str) -> Split:
         return self._splits[name]
@@ -339,7 +337,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         text = path.read_bytes()
         manifest = json.loads(text)
         version = manifest["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged or unreadable ({error}): remove {folder} and prepare again"
         ) from error

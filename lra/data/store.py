@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lra.config import UserError
-from lra.disk import disk_errors
+from lra.disk import disk_errors, take_lock
 
 CHUNK = 2**22  # bytes
 
@@ -57,17 +56,14 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(folder: Path, waiting: str) -> Iterator[None]:
-    """One process at a time for `folder`; the others print `waiting` and wait. The kernel releases
-    the lock when the process ends, even if it is killed."""
+    """One process at a time for `folder`; the others print `waiting` and wait."""
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         handle = folder.with_name(f".{folder.name}.lock").open("a")
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(handle, folder):
             print(waiting, flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            take_lock(handle, folder, wait=True)
         yield
 
 

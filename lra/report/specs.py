@@ -40,8 +40,9 @@ def specs(results: Path) -> list[TableSpec]:
     path = path if path.exists() else SPECS
     try:
         found = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (TypeError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not a list of tables: {error}") from error
+    except (TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a list of tables: {reason}") from error
     twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")

@@ -159,8 +159,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise LunaError(f"{path} is missing: give the folder that save_pretrained wrote")
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if "luna" not in config:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise LunaError(f"{path} is damaged ({error}): save the model again") from error
+    if not isinstance(config, dict) or "luna" not in config:
         raise LunaError(
             f"{folder} is not a converted model (config.json has no 'luna' block): load it with "
             "transformers and convert it with luna.linearize"

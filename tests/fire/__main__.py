@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,11 +15,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from lra import run as runner  # noqa: E402
 
-from . import faults, kills  # noqa: E402
+from . import crowd, faults, fuzz, kills, pages  # noqa: E402
 from .forks import Fork, import_as_children_did  # noqa: E402
 from .ledger import Ledger  # noqa: E402
+from .readers import Readers  # noqa: E402
 from .works import Works  # noqa: E402
 
+PARTS = ("faults", "kills", "crowds", "fuzz")
 LEDGER = Path(__file__).resolve().parents[2] / "results" / "reliability.json"
 
 
@@ -37,10 +40,12 @@ def prepare_template(works: Works) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fire", description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["faults"])
+    parser.add_argument("parts", nargs="*", default=list(PARTS))
     parser.add_argument("--only", nargs="+", help="these works alone")
     parser.add_argument("--every", type=int, default=1, help="try each n-th fault")
     parser.add_argument("--kills", type=int, default=240, help="of training, a quarter of others")
+    parser.add_argument("--seconds", type=float, default=1800, help="of bad input, in all")
+    parser.add_argument("--rounds", type=int, default=5, help="of 32 processes at once")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help="file of the counts")
     a = parser.parse_args()
     shared = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -53,8 +58,15 @@ def main() -> None:
             faults.burn(works, ledger, a.only, a.every)
         if "kills" in a.parts:
             kills.rain(works, ledger, a.kills, a.only)
+        if "crowds" in a.parts:
+            crowd.gather(works, ledger, a.rounds, a.only)
+        if "fuzz" in a.parts:
+            fuzz.feed(Readers(works), ledger, root / "fuzz", a.seconds, a.only)
     finally:
+        ledger.facts["machine"] = f"{platform.system()}, Python {platform.python_version()}"
         ledger.save()
+        if a.ledger == LEDGER:
+            pages.write(ledger, LEDGER.with_suffix(".md"))
         shutil.rmtree(root, ignore_errors=True)
     for part in a.parts:
         print(part, dict(ledger.total(part)))

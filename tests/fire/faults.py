@@ -45,7 +45,7 @@ def survive(works: Works, work: Work, fault: Fault, expected: Facts) -> Iterator
     ending = Fork(command, works.log).wait()
     yield from _judge(ending, works.home, fault)
     yield from damaged(works.home)
-    yield from completes(works, work, expected, finished=ending.code == 0)
+    yield from completes(works, work, expected)
 
 
 def _judge(ending: Ending, home: Path, fault: Fault) -> Iterator[str]:
@@ -60,11 +60,12 @@ def _judge(ending: Ending, home: Path, fault: Fault) -> Iterator[str]:
         yield f"does not name the place: {ending.refusal}"
 
 
-def completes(works: Works, work: Work, expected: Facts, *, finished: bool) -> Iterator[str]:
+def completes(works: Works, work: Work, expected: Facts) -> Iterator[str]:
     """The same command again ends as a run that nothing disturbed."""
     command = work.again or work.do
     ending = Fork(lambda: command(works.home), works.log).wait()
-    if ending.code and not (finished and work.once and "is there already" in str(ending.refusal)):
+    there = work.once and "is there already" in str(ending.refusal)  # it must then be complete
+    if ending.code and not there:
         yield f"the next start: {ending}"
         return
     found = work.outcome(works.home)

@@ -80,8 +80,7 @@ def _child(command: Callable[[], object], log: Path) -> None:
         ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
         os.setsid()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            usual = signal.SIG_DFL if signum == signal.SIGTERM else signal.default_int_handler
-            signal.signal(signum, usual)
+            signal.signal(signum, signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in (1, 2):
             os.dup2(output, number)
@@ -89,7 +88,9 @@ def _child(command: Callable[[], object], log: Path) -> None:
             open(n, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
             for n in (1, 2)
         )
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python's own start does
         code = guard(command)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _note_modules(log)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1

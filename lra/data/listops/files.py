@@ -100,7 +100,7 @@ def _header(file: Path, line: str) -> tuple[int, int, int]:
         if names.count(name) != 1:
             raise UserError(
                 f"{file}, line 1: a header with one column {name} expected, "
-                f"found {', '.join(map(repr, names))}"
+                f"found {', '.join(map(repr, names))[:200]}"
             )
     return names.index("Source"), names.index("Target"), len(names)
 

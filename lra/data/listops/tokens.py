@@ -26,7 +26,7 @@ def encode(source: str) -> np.ndarray:
     try:
         return np.fromiter(map(ID.__getitem__, symbols), np.uint8, len(symbols))
     except KeyError as error:
-        raise ValueError(f"unknown symbol {error.args[0]!r}") from None
+        raise ValueError(f"unknown symbol {error.args[0][:40]!r}") from None
 
 
 def decode(ids: np.ndarray) -> str:

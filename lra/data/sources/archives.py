@@ -18,6 +18,7 @@ from lra.data.store import read_errors
 
 CHUNK = 2**20
 GZIP = b"\x1f\x8b"
+LARGEST = 2**30  # bytes of a file that is read into memory
 
 
 class Checksum(Enum):
@@ -49,6 +50,10 @@ class Member:
                 yield chunk
 
     def read(self) -> bytes:
+        if self.header.size > LARGEST:  # an archive of a few bytes can claim any size
+            raise UserError(
+                f"{self._path} is refused: {self.name[:200]} has {self.header.size:,} bytes"
+            )
         return b"".join(self.chunks())
 
 

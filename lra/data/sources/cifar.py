@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError
+from lra.config import UserError, first_line
 from lra.data.sources import archives
 from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors
@@ -196,7 +196,7 @@ def _python(where: str, content: bytes) -> CifarBatch:
         if data.ndim != 2 or labels.dtype.kind != "i" or labels.shape != data.shape[:1]:
             raise ValueError(f"{data.shape} pixels and {labels.shape} labels")
     except Exception as error:  # an unpickler of damaged bytes raises whatever it meets
-        raise UserError(f"{where} is not a batch of CIFAR-10: {error}") from error
+        raise UserError(f"{where} is not a batch of CIFAR-10: {first_line(error)}") from error
     return _batch(where, data, labels)
 
 

@@ -226,7 +226,7 @@ def _parse(spec: Glue, path: Path) -> list[Example]:
     if missing:
         raise LunaError(
             f"{path} has no column {', '.join(map(repr, missing))}: its first line is "
-            f"{list(header)}; give GLUE's own {spec.folder}/{path.name}"
+            f"{str(list(header))[:200]}; give GLUE's own {spec.folder}/{path.name}"
         )
     examples: list[Example] = []
     for number, row in rows:
@@ -260,7 +260,9 @@ def _label(spec: Glue, given: str, where: str) -> float:
         try:
             return float(given)
         except ValueError:
-            raise LunaError(f"{where}: the score must be a number, got {given!r}") from None
+            raise LunaError(f"{where}: the score must be a number, got {given[:40]!r}") from None
     if given not in spec.labels:
-        raise LunaError(f"{where}: the label must be {' or '.join(spec.labels)}, got {given!r}")
+        raise LunaError(
+            f"{where}: the label must be {' or '.join(spec.labels)}, got {given[:40]!r}"
+        )
     return spec.labels.index(given)

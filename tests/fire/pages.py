@@ -1,0 +1,77 @@
+"""results/reliability.md, from the counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .ledger import Ledger
+
+HEAD = """
+# What survives kills, failing disks, crowds and bad input?
+
+Made by `make chaos` from `reliability.json`; a later `make chaos` goes on from it. All on short
+runs: ListOps, attention `linear`, 12 steps, one thread of a CPU, {machine}. A trial has *lost*
+something if it leaves a damaged file under its final name, prints a traceback or a sentence that
+does not name the place, if the next start fails, if weights, scores, answers or metrics differ by
+a bit from those of a run that nothing disturbed, or if something is done twice or left over.
+"""
+FAULTS = """
+## Failing disks
+
+Each call to the disk below the run's folder (opening for writing, write, fsync, rename, mkdir,
+unlink) fails once in each way: no space from there on (`full`), an error of the device (`EIO`),
+half of the bytes written (`short`; `torn`, and then no space), a slow fsync, and `kill -9` before
+the call or after half of its bytes. Then the same command is started again.
+"""
+KILLS = """
+## Kills
+
+At moments drawn from a seed over the whole command, up to three in a row; then a start that is
+left alone. A training does at most `trainer.checkpoint_every` steps again.
+"""
+CROWDS = """
+## Crowds and clocks
+
+32 processes start the same command at the same moment: one does the work, the others wait for it
+or are refused in one sentence. And a wall clock that jumps by up to a year whenever it is read.
+"""
+FUZZ = """
+## Bad input
+
+Good files with hostile changes, and hostile archives, records and words, each from a seed.
+*Escaped* is any exception but one sentence that names the file, and anything executed or written
+elsewhere; *lost* counts them by kind. What was found before is kept in `tests/fire/test_fuzz.py`.
+"""
+TEXTS = {"faults": FAULTS, "kills": KILLS, "crowds": CROWDS, "fuzz": FUZZ}
+WORDS = {"faults": "faults injected", "kills": "kills survived", "crowds": "crowds and clocks",
+         "fuzz": "bad inputs"}  # fmt: skip
+
+
+def page(ledger: Ledger) -> str:
+    parts = [HEAD.format(machine=ledger.facts.get("machine", "an unknown machine"))]
+    known = [part for part in TEXTS if part in ledger.facts]
+    parts.append("\n".join(_summary(WORDS[p], list(ledger.facts[p].values())) for p in known))
+    parts += [TEXTS[part] + "\n" + _table(ledger.facts[part]) for part in known]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _summary(word: str, facts: list[dict[str, Any]]) -> str:
+    lost = sum(f["lost"] for f in facts)
+    return f"* **{sum(f['done'] for f in facts):,} {word}**, {lost or 'nothing'} lost"
+
+
+def _table(facts: dict[str, Any]) -> str:
+    kinds = list(dict.fromkeys(kind for f in facts.values() for kind in f["kinds"]))
+    counted = any("calls" in f for f in facts.values())
+    head = ["", *(["calls"] if counted else []), "trials", *kinds, "lost"]
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for name, f in facts.items():
+        calls = [f"{f['calls']}{'' if f['done'] == f['of'] else ', not all'}"] if counted else []
+        numbers = [f["done"], *(f["kinds"].get(kind, 0) for kind in kinds), f["lost"]]
+        rows.append([name, *calls, *(f"{number:,}" for number in numbers)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write(ledger: Ledger, path: Path) -> None:
+    path.write_text(page(ledger), encoding="utf-8")
