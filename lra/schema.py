@@ -125,8 +125,8 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
     """UserError, beginning with `where`, for the first thing that no record of this kind has."""
     if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
         raise UserError(
-            f"{where} was not made by this version: schema {facts.get('schema')}, status "
-            f"{str(facts.get('status'))[:40]}; expected schema {SCHEMA_VERSION}, status finished"
+            f"{where} was not made by this version: schema {facts.get('schema')!r:.40}, "
+            f"status {facts.get('status')!r:.40}; expected schema {SCHEMA_VERSION}, status finished"
         )
     fact.check(where, facts, FACTS[kind])
     (_training if kind == TRAINING else _conversion)(where, facts)
@@ -140,8 +140,8 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
         result, chosen = fact.find(facts, key), fact.find(facts, f"settings.{setting}")
         if result != chosen:
             raise UserError(
-                f"{where} is damaged or was edited: its {key} is {str(result)[:200]}, but in its "
-                f"settings it is {str(chosen)[:200]}"
+                f"{where} is damaged or was edited: its {key} is {result!r:.200}, but in its "
+                f"settings it is {chosen!r:.200}"
             )
 
 

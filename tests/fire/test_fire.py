@@ -22,10 +22,8 @@ def test_short_runs_survive_failing_disks_and_kills(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     facts = json.loads(ledger.read_text(encoding="utf-8"))
     assert facts["faults"]["train"]["calls"] > 60
-    assert {part: sum(w["done"] for w in works.values()) > 4 for part, works in facts.items()} == {
-        "faults": True,
-        "kills": True,
-    }
+    for part in ("faults", "kills"):
+        assert sum(work["done"] for work in facts[part].values()) > 4
 
 
 def test_the_disk_fails_where_it_is_told_to(tmp_path: Path) -> None:

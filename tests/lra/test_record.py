@@ -127,7 +127,10 @@ def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
         ({"data__options": [1]}, r"data.options is \[1\], not a group of facts"),
         ({"times__finished": "2026-01-01T00:00:00"}, "times.finished is .* not a time with"),
         ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
-        ({"precision": "bf16-mixed"}, "its precision is bf16-mixed, but in its settings it is 32"),
+        (
+            {"precision": "bf16-mixed"},
+            "its precision is 'bf16-mixed', but in its settings it is '32",
+        ),
         ({"identity": "0" * 12}, "its settings and data are those of run"),
         ({"data__fingerprint": "another"}, "its settings and data are those of run"),
         ({"model": "../../etc"}, "model is '../../etc', not a name"),
