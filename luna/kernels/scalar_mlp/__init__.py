@@ -12,7 +12,8 @@ Shapes, in this folder:
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
 the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
 that has been measured where it applies; `triton` has not been, so it runs on request, or where
-luna/kernels/choice.py has tried it.
+luna/kernels/choice.py has tried it. Few values without gradients, such as those of one token that
+is decoded, are evaluated as defined.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
 Nonneg = bool | Literal["softplus", "exp"]  # see OUTPUTS
 
 TRITON = importlib.util.find_spec("triton") is not None
+FEW = 2048  # values: making the table of `piecewise` takes longer than evaluating the definition
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
 
 __all__ = [
@@ -114,6 +116,8 @@ def scalar_mlp(
     """
     if evaluate != "auto":
         check(evaluate, activation)
+    elif u.shape[1] * len(g[0]) <= FEW and not torch.is_grad_enabled():  # a token at a time
+        evaluate = "dense"
     run = EVALUATORS[evaluator(evaluate, activation, u.device.type)]
     inside = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u
     y = run(inside, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
