@@ -16,12 +16,12 @@ something if it leaves a damaged file under its final name, prints a traceback o
 does not name the place, if the next start fails, if weights, scores, answers or metrics differ by
 a bit from those of a run that nothing disturbed, or if something is done twice or left over.
 
-**Read the counts with this.** While the code was being mended, a part that had lost something was
-counted anew from zero after its mend: the kills of `export` and `table`, and the reader of CIFAR-10's
-pickles, had one loss each. "records, tables, page", the reader of hostile texts in records, lost one
-of about 300; its mend is tested (`tests/fire/test_fuzz.py`), and it has not been counted since.
-The trials ran on several revisions. One Ctrl-C during `table` ended with exit code 1 instead of 130;
-why was not found, and later ones did not.
+**Read the counts with this.** While the code was being mended, a part that had lost something
+was counted anew from zero after its mend: the kills of `export` and `table`, and the reader of
+CIFAR-10's pickles, had one loss each. "records, tables, page", the reader of hostile texts in
+records, lost one of about 300; its mend is tested (`tests/fire/test_fuzz.py`), and it has not
+been counted since. The trials ran on several revisions. One Ctrl-C during `table` ended with exit
+code 1 instead of 130; why was not found, and later ones did not.
 """
 FAULTS = """
 ## Failing disks

@@ -338,4 +338,5 @@ def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(tmp_path,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     assert guard(full) == 2
-    assert "error: no space left on the disk of this command's files: free some" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "error: no space left on the disk of this command's files: free some" in said
