@@ -28,8 +28,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
 
 
-class Interrupted(Exception):
-    """A signal, or the run's time limit, asked it to stop; its state is on disk."""
+class Interrupted(BaseException):
+    """A signal, or the run's time limit, asked it to stop; its state is on disk. Like Ctrl-C's own
+    it is no Exception: library code that it meets at any line may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
