@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 
 from lra import run as runner
-from lra.callbacks import Checkpoints
+from lra.callbacks import Checkpoints, Interrupted
 from lra.config import UserError
 from lra.disk import read_json
 from lra.runs import read_metrics
@@ -219,3 +220,8 @@ def test_real_processes_are_locked_out_killed_and_stopped_and_the_run_ends_as_ev
     other = compose([*overrides, *LONG, f"runs_dir={tmp_path / 'other'}"])
     runner.train(other)
     assert_same(folder_of(run), folder_of(other))
+
+
+def test_library_code_that_catches_exceptions_lets_an_interruption_through():
+    with pytest.raises(Interrupted), contextlib.suppress(Exception):
+        raise Interrupted(signal.SIGTERM)
