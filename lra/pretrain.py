@@ -30,12 +30,12 @@ TOKENS = "embedding.token.weight"
 HEAD = "head."
 
 
-def phase_one(run: Run) -> Run:
-    """The run that is phase one of `run`. What decides phase two alone is not in it, so that runs
-    which differ there share it."""
+def phase_one(run: Run) -> Run | None:
+    """The run that is phase one of `run`, if it has one. What decides phase two alone is not in it,
+    so that runs which differ there share it."""
     chosen, protocol = run.pretrain, run.protocol
-    assert chosen.recipe is not None
-    assert chosen.every is not None
+    if chosen.recipe is None or chosen.every is None:
+        return None
     _refuse(run)
     evaluation = replace(
         protocol.evaluation, every=chosen.every, dev_batches=-1, drop_last=False,

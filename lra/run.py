@@ -234,10 +234,11 @@ def _begin_pretrained(
 ) -> dict[str, Any]:
     """Give a run that has not begun the weights of its phase one; the `pretraining` of its record.
     A run that is resumed has them already."""
-    if not run.pretrain.comes_first:
+    first = pretrain.phase_one(run)
+    if first is None:
         return {}
     if not folder.last.exists():
-        facts, weights = _phase_one(pretrain.phase_one(run), prepared, deadline)
+        facts, weights = _phase_one(first, prepared, deadline)
         pretrain.carry(weights, module.network)
         if _is_main_process():
             with writing(folder.begun_with):
@@ -326,7 +327,8 @@ def _waiting(deadline: float) -> Callable[[str], None]:
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
     """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
     recipe, precision = run.protocol.recipe, run.trainer.precision
-    # Both ways: another run of this process may have chosen, and cuDNN rounds unless it is told.
+    # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
+    # unless it is forbidden.
     torch.set_float32_matmul_precision("high" if precision == TF32 else "highest")
     torch.backends.cudnn.allow_tf32 = precision == TF32
     precision = "32-true" if precision == TF32 else precision

@@ -99,7 +99,7 @@ class Attention(nn.Module):
         if slot.alibi and not self.alibi_form:
             raise LunaError(
                 f"attention '{self.name}' has no ALiBi form, because it does not compute its "
-                "weights one by one: softmax and kernelized have one"
+                "weights one by one; softmax and kernelized have an ALiBi form"
             )
         self.slot = slot
         self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len

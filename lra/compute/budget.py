@@ -88,9 +88,8 @@ def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
     """`first` is the count of phase one, whose examples weigh what they cost beside phase two's:
     those of a task of pairs are half as long."""
     trained: float = examples(run.protocol)
-    if first is not None and run.compute.both_phases:
-        recipe = run.pretrain.recipe
-        assert recipe is not None
+    recipe = run.pretrain.recipe if run.compute.both_phases else None
+    if first is not None and recipe is not None:
         weight = first.total.training_flops / count.total.training_flops
         trained += recipe.steps * recipe.batch * weight
     return Cost(count.parameters, count.flops, round(trained))

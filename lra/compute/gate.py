@@ -113,7 +113,8 @@ def admit(run: Run) -> Admission:
 
 def _count_first(run: Run) -> Count | None:
     """The count of phase one, if there is one."""
-    return count_run(phase_one(run)) if run.pretrain.comes_first else None
+    first = phase_one(run)
+    return None if first is None else count_run(first)
 
 
 def settled(run: Run) -> Run:

@@ -79,7 +79,7 @@ class Effect:
 
     @property
     def half_width(self) -> float | None:
-        """Of the 95 % interval; None for a single pair."""
+        """Half the width of the 95 % interval; None for a single pair."""
         return stats.half_width(self.differences)
 
 
