@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ F32 = torch.float32
 Way = Callable[[Tensor], Tensor]
 SIZE = choice.Size(2, 2, 12, 4, 4, masked=True, gradients=True, dtype=F32)
 CPU = torch.device("cpu")
+clock = 0.0  # seconds: only `slow` lets them pass, so a busy machine changes no choice
 
 
 class Fakes:
@@ -61,7 +62,8 @@ def right(x: Tensor) -> Tensor:
 
 
 def slow(x: Tensor) -> Tensor:
-    time.sleep(0.02)
+    global clock
+    clock += 0.02
     return x * 1.0
 
 
@@ -75,8 +77,9 @@ def full(x: Tensor) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The CPU counts as a GPU, and choices are kept in an empty folder."""
+    """The CPU counts as a GPU, the clock is ours, and choices are kept in an empty folder."""
     monkeypatch.setattr(choice, "DEVICES", {"cpu"})
+    monkeypatch.setattr(choice, "time", SimpleNamespace(perf_counter=lambda: clock))
     monkeypatch.setenv(choice.FOLDER, str(tmp_path / "choices"))
     return tmp_path / "choices"
 

@@ -242,7 +242,7 @@ def test_no_network_is_reported_at_once(
     monkeypatch.setattr(urllib.request, "urlopen", fail)
     start = time.monotonic()
     code, out, err = lra_data("prepare", task)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
     assert code == 2
     assert out == ""
     assert re.fullmatch(
@@ -259,10 +259,10 @@ def test_a_network_that_swallows_everything(
     assert fetch.ANSWER + fetch.RESOLVE < 15
     monkeypatch.setattr(fetch, "ANSWER", 0.1)
     monkeypatch.setattr(fetch, "RESOLVE", 0.1)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: time.sleep(5))
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: time.sleep(60))
     start = time.monotonic()
     code, _, err = lra_data("prepare", "text")
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 30
     assert code == 2
     assert "ai.stanford.edu cannot be reached (no answer in 0 s)" in err
 
