@@ -17,12 +17,11 @@ from lra import run as runner  # noqa: E402
 
 from . import crowd, faults, fuzz, kills, pages  # noqa: E402
 from .forks import Fork, import_as_children_did  # noqa: E402
-from .ledger import Ledger  # noqa: E402
+from .ledger import LEDGER, Ledger  # noqa: E402
 from .readers import Readers  # noqa: E402
 from .works import Works  # noqa: E402
 
 PARTS = ("faults", "kills", "crowds", "fuzz")
-LEDGER = Path(__file__).resolve().parents[2] / "results" / "reliability.json"
 
 
 def prepare_template(works: Works) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lra.disk import read_json, write_atomically
+from lra.environment import git
 
+LEDGER = Path(__file__).resolve().parents[2] / "results" / "reliability.json"
 SAVE_EVERY = 5.0  # seconds
+
+
+@cache
+def revision() -> str:
+    """The code under fire."""
+    found = git()
+    return f"{found['revision'] or 'unknown'}{' with changes' if found['dirty'] else ''}"
 
 
 class Ledger:
@@ -26,6 +36,8 @@ class Ledger:
             name, {"done": 0, "lost": 0, "kinds": {}}
         )
         found.update(facts)
+        if revision() not in (seen := found.setdefault("revisions", [])):
+            seen.append(revision())
         return found
 
     def count(
