@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import Counter
 from functools import cache
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from lra.disk import read_json, write_atomically
-from lra.environment import git
 
 LEDGER = Path(__file__).resolve().parents[2] / "results" / "reliability.json"
 SAVE_EVERY = 5.0  # seconds
@@ -18,9 +18,14 @@ SAVE_EVERY = 5.0  # seconds
 
 @cache
 def revision() -> str:
-    """The code under fire."""
-    found = git()
-    return f"{found['revision'] or 'unknown'}{' with changes' if found['dirty'] else ''}"
+    """The code under fire. The counts, which a resumed fire has changed, are no part of it."""
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(LEDGER.parents[1]), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changes = ask("status", "--porcelain", "--", ".", f":!results/{LEDGER.stem}.*")
+    return (ask("rev-parse", "HEAD") or "unknown") + " with changes" * bool(changes)
 
 
 class Ledger:
@@ -36,8 +41,7 @@ class Ledger:
             name, {"done": 0, "lost": 0, "kinds": {}}
         )
         found.update(facts)
-        if revision() not in (seen := found.setdefault("revisions", [])):
-            seen.append(revision())
+        found.setdefault("revisions", ["?"] if found["done"] else [])
         return found
 
     def count(
@@ -46,6 +50,8 @@ class Ledger:
         """One trial, or several at once, of one kind."""
         part["done"] += number
         part["kinds"][kind] = part["kinds"].get(kind, 0) + number
+        if revision() not in part["revisions"]:
+            part["revisions"].append(revision())
         if problems:
             part["lost"] += 1
             self.problems.append(f"{what}: {'; '.join(problems)}")

@@ -16,12 +16,8 @@ something if it leaves a damaged file under its final name, prints a traceback o
 does not name the place, if the next start fails, if weights, scores, answers or metrics differ by
 a bit from those of a run that nothing disturbed, or if something is done twice or left over.
 
-**Read the counts with this.** While the code was being mended, a part that had lost something
-was counted anew from zero after its mend: the kills of `export` and `table`, and the reader of
-CIFAR-10's pickles, had one loss each. "records, tables, page", the reader of hostile texts in
-records, lost one of about 300; its mend is tested (`tests/fire/test_fuzz.py`), and it has not
-been counted since. The trials ran on several revisions. One Ctrl-C during `table` ended with exit
-code 1 instead of 130; why was not found, and later ones did not.
+The last column names the revisions of the code that a row was counted on: `+` stands for changes
+that were not committed, `?` for counts from before revisions were noted.
 """
 FAULTS = """
 ## Failing disks
@@ -47,12 +43,23 @@ FUZZ = """
 ## Bad input
 
 Good files with hostile changes, and hostile archives, records and words, each from a seed.
-*Escaped* is any exception but one sentence that names the file, and anything executed or written
-elsewhere; *lost* counts them by kind. What was found before is kept in `tests/fire/test_fuzz.py`.
+*Lost* counts every exception but one sentence that names the file, and everything executed or
+written elsewhere. What was found before is kept in `tests/fire/test_fuzz.py`.
+"""
+SOAK = """
+## A long run
+
+One training of {steps:,} steps in {hours:g} hours, with an evaluation and a checkpoint every 20
+steps, watched from outside (`python -m tests.fire.soak {words}`, revision `{revision}`). Growth is
+the slope of a straight line through what follows the first tenth of the time.
+
+|  | first | last | growth per hour |
+| --- | ---: | ---: | ---: |
 """
 TEXTS = {"faults": FAULTS, "kills": KILLS, "crowds": CROWDS, "fuzz": FUZZ}
 WORDS = {"faults": "faults injected", "kills": "kills survived", "crowds": "crowds and clocks",
          "fuzz": "bad inputs"}  # fmt: skip
+MEASURES = {"resident": "resident memory, MiB", "files": "open files", "threads": "threads"}
 
 
 def page(ledger: Ledger) -> str:
@@ -60,6 +67,8 @@ def page(ledger: Ledger) -> str:
     known = [part for part in TEXTS if part in ledger.facts]
     parts.append("\n".join(_summary(WORDS[p], list(ledger.facts[p].values())) for p in known))
     parts += [TEXTS[part] + "\n" + _table(ledger.facts[part]) for part in known]
+    if soak := ledger.facts.get("soak"):
+        parts.append(_soak(soak))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -71,13 +80,29 @@ def _summary(word: str, facts: list[dict[str, Any]]) -> str:
 def _table(facts: dict[str, Any]) -> str:
     kinds = list(dict.fromkeys(kind for f in facts.values() for kind in f["kinds"]))
     counted = any("calls" in f for f in facts.values())
-    head = ["", *(["calls"] if counted else []), "trials", *kinds, "lost"]
+    head = ["", *(["calls"] if counted else []), "trials", *kinds, "lost", "revision"]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     for name, f in facts.items():
         calls = [f"{f['calls']}{'' if f['done'] == f['of'] else ', not all'}"] if counted else []
         numbers = [f["done"], *(f["kinds"].get(kind, 0) for kind in kinds), f["lost"]]
-        rows.append([name, *calls, *(f"{number:,}" for number in numbers)])
+        seen = ", ".join(f"`{_short(revision)}`" for revision in f.get("revisions", ["?"]))
+        rows.append([name, *calls, *(f"{number:,}" for number in numbers), seen])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _soak(facts: dict[str, Any]) -> str:
+    words = " ".join([f"{facts['hours']:g}", *facts["words"]])
+    text = SOAK.format(**facts | {"words": words, "revision": _short(facts["revision"])})
+    for key, word in MEASURES.items():
+        seen = facts[key]
+        text += f"| {word} | {seen['from']:g} | {seen['to']:g} | {seen['per hour']:+g} |\n"
+    return text
+
+
+def _short(revision: str) -> str:
+    """The first digits of a revision, with + where files differed from it."""
+    number, _, changes = revision.partition(" ")
+    return number[:7] + "+" * bool(changes)
 
 
 def write(ledger: Ledger, path: Path) -> None:

@@ -26,7 +26,6 @@ WORDS = ("attention=luna", "protocol.recipe.steps=100000000", "protocol.evaluati
          "trainer.checkpoint_every=20", "trainer.print_every=0")  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 LOOKS = 240  # in all
-MEASURES = {"resident": "resident memory, MiB", "files": "open files", "threads": "threads"}
 
 
 def look(pid: int) -> dict[str, float]:
@@ -79,7 +78,7 @@ def watch(hours: float, words: list[str], folder: Path) -> dict[str, object]:
                 "to": round(steady[-1][name], 1),
                 "per hour": round(growth(clock, [row[name] for row in steady]), 2),
             }
-            for name in MEASURES
+            for name in pages.MEASURES
         },
     }
 

@@ -12,6 +12,8 @@ from lra.disk import write_atomically
 from tests.lra.conftest import command
 
 from .disk import FailingDisk, Fault
+from .ledger import Ledger, revision
+from .pages import page
 
 
 @pytest.mark.slow
@@ -42,3 +44,21 @@ def test_the_disk_fails_where_it_is_told_to(tmp_path: Path) -> None:
         write_atomically(tmp_path / "a", b"three")
     assert (tmp_path / "a").read_bytes() == b"three"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_page_names_the_revisions_of_the_counts_and_the_growth(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.count(ledger.part("kills", "train"), "SIGKILL", "train, seed 1", [])
+    old = {"done": 3, "lost": 1, "kinds": {"SIGINT": 3}}
+    ledger.facts["kills"]["table"] = old
+    grown = {"from": 400.5, "to": 402.0, "per hour": 0.75}
+    ledger.facts["soak"] = {"hours": 2.0, "steps": 12345, "words": [], "revision": "abcdefghi",
+                            "resident": grown, "files": grown, "threads": grown}  # fmt: skip
+    text = page(ledger)
+    short = revision()[:7] + "+" * ("changes" in revision())
+    assert f"| train | 1 | 1 | 0 | 0 | `{short}` |" in text
+    assert "| table | 3 | 0 | 3 | 1 | `?` |" in text
+    assert "12,345 steps in 2 hours" in text
+    assert "| open files | 400.5 | 402 | +0.75 |" in text
+    ledger.count(ledger.part("kills", "table"), "SIGINT", "table, seed 2", [])
+    assert old["revisions"] == ["?", revision()]
