@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,6 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 from lra import environment
 from lra.code import CONVERSION, code_of
 from lra.config import UserError
+from lra.data.store import lock
+from lra.disk import sentence
 from lra.settings import explain, preset_exists
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
@@ -83,7 +87,8 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     code = None if name is None else code_of(name, CONVERSION)
     if code is not None and (others := _of_other_code(run)):
         print(f"the code has changed since {others[-1]}: running anew, that run is kept")
-    with quiet():
+    waiting = f"another process is making {folder(run)}; waiting for it"
+    with quiet(), lock(folder(run), waiting), _disk_errors(folder(run)):
         processor, model = _load(run, task)
         record = pipeline.run(
             model.eval().to(device),
@@ -111,6 +116,21 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
         + f"; record {folder(run) / pipeline.RESULT}"
     )
     return record
+
+
+@contextlib.contextmanager
+def _disk_errors(place: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    cure = "point runs_dir elsewhere; the same command then goes on"
+    try:
+        yield
+    except OSError as error:
+        if (message := sentence(error, error.filename or place, cure)) is None:
+            raise
+        raise UserError(message) from error
+    except SafetensorError as error:  # transformers writes weights through it
+        raise UserError(f"cannot write to {place} ({error}): free some space, or {cure}") from error
 
 
 def _load(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:

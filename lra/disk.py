@@ -74,7 +74,7 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
     start = f"{path.name}.tmp-{socket.gethostname()}-"
     temporary = path.with_name(f"{start}{os.getpid()}")
     for other in path.parent.iterdir():
-        if other.name.startswith(start) and not _is_running(other.name.removeprefix(start)):
+        if other.name.startswith(start) and not is_running(other.name.removeprefix(start)):
             other.unlink(missing_ok=True)
     try:
         with temporary.open("wb") as f:
@@ -88,10 +88,11 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         raise
 
 
-def _is_running(process: str) -> bool:
+def is_running(process: str) -> bool:
+    """Whether this machine has a process of this number."""
     try:
         os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
+    except (ProcessLookupError, ValueError, OverflowError):
         return False
     except PermissionError:  # somebody else's
         return True

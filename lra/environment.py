@@ -64,7 +64,8 @@ def git() -> dict[str, Any]:
     the installed package lies inside another repository."""
 
     def ask(*arguments: str) -> str | None:
-        command = ["git", "-C", str(REPOSITORY), *arguments]
+        # Without the lock that a git which is killed with its run would leave in the checkout.
+        command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), *arguments]
         try:
             return subprocess.run(
                 command, capture_output=True, text=True, check=True, timeout=10

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import fcntl
 import itertools
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.config import UserError, readable
-from lra.disk import read_json
+from lra.disk import is_running, read_json
 from lra.runs import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
@@ -103,7 +104,8 @@ def _of_run(folder: Path, name: str) -> RunState:
         return RunState(name, "failed", status.get("error", ""))
     if said == "running":
         where = f"process {status.get('pid')} on {status.get('host')}"
-        if _age(status) < FRESH or _locked(folder / "lock"):
+        fresh = _age(status) < FRESH and not _is_dead(status)
+        if fresh or _locked(folder / "lock"):
             return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
         return RunState(name, "lost", f"{where} is gone; the same command resumes it")
     return RunState(name, "interrupted", status.get("how", ""))
@@ -118,9 +120,14 @@ def _age(status: dict[str, Any]) -> float:
         return float("inf")
 
 
+def _is_dead(status: dict[str, Any]) -> bool:
+    """Whether the run's process was one of this machine and has ended."""
+    return status.get("host") == socket.gethostname() and not is_running(str(status.get("pid")))
+
+
 def _locked(lock: Path) -> bool:
     """Whether a process holds the lock of a run. Asking takes the lock for an instant, so only runs
-    that have been silent for a while are asked."""
+    that have been silent for a while, or whose process has ended, are asked."""
     try:
         with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -148,21 +155,31 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
 
 
 def of_sweep(words: Sequence[str]) -> list[RunState]:
-    """The state of every job of `lra train -m <words>`, whether it has started or not."""
+    """The state of every job of `lra train -m <words>`, whether it has started or not. Settings
+    that are refused make a job fail; UserError if they are those of every job."""
     import hydra
 
     from lra.settings import check, initialised
 
-    states = []
+    states, refused = list[RunState](), list[UserError]()
     with initialised():
         for job in jobs(words):
-            run = check(hydra.compose("train", job))
+            try:
+                run = check(hydra.compose("train", job))
+            except UserError as error:
+                refused.append(error)
+                states.append(
+                    RunState(" ".join(w for w in job if w not in words), "failed", str(error))
+                )
+                continue
             folder = find(run)
             if folder is None:
                 states.append(RunState(" ".join(job), "to do", "data not prepared"))
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()
                 states.append(of_run(folder.path, name))
+    if refused and len(refused) == len(states):
+        raise refused[0]
     return states
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from luna.convert.swap import full_name
@@ -24,12 +23,8 @@ model = load({folder!r})  # with its feature maps; transformers alone refuses th
 ```"""
 
 
-def write(folder: Path, record: Mapping[str, Any]) -> None:
-    """`folder`/README.md from the record of luna.convert.pipeline.run."""
-    (folder / "README.md").write_text(card(folder.name, record), encoding="utf-8")
-
-
 def card(name: str, record: Mapping[str, Any]) -> str:
+    """The card of the model in the folder `name`, from the record of luna.convert.pipeline.run."""
     method = full_name(record["attention"] or "softmax", record["options"])
     linear = record["attention"] not in (None, "softmax")
     title = f"{record['task']} with {method} attention" if linear else f"{record['task']}, softmax"

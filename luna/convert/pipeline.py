@@ -22,14 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import card, stage1, stage2, tasks
+from luna.convert import stage1, stage2, tasks
+from luna.convert.card import card
 from luna.convert.layerwise import Layerwise, LossOf
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.recovery import headroom
 from luna.convert.saving import load_adapter, save_adapter
 from luna.convert.stage1 import distill
 from luna.convert.stage2 import Finetuned, finetune
-from luna.convert.states import write_whole
+from luna.convert.states import write_folder, write_whole
 from luna.convert.swap import (
     convert,
     describe,
@@ -41,7 +42,8 @@ from luna.convert.swap import (
 from luna.convert.tasks.base import HELD_OUT, predict
 from luna.convert.tasks.metrics import constant
 
-RESULT, ADAPTER, STAGE1 = "result.json", "stage1.safetensors", "stage1.json"
+RESULT, MODEL = "result.json", "model"
+ADAPTER, STAGE1 = "stage1.safetensors", "stage1.json"
 SCHEMA = 1
 
 Log = Callable[[str], None]
@@ -81,18 +83,17 @@ def run(
     }
     done = _finished(folder, identity)
     if done is not None:
+        _remove_states(folder)
         return done
     _check_head(teacher, spec, data)
     opened = spec.open(data, processor, recipe, seed=seed)
     opened.check(teacher)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(identity, indent=1), encoding="utf-8")
+    _write(folder / "run.json", identity)
 
     started = time.monotonic()
     work = _Stages(spec, opened, recipe, folder, log or (lambda message: None))
     student = work.stages(teacher, attention, seed, identity["options"])
-    student.save_pretrained(folder / "model")  # type: ignore[operator]
-    processor.save_pretrained(folder / "model")
     description = describe(student) or {}
     result = identity | {
         **(origin or {}),
@@ -114,10 +115,15 @@ def run(
         "threads": torch.get_num_threads(),
         "device": _device(student),
     }
-    card.write(folder / "model", result)
+
+    def save(model: Path) -> None:
+        student.save_pretrained(model)  # type: ignore[operator]
+        processor.save_pretrained(model)
+        (model / "README.md").write_text(card(MODEL, result), encoding="utf-8")
+
+    write_folder(folder / MODEL, save)
     _write(folder / RESULT, result)
-    for state in (stage1.STATE, stage2.STATE):  # four times the model's size, no longer needed
-        (folder / state).unlink(missing_ok=True)
+    _remove_states(folder)
     return result
 
 
@@ -267,6 +273,12 @@ def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     if not (folder / RESULT).is_file():
         return None
     return json.loads((folder / RESULT).read_text(encoding="utf-8"))
+
+
+def _remove_states(folder: Path) -> None:
+    """States to resume from are four times the model's size and no longer needed."""
+    for state in (stage1.STATE, stage2.STATE):
+        (folder / state).unlink(missing_ok=True)
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import host
+from luna.convert.states import write_whole
 from luna.convert.swap import PHI, convert, described, feature_maps, weights_hash
 
 
@@ -53,7 +54,7 @@ def load(folder: str | Path) -> Any:
 def save_adapter(model: nn.Module, path: str | Path) -> None:
     """Save the feature maps of a model whose host weights are still the teacher's (stage 1 keeps
     them), for :func:`load_adapter` on the teacher."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     description = described(model)
     if weights_hash(model) != description["teacher"]:
@@ -66,7 +67,8 @@ def save_adapter(model: nn.Module, path: str | Path) -> None:
         for layer, attention in feature_maps(model).items()
         for name, tensor in attention.state_dict().items()
     }
-    save_file(tensors, path, metadata={"luna": json.dumps(description)})
+    content = save(tensors, metadata={"luna": json.dumps(description)})
+    write_whole(Path(path), lambda partial: partial.write_bytes(content))
 
 
 def load_adapter(model: nn.Module, path: str | Path) -> Any:

@@ -1,8 +1,10 @@
-"""Files that are complete or absent, the state of an interrupted stage, and random generators as
-tensors of a state dict."""
+"""Files and folders that are complete or absent, the state of an interrupted stage, and random
+generators as tensors of a state dict."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,26 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".tmp")
     write(partial)
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def write_folder(path: Path, write: Callable[[Path], object]) -> None:
+    """The same for a folder, in place of one that is there."""
+    partial = path.with_suffix(".tmp")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    write(partial)
+    shutil.rmtree(path, ignore_errors=True)
     partial.replace(path)
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
-    write_whole(path, lambda partial: torch.save(state, partial))
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:  # a full disk is then an OSError, not one of torch
+            torch.save(state, file)
+
+    write_whole(path, write)
 
 
 def read_state(path: Path, settings: dict[str, Any]) -> dict[str, Any]:

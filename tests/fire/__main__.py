@@ -15,7 +15,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from lra import run as runner  # noqa: E402
 
-from . import crowd, faults, fuzz, kills, pages  # noqa: E402
+from . import crowd, faults, fuzz, kills, pages, sweeps  # noqa: E402
 from .forks import Fork, import_as_children_did  # noqa: E402
 from .ledger import LEDGER, Ledger  # noqa: E402
 from .readers import Readers  # noqa: E402
@@ -24,26 +24,28 @@ from .works import Works  # noqa: E402
 PARTS = ("faults", "kills", "crowds", "fuzz")
 
 
-def prepare_template(works: Works) -> None:
-    """One undisturbed pass through all works, after which this process knows what forks need."""
+def prepare_template(works: Works, names: list[str] | None) -> None:
+    """One undisturbed pass through the works, after which this process knows what forks need."""
+    wanted = works.wanted(names)
+    works.provide({work.name for work in wanted})
     runner.build(runner.admit(works.run).run)
-    keep = {"prepare": ["data"], "train": ["data", "runs"], "records": ["results"]}
-    for name, work in works.all.items():
+    for work in wanted:
         works.fresh(work)
         ending = Fork(lambda work=work: work.do(works.home), works.log).wait()
         if ending.code:
-            raise SystemExit(f"{name} fails undisturbed:\n{ending.out}")
-        works.keep(*keep.get(name, []))
+            raise SystemExit(f"{work.name} fails undisturbed:\n{ending.out}")
+        works.keep(*work.makes)
         import_as_children_did(works.log)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fire", description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(PARTS))
-    parser.add_argument("--only", nargs="+", help="these works alone")
+    parser.add_argument("--only", nargs="+", help="these works, readers or launchers alone")
     parser.add_argument("--every", type=int, default=1, help="try each n-th fault")
     parser.add_argument("--kills", type=int, default=240, help="of training, a quarter of others")
     parser.add_argument("--seconds", type=float, default=1800, help="of bad input, in all")
+    parser.add_argument("--jobs", type=int, help="of each sweep (default: 50, 6 and 10)")
     parser.add_argument("--rounds", type=int, default=5, help="of 32 processes at once")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help="file of the counts")
     a = parser.parse_args()
@@ -52,13 +54,16 @@ def main() -> None:
     ledger = Ledger(a.ledger)
     try:
         works = Works(root)
-        prepare_template(works)
+        if {*a.parts} != {"sweeps"}:
+            prepare_template(works, None if "fuzz" in a.parts else a.only)
         if "faults" in a.parts:
             faults.burn(works, ledger, a.only, a.every)
         if "kills" in a.parts:
             kills.rain(works, ledger, a.kills, a.only)
         if "crowds" in a.parts:
             crowd.gather(works, ledger, a.rounds, a.only)
+        if "sweeps" in a.parts:
+            sweeps.burn(root, ledger, a.only, a.jobs)
         if "fuzz" in a.parts:
             fuzz.feed(Readers(works), ledger, root / "fuzz", a.seconds, a.only)
     finally:

@@ -13,7 +13,8 @@ from .works import Facts, Work, Works, damaged
 
 PROCESSES = 32
 # What one process alone prints when it does the work.
-ONCE = {"train": "training ", "prepare": "is prepared, in ", "export": "README.md"}
+ONCE = {"train": "training ", "prepare": "is prepared, in ", "export": "README.md",
+        "download": "downloading ", "convert": "swapped in"}  # fmt: skip
 
 
 def together(works: Works, work: Work, expected: Facts) -> Iterator[str]:

@@ -84,11 +84,12 @@ class FailingDisk:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "slow":
             time.sleep(0.02)
+        place = [] if what in ("write", "fsync") else [path]  # the kernel has but a number there
         if kind == "EIO":
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), *place)
         self.full |= kind in ("full", "torn")
         if kind == "full" or (self.full and what in NEEDS_SPACE):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *place)
         return None
 
     def holds(self, path: Any) -> str | None:

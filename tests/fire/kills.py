@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from lra.checkpoints import load_checkpoint
 from lra.runs import read_metrics
@@ -12,7 +14,7 @@ from lra.runs import read_metrics
 from .faults import completes, count
 from .forks import SIGNALS, Ending, Fork, ended_well
 from .ledger import Ledger
-from .works import EVERY, Facts, Work, Works, damaged, run_folder
+from .works import EVERY, Facts, Work, Works, damaged, finished, run_folder
 
 IN_A_ROW = 3
 
@@ -38,7 +40,9 @@ def series(
     ending = None
     for _ in range(draw.randint(1, IN_A_ROW)):
         name = draw.choices(list(SIGNALS), [2, 1, 1])[0]
+        before = finished(work, works.home)
         ending = strike(works, work, SIGNALS[name], draw.uniform(0, length))
+        problems += _again(before, finished(work, works.home))
         if ending.code == 0:  # it had finished before
             break
         sent.append(name)
@@ -47,8 +51,14 @@ def series(
         problems += damaged(works.home)
         if work.name == "train":
             problems += _resumes_late_enough(works)
+    before = finished(work, works.home)
     problems += completes(works, work, expected)
+    problems += _again(before, finished(work, works.home))
     return sent, problems
+
+
+def _again(before: dict[Path, Any], after: dict[Path, Any]) -> list[str]:
+    return [f"{path} was made again" for path in before if after.get(path) != before[path]]
 
 
 def _resumes_late_enough(works: Works) -> Iterator[str]:

@@ -21,7 +21,7 @@ def revision() -> str:
     """The code under fire. The counts, which a resumed fire has changed, are no part of it."""
 
     def ask(*words: str) -> str:
-        command = ["git", "-C", str(LEDGER.parents[1]), *words]
+        command = ["git", "--no-optional-locks", "-C", str(LEDGER.parents[1]), *words]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     changes = ask("status", "--porcelain", "--", ".", f":!results/{LEDGER.stem}.*")

@@ -33,6 +33,16 @@ KILLS = """
 At moments drawn from a seed over the whole command, up to three in a row; then a start that is
 left alone. A training does at most `trainer.checkpoint_every` steps again.
 """
+SWEEPS = """
+## Sweeps
+
+One command with many short jobs, two at a time (`local`: all at once), started three times: its
+parent is killed, its runs are killed or stopped for ever (`limit_minutes` ends those), and it is
+left alone. Some jobs have a rate that is refused or with which they diverge. All the while
+`lra status` is asked: each run's state must be true within two seconds of the question, by the
+kernel's list of locks. At the end each healthy job has one result, made once; the summary and
+`lra status` name the others.
+"""
 CROWDS = """
 ## Crowds and clocks
 
@@ -56,9 +66,10 @@ the slope of a straight line through what follows the first tenth of the time.
 |  | first | last | growth per hour |
 | --- | ---: | ---: | ---: |
 """
-TEXTS = {"faults": FAULTS, "kills": KILLS, "crowds": CROWDS, "fuzz": FUZZ}
-WORDS = {"faults": "faults injected", "kills": "kills survived", "crowds": "crowds and clocks",
-         "fuzz": "bad inputs"}  # fmt: skip
+TEXTS = {"faults": FAULTS, "kills": KILLS, "sweeps": SWEEPS, "crowds": CROWDS, "fuzz": FUZZ}
+WORDS = {"faults": "faults injected", "kills": "kills survived", "sweeps": "blows to sweeps",
+         "crowds": "crowds and clocks", "fuzz": "bad inputs"}  # fmt: skip
+FACTS = {"calls": "calls", "jobs": "jobs", "asked": "`lra status` asked"}  # beside the trials
 MEASURES = {"resident": "resident memory, MiB", "files": "open files", "threads": "threads"}
 
 
@@ -79,14 +90,16 @@ def _summary(word: str, facts: list[dict[str, Any]]) -> str:
 
 def _table(facts: dict[str, Any]) -> str:
     kinds = list(dict.fromkeys(kind for f in facts.values() for kind in f["kinds"]))
-    counted = any("calls" in f for f in facts.values())
-    head = ["", *(["calls"] if counted else []), "trials", *kinds, "lost", "revision"]
+    known = [key for key in FACTS if any(key in f for f in facts.values())]
+    head = ["", *(FACTS[key] for key in known), "trials", *kinds, "lost", "revision"]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     for name, f in facts.items():
-        calls = [f"{f['calls']}{'' if f['done'] == f['of'] else ', not all'}"] if counted else []
+        counts = [f"{f.get(key, 0):,}" for key in known]
+        if f["done"] < f.get("of", 0):
+            counts[0] += ", not all"
         numbers = [f["done"], *(f["kinds"].get(kind, 0) for kind in kinds), f["lost"]]
         seen = ", ".join(f"`{_short(revision)}`" for revision in f.get("revisions", ["?"]))
-        rows.append([name, *calls, *(f"{number:,}" for number in numbers), seen])
+        rows.append([name, *counts, *(f"{number:,}" for number in numbers), seen])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

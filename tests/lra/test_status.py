@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
+import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,17 @@ def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(tmp_path, m
     assert of_run(place, "x").detail == "starting  process 1 on h"
 
 
+def test_a_run_that_just_wrote_and_was_killed_is_lost(tmp_path):
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    place = folder(tmp_path, status="running", updated=now, pid=gone.pid, host=socket.gethostname())
+    assert of_run(place, "x").state == "lost"
+    with (place / "lock").open() as handle:  # by another process, which has not written yet
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert of_run(place, "x").state == "running"
+
+
 def test_asking_does_not_take_a_run_s_lock(tmp_path):
     place = folder(tmp_path, status="running")
     of_run(place, "x")
@@ -111,6 +125,13 @@ def test_a_sweep_knows_its_jobs_that_have_not_started(overrides, small):
     (finished,) = (s for s in states if s.state == "done")
     assert "/linear/" in finished.name
     assert finished.name.endswith("seed-2")
+
+
+def test_a_refused_job_hides_no_other_of_its_sweep(tmp_path):
+    words = ["task=listops", "protocol.recipe.lr=-1,0.1", f"data_dir={tmp_path}"]
+    lines = summary(of_sweep(words)).splitlines()
+    assert lines[0] == "2 runs: 1 to do, 1 failed"
+    assert re.fullmatch(r"failed +protocol\.recipe\.lr=-1  .*lr=-1.* out of range.*", lines[1])
 
 
 def test_data_that_are_not_prepared_are_said(tmp_path):

@@ -49,9 +49,10 @@ def fetch(
             _check(partial, target, size, digest)
             with disk_errors(target.parent):
                 partial.replace(target)
-                _version(partial).unlink(missing_ok=True)
         else:
             _check(target, target, size, digest)
+        with disk_errors(target.parent):
+            _version(target.with_name(f".{target.name}.partial")).unlink(missing_ok=True)
     return target
 
 
@@ -100,8 +101,8 @@ def _ask(url: str, partial: Path, instead: str) -> Answer | None:
     """Ask for the bytes that are missing, None if none are; the server sends all of them when the
     file has changed since."""
     have, version = _have(partial), _version(partial)
-    known = version.read_text(encoding="utf-8") if have and version.exists() else ""
-    resume = {"Range": f"bytes={have}-", "If-Range": known} if known else {}
+    known = version.read_text(encoding="utf-8") if version.exists() else ""
+    resume = {"Range": f"bytes={have}-", "If-Range": known} if have and known else {}
     request = urllib.request.Request(url, headers={"User-Agent": "luna-lra", **resume})
     try:
         body = _open(request)
@@ -117,10 +118,12 @@ def _ask(url: str, partial: Path, instead: str) -> Answer | None:
         raise ConnectionBroken(f"{_host(url)} cannot be reached ({reason})") from error
     start = have if body.status == 206 else 0
     length = body.headers.get("Content-Length")
+    named = body.headers.get("ETag") or body.headers.get("Last-Modified") or ""
     with disk_errors(partial.parent):
-        version.write_text(
-            body.headers.get("ETag") or body.headers.get("Last-Modified") or "", encoding="utf-8"
-        )
+        if not start:  # first of all, or a kill would leave these bytes under another's version
+            partial.unlink(missing_ok=True)
+        if named != known:  # a kill while it is written again would cost the part that is there
+            version.write_text(named, encoding="utf-8")
     return Answer(body, start, None if length is None else start + int(length))
 
 

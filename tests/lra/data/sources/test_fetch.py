@@ -144,6 +144,19 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
     assert server.asked == ["bytes=15000-", None]
 
 
+def test_a_kill_before_the_changed_file_arrives_mixes_no_two_files(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".lra_release.gz.partial").write_bytes(b"of another file" * 1000)
+    (tmp_path / ".lra_release.gz.version").write_text('"zero"', encoding="utf-8")
+    with monkeypatch.context() as killed:
+        killed.setattr(fetch, "_room", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            release.download(tmp_path, server.url)
+    assert release.download(tmp_path, server.url).read_bytes() == server.content
+    assert kit.files(tmp_path) == ["lra_release.gz"]
+
+
 def test_a_server_that_cannot_resume(server: Server, tmp_path: Path) -> None:
     server.ranges, server.breaks = False, (2_000_000,)
     assert release.download(tmp_path, server.url).read_bytes() == server.content
