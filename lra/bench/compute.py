@@ -19,7 +19,7 @@ from lra.bench.sheet import Benchmark, SheetTable, cell
 from lra.bench.worker import BenchRules
 from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
-from lra.report.leaderboard import compute_class
+from lra.report.notes import compute_class
 from lra.settings import compose
 
 NOTES = (

@@ -32,8 +32,8 @@ from lra.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
+from lra.fit import build, trainer_for
 from lra.module import LRAModule
-from lra.run import build, trainer_for
 from lra.runs import RunFolder
 from lra.settings import Run, compose
 

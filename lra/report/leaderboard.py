@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import data
-from lra.code import PRETRAINING, UNKNOWN, Code
+from lra.code import PRETRAINING, Code
 from lra.config import UserError
 from lra.facts import flat
 from lra.groups import usual_options
@@ -18,6 +18,7 @@ from lra.record import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.effects import effects
+from lra.report.notes import notes
 from lra.report.published import Published
 from lra.report.specs import TableSpec, select
 from lra.report.table import (
@@ -37,13 +38,11 @@ AVERAGE = "average"
 RowName = tuple[str, tuple[tuple[str, Any], ...]]  # attention, and the options of the label
 
 # Facts that all runs of a table share, and those that its runs on one task share. The fingerprint
-# covers every option of the data.
+# covers every option of the data. A budget that an attention measures follows from what is varied.
 OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
             "compute.budget.reference", "compute.budget.tolerance")  # fmt: skip
-OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples",
-           "compute.budget.parameters", "compute.budget.flops")  # fmt: skip
-# A budget that is measured by an attention follows from the settings that a table varies.
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
+OF_TASK = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
 GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 
@@ -99,17 +98,18 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     rows.sort(key=_order(rows))
     machines = {t: {_machine(r) for r in records if r["task"] == t} for t in tasks}
     timed = {t: spec.speed and len(machines[t]) == 1 for t in tasks}
+    conditions = _conditions(records)
     return Table(
         name=spec.name,
         title=spec.title,
         tasks=tasks,
         rows=rows,
-        notes=[*_notes(spec, rows, tasks, timed, _conditions(records)), *_attempts(repeated)],
+        notes=notes(spec, rows, tasks, timed, conditions, repeated),
         summaries=(AVERAGE,),
         published=spec.published,
         timed=timed,
         axis=spec.columns.rpartition(".")[2],
-        conditions=_conditions(records),
+        conditions=conditions,
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
@@ -259,134 +259,6 @@ def _conditions(records: Sequence[Record]) -> str:
         f"protocol {protocols}, model {every(lambda r: r['model'])}, budget "
         f"{every(lambda r: format(r['budget'], 'g'))}, precision {every(lambda r: r['precision'])}"
     )
-
-
-# ---------------------------------------------------------------------- notes
-
-
-def _notes(
-    spec: TableSpec,
-    rows: Sequence[TableRow],
-    tasks: Sequence[str],
-    timed: dict[str, bool],
-    conditions: str,
-) -> list[str]:
-    """What a reader must know to read the numbers."""
-    cells = [cell for row in rows for cell in row.cells.values()]
-    seeds = [len(cell.records) for cell in cells]
-    notes = [
-        f"Runs of {conditions}. Test accuracy in %: mean over seeds ± sample standard deviation "
-        "(number of seeds)."
-    ]
-    if len(rows) > 1:
-        notes.append("Bold: the best mean of its column, if it has several seeds.")
-    if len(rows) > 1 and max(seeds) > 1:
-        notes.append(
-            "≈: too close to the best of its column for these seeds to show a difference (Welch's "
-            f"t-test with Holm's correction, p ≥ {stats.LEVEL:g})."
-        )
-    if len(rows) > 1 and min(seeds) == 1:
-        notes.append("Rows with a single seed are not tested: their differences may be chance.")
-    if any(compute_class(cell.records[0]["compute"]) != "-" for cell in cells):
-        notes.append(
-            'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
-            'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
-            "means that no setting of the method meets it, for the reason given with its runs."
-        )
-    if spec.choose:
-        records = [r for cell in cells for r in cell.records]
-        values = sorted({r[f"settings.{spec.choose}"] for r in records})
-        notes.append(
-            f"{spec.choose} has, in each cell, the value with the best mean dev accuracy; chosen "
-            f"were {', '.join(f'{value:g}' for value in values)}."
-        )
-    notes += _pretraining([r for cell in cells for r in cell.records])
-    if len(tasks) > 1 and spec.columns:
-        notes.append("Average: the mean over all columns; tasks: how many of them the row has.")
-    elif len(tasks) > 1:
-        notes.append(
-            "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
-            "many of the five the row has."
-        )
-    if not all(cell.learned for cell in cells):
-        notes.append("∅: no better than always giving one answer; such a row is not ranked.")
-    if any(r.code == UNKNOWN for cell in cells for r in cell.records):
-        notes.append(
-            "Runs from before records held the hash of their code are not averaged with later ones."
-        )
-    if not spec.speed:
-        notes.append(
-            "Speed and memory are not shown because the runs shared their machine with other work."
-        )
-    untimed = [task for task in tasks if spec.speed and not timed[task]]
-    return [*notes, *(_task_note(rows, task, task not in untimed) for task in tasks)]
-
-
-def _pretraining(records: Sequence[Record]) -> list[str]:
-    """What pretrained rows had beside the others, if there are any."""
-    begun_with = [r["pretraining.run"] for r in records if r.get("pretraining")]
-    if not begun_with:
-        return []
-    shared = sum(begun_with.count(run) > 1 for run in begun_with)
-    return [
-        "pretrain: before it saw a label, the network learned to predict masked tokens (masked) or "
-        "the next token (causal) of the training inputs. Steps, speed and budget are those of the "
-        "training on labels alone; the records have the training FLOPs of both phases."
-        + (f" {shared} of these runs share a pretrained network with another." if shared else "")
-    ]
-
-
-def _attempts(repeated: Sequence[Record]) -> list[str]:
-    if not repeated:
-        return []
-    runs = ", ".join(f"{r.attention} on {r['task']} ({r.run}: {r.score:.1f})" for r in repeated)
-    return [
-        "Some runs were repeated (rerun=true); the table has the attempt that finished first. The "
-        f"others: {runs}."
-    ]
-
-
-def _task_note(rows: Sequence[TableRow], task: str, one_machine: bool) -> str:
-    cells = [row.cells[task] for row in rows if task in row.cells]
-    records = [r for cell in cells for r in cell.records]
-    first = records[0]
-    machines = sorted({f"{r['machine.device']}, threads {r.get('machine.threads')}"
-                       for r in records})  # fmt: skip
-    parts = [
-        f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
-        f"fingerprint {first['data.fingerprint']}",
-        f"{first['steps']} steps of {first['batch']} examples",
-        f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
-    ]
-    if first.floor is not None:
-        floor = f"always answering the most frequent class gives {first.floor:.2f} %"
-        learned = any(cell.learned for cell in cells)
-        parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
-    parts += [f"compute budget {budget_names(records)}", f"machine {' / '.join(machines)}"]
-    if not one_machine:
-        parts.append("speed and memory are not shown because they come from different machines")
-    return one_line(f"{task}: {'; '.join(parts)}.")
-
-
-def budget_names(records: Sequence[Record]) -> str:
-    """The compute budgets that runs were held to."""
-    return " or ".join(dict.fromkeys(map(_budget_name, records)))
-
-
-def _budget_name(record: Record) -> str:
-    budget = record.get("compute.budget")
-    if budget is None:
-        return "none (compute=off)"
-    parameters = f"{budget['parameters']:,} parameters" if budget.get("parameters") else ""
-    flops = f"{budget['flops'] / 1e9:.3f} GFLOPs" if budget.get("flops") else ""
-    return f"{budget.get('reference')}: " + ", ".join(filter(None, (parameters, flops)))
-
-
-def compute_class(compute: Mapping[str, Any]) -> str:
-    """`matched`, `over budget ×N` or `under ×N`, and whether the method is exempt."""
-    verdict = compute.get("verdict") or "-"
-    exempt = compute.get("exempt") and verdict != "matched"
-    return f"exempt, {verdict}" if exempt else verdict
 
 
 # ---------------------------------------------------------------------- which runs share a table

@@ -10,8 +10,8 @@ from typing import Any
 
 from lra.record import TRAINING, Record
 from lra.report import published
-from lra.report.leaderboard import compute_class
 from lra.report.looks import places
+from lra.report.notes import compute_class
 from lra.report.render import committed, stages
 from lra.report.table import Cell, Table, options_of, pairs_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lra.record import STAGES, Record
-from lra.report.leaderboard import compute_class
+from lra.report.notes import compute_class
 from lra.report.table import Beside, Cell, Effect, Table, TableRow, beside, one_line, pairs_of
 from lra.signatures import SIGNERS, signer
 

@@ -17,7 +17,8 @@ from rich.table import Table as Grid
 from lra.config import UserError, nearest
 from lra.record import TRAINING, Record, load
 from lra.report import conversions, stats
-from lra.report.leaderboard import budget_names, build, comparable, compared
+from lra.report.leaderboard import build, comparable, compared
+from lra.report.notes import budget_names
 from lra.report.render import (
     EFFECT_COLUMNS,
     EFFECTS,

@@ -13,7 +13,8 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-from lra import run as runner  # noqa: E402
+from lra.compute import admit  # noqa: E402
+from lra.fit import build  # noqa: E402
 
 from . import crowd, faults, fuzz, kills, pages, sweeps  # noqa: E402
 from .forks import Fork, import_as_children_did  # noqa: E402
@@ -28,7 +29,7 @@ def prepare_template(works: Works, names: list[str] | None) -> None:
     """One undisturbed pass through the works, after which this process knows what forks need."""
     wanted = works.wanted(names)
     works.provide({work.name for work in wanted})
-    runner.build(runner.admit(works.run).run)
+    build(admit(works.run).run)
     for work in wanted:
         works.fresh(work)
         ending = Fork(lambda work=work: work.do(works.home), works.log).wait()

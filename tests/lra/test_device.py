@@ -17,7 +17,7 @@ from lra import datamodule, module
 from lra.data import device
 from lra.data.device import DeviceLoader
 from lra.data.prepare import find_or_prepare
-from lra.run import build, trainer_for
+from lra.fit import build, trainer_for
 from lra.runs import RunFolder
 from lra.settings import Run
 

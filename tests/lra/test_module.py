@@ -20,8 +20,8 @@ from lra import data, optim
 from lra.config import Clip, Recipe, Schedule
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
+from lra.fit import build
 from lra.module import LRAModule
-from lra.run import build
 from lra.settings import Run, compose
 from luna import Attention
 

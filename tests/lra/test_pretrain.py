@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import luna
-from lra import pretrain
+from lra import phase_one, pretrain
 from lra import run as runner
 from lra.audit import refuse
 from lra.callbacks import Checkpoints, Interrupted
@@ -26,6 +26,7 @@ from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.datamodule import InputData
 from lra.disk import read_json
+from lra.fit import build
 from lra.record import load, read
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
@@ -191,7 +192,7 @@ class Unread:
 def test_phase_one_reads_no_label_and_nothing_of_dev_or_test(small: Small, finished: Run):
     """Without them its weights are the same, bit for bit."""
     run = small(*MASKED)
-    _, found = runner._phase_one(pretrain.phase_one(run), Blind(prepared_of(run)), np.inf)
+    _, found = phase_one._phase_one(pretrain.phase_one(run), Blind(prepared_of(run)), np.inf)
     reference = weights(folder_of(finished, PHASE_ONE))
     assert_equal(
         {f"network.{k}": v for k, v in found.items() if isinstance(v, torch.Tensor)}, reference
@@ -213,19 +214,16 @@ def test_the_backbone_is_carried_bit_for_bit_and_the_head_is_not(
     """Phase two, stopped before its first step, has the weights of phase one's last."""
     seen: dict[str, torch.Tensor] = {}
 
-    def stop(run: Run, module: Any, loaders: Any, *rest: Any) -> Any:
-        if isinstance(loaders, InputData):
-            return fit(run, module, loaders, *rest)
+    def stop(run: Run, module: Any, *rest: Any) -> Any:
         seen.update(module.state_dict())
         raise Interrupted(15)
 
-    fit = runner._fit
-    monkeypatch.setattr(runner, "_fit", stop)
+    monkeypatch.setattr(runner, "fit", stop)
     run = small("pretrain=masked", *SHORT, *words)
     with pytest.raises(SystemExit):
         runner.train(run)
     one = weights(folder_of(run, PHASE_ONE))
-    fresh = runner.build(run).state_dict()
+    fresh = build(run).state_dict()
     table = "network.embedding.token.weight"
     for name, value in seen.items():
         if name.startswith("network.head."):
@@ -346,7 +344,7 @@ def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, monkeyp
     folder = RunFolder(pretrain.phase_one(run), prepared_of(run).fingerprint)
     held = folder.lock()
     held.__enter__()
-    monkeypatch.setattr(runner.time, "sleep", lambda _: held.__exit__(None, None, None))
+    monkeypatch.setattr(phase_one.time, "sleep", lambda _: held.__exit__(None, None, None))
     runner.train(run)
     assert "phase one is being trained by process" in capsys.readouterr().out
 

@@ -15,10 +15,12 @@ import pytest
 import torch
 from pytorch_lightning.loggers.logger import Logger
 
+from lra import fit
 from lra import run as runner
 from lra.cli import main
 from lra.config import UserError
 from lra.disk import read_json
+from lra.fit import build, trainer_for
 from lra.record import load
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
@@ -139,7 +141,7 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
     from lra.data.prepare import find_or_prepare
 
     record, run = read_json(finished[1] / "result.json"), small()
-    module = runner.build(run)
+    module = build(run)
     module.load_state_dict(
         torch.load(finished[1] / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
     )
@@ -275,7 +277,7 @@ class Recorder(Logger):
 
 def test_every_logger_gets_each_value_once(small, monkeypatch):
     recorders = [Recorder(), Recorder()]
-    monkeypatch.setattr(runner, "build_loggers", lambda *_: recorders)
+    monkeypatch.setattr(fit, "build_loggers", lambda *_: recorders)
     run = small("trainer.log_every=15")
     runner.train(run)
     training, dev = (
@@ -334,7 +336,7 @@ def test_a_run_sets_tf32_whatever_the_one_before_it_chose(small, precision: str,
     try:
         torch.set_float32_matmul_precision("medium")
         run = small(f"trainer.precision={precision}")
-        runner.trainer_for(run, RunFolder(run, "0" * 16))
+        trainer_for(run, RunFolder(run, "0" * 16))
         assert torch.get_float32_matmul_precision() == chosen
         assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
     finally:
@@ -386,7 +388,7 @@ def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small, 
     run = small("trainer.compile=default", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
     runner.train(run)
     stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-    runner.build(run).load_state_dict(stored)
+    build(run).load_state_dict(stored)
 
 
 def test_the_first_losses_are_the_golden_ones(small):

@@ -18,7 +18,7 @@ from lra.compute import Admission, admit, count_run
 from lra.compute.budget import times
 from lra.compute.solve import closest, compare
 from lra.config import Gate, UserError
-from lra.report.leaderboard import compute_class
+from lra.report.notes import compute_class
 from lra.settings import Run, compose
 from luna.base import Attention, Paper, register
 

@@ -16,7 +16,7 @@ from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
-from lra.run import build
+from lra.fit import build
 from lra.settings import Run, compose
 from tests.lra.data.kit import differences
 

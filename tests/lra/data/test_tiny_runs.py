@@ -16,7 +16,8 @@ from lra.config import Pad
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
-from lra.run import build, train
+from lra.fit import build
+from lra.run import train
 from lra.settings import Run, compose
 from tests.lra.conftest import SMALL
 
