@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import multiprocessing
 import os
@@ -63,6 +64,8 @@ def job(cfg: DictConfig) -> float:
     """Run one job for a launcher and return its score. It never raises, because a launcher would
     then give up the other jobs."""
     hydra = HydraConfig.get()
+    if multiprocessing.parent_process() is not None:  # a worker of joblib
+        _leave_with_parent()
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
@@ -76,6 +79,20 @@ def job(cfg: DictConfig) -> float:
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
     note(hydra.sweep.dir, hydra.job.num, outcome)
     return outcome.score
+
+
+@functools.cache
+def _leave_with_parent() -> None:
+    """End this worker some time after its parent has died. By itself it waits for ever for the rest
+    of a message that the parent did not finish."""
+
+    def watch() -> None:
+        while not parent.is_gone():
+            time.sleep(CHECK_PARENT_EVERY)
+        time.sleep(GRACE + CHECK_PARENT_EVERY)  # a run that it has is stopped before, by `_wait`
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def note(sweep_dir: str, number: int, outcome: Outcome) -> None:

@@ -64,7 +64,7 @@ def main() -> None:
         if "crowds" in a.parts:
             crowd.gather(works, ledger, a.rounds, a.only)
         if "sweeps" in a.parts:
-            sweeps.burn(root, ledger, a.only, a.jobs)
+            sweeps.burn(ledger, a.only, a.jobs)
         if "fuzz" in a.parts:
             fuzz.feed(Readers(works), ledger, root / "fuzz", a.seconds, a.only)
     finally:

@@ -51,9 +51,12 @@ class Fork:
         self.log, self.started = log, time.monotonic()
         sys.stdout.flush()
         sys.stderr.flush()
+        # A signal that comes before the command waits for it: Python's own start is not tried here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS.values())
         self.pid = os.fork()
         if self.pid == 0:
             _child(command, log)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS.values())
 
     def kill(self, signum: int) -> None:
         os.kill(self.pid, signum)  # not waited for yet, so the number is still its own
@@ -89,8 +92,7 @@ def _child(command: Callable[[], object], log: Path) -> None:
             for n in (1, 2)
         )
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python's own start does
-        code = guard(command)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = guard(lambda: _open_to_signals(command))
         _note_modules(log)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -99,6 +101,12 @@ def _child(command: Callable[[], object], log: Path) -> None:
         code = 1
     finally:
         os._exit(code)
+
+
+def _open_to_signals(command: Callable[[], object]) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS.values())
+    command()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _note_modules(log: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -155,6 +156,17 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, m
     assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
     assert list(tmp_path.rglob("last.ckpt"))
     assert not list(tmp_path.rglob("seed-3/status.json"))
+
+
+def test_a_worker_ends_some_time_after_its_sweep(monkeypatch):
+    """Also where joblib waits for the rest of a message that a killed sweep did not finish."""
+    ended = threading.Event()
+    monkeypatch.setattr(sweep, "GRACE", 0)
+    monkeypatch.setattr(sweep, "CHECK_PARENT_EVERY", 0.01)
+    monkeypatch.setattr(parent, "is_gone", lambda: True)
+    monkeypatch.setattr(sweep.os, "_exit", lambda code: ended.set())
+    sweep._leave_with_parent.__wrapped__()
+    assert ended.wait(30)
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):

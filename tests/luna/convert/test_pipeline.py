@@ -117,6 +117,20 @@ def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkey
     assert resumed["stage1"] | {"seconds": 0} == as_json(expected["stage1"]) | {"seconds": 0}
 
 
+def test_a_kill_leaves_no_part_of_a_model_and_no_state(glue, trained, tmp_path, monkeypatch):
+    recipe = ConversionRecipe(stage1=None, epochs=0, max_length=16)
+    options = glue | {"recipe": recipe, "attention": "t2r"}
+    with monkeypatch.context() as killed:
+        killed.setattr(pipeline, "card", lambda *_: 1 / 0)  # the last file of a model
+        with pytest.raises(ZeroDivisionError):
+            run(trained, folder=tmp_path, **options)
+    assert not (tmp_path / "model").exists()
+    run(trained, folder=tmp_path, **options)
+    (tmp_path / "stage2.pt").touch()  # of a kill between the record and its removal
+    run(trained, folder=tmp_path, **options)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "result.json", "run.json"]
+
+
 def test_the_controls_are_the_same_function(glue, trained, tmp_path):
     control = glue | {"recipe": ConversionRecipe(batch=16, lr=1e-3, epochs=1, max_length=16)}
     softmax = run(trained, folder=tmp_path / "a", attention="softmax", **control)
