@@ -129,12 +129,15 @@ def _sizes(run: Run) -> dict[str, int]:
     return {s: size for s, size in sizes.items() if size is not None}
 
 
-def at_once(launcher: Any, runs: int) -> tuple[int, bool]:
-    """How many jobs a launcher does at once, and whether on this machine."""
+def at_once(launcher: Any, runs: int) -> tuple[int, bool, int]:
+    """How many jobs a launcher does at once, whether on this machine, and how many share a GPU if
+    not. Of Ray's GPUs one is known for certain."""
     target = launcher.get("_target_", "")
-    number = launcher.get("n_jobs") or launcher.get("array_parallelism")
+    packed = max(1, int(1 / (launcher.get("remote", {}).get("num_gpus") or 1)))
+    number = launcher.get("n_jobs") or launcher.get("array_parallelism") or packed
     number = runs if target.endswith("LocalLauncher") else cores() if number == -1 else number
-    return min(runs, number or 1), not target.endswith(("SlurmLauncher", "RayLauncher"))
+    here = not target.endswith(("SlurmLauncher", "RayLauncher"))
+    return min(runs, number), here, min(runs, packed)
 
 
 def makespan(hours: Iterable[float], jobs: int) -> float:
@@ -166,11 +169,13 @@ class Plan:
     groups: list[RunGroup]
     number: int
     here: bool  # on this machine, or on others like it
+    packed: int = 1  # on others: how many share a GPU
 
     @cached_property
     def crowd(self) -> float:
-        """How many times the cores, or the GPUs, of this machine the runs at once ask for."""
-        return max(1.0, self.number * max(g.costs["share"] for g in self.groups) * self.here)
+        """How many times the cores of this machine, or its GPU, the runs at once ask for."""
+        asked = self.number * max(g.costs["share"] for g in self.groups)
+        return max(1.0, asked if self.here else self.packed)
 
     def span(self, budget: float | None = None) -> Span:
         """Runs that crowd each other take as much longer, at most. With another budget, none is
@@ -204,8 +209,8 @@ class Plan:
             f"how sure: eight in ten steps lay within ±{spread:.0%}, measured here, alone, for "
             "seconds; "
             + (
-                f"{self.number} at once ask for {self.crowd:.1f} times this machine, which may "
-                "take as much longer"
+                f"{self.number} at once ask for {self.crowd:.1f} times "
+                f"{'this machine' if self.here else 'a GPU'}, which may take as much longer"
                 if self.crowd > 1
                 else "runs and other work beside each other make steps slower"
             )
@@ -220,7 +225,10 @@ class Plan:
             f"{free:,.0f} MiB are free{full}"
         )
         peaks = sorted((g.costs["peak_mib"] for g in each), reverse=True)
-        memory, free = sum(peaks[: self.number if self.here else 1]), each[0].costs["room_mib"]
+        memory, free = (
+            sum(peaks[: self.number if self.here else self.packed]),
+            each[0].costs["room_mib"],
+        )
         full = "; they DO NOT FIT, do fewer at once" if memory > free else ""
         yield f"memory: up to {memory:,.0f} MiB at once, {free:,.0f} MiB are free{full}"
 
@@ -239,8 +247,8 @@ def show(options: Namespace) -> None:
     measured = [g for g in groups if not g.stopped]
     if not measured:
         raise UserError(f"nothing could be measured: {groups[0].stopped}")
-    number, here = at_once(launcher, left or runs)
-    plan = Plan(measured, options.jobs or number, here)
+    number, here, packed = at_once(launcher, left or runs)
+    plan = Plan(measured, options.jobs or number, here, packed)
     print("\n".join(plan.lines()))
     if len(measured) < len(groups):
         print(f"without {sum(g.left for g in groups if g.stopped)} runs that were not measured")

@@ -2,7 +2,7 @@
 
     python scripts/first_hour.py                     # or: make first-hour; again until it says done
     python scripts/first_hour.py --parts environment correctness    # those alone
-    python scripts/first_hour.py --device cpu --quick               # a rehearsal, in a minute
+    python scripts/first_hour.py --device cpu --quick               # a rehearsal, in two minutes
 
 Every part is a process of its own and takes less than ten minutes. What it prints goes into
 OUT/<part>.txt, how it ended into OUT/<part>.json; parts that ended well are not repeated. At the
@@ -61,6 +61,9 @@ def parts(device: str, quick: bool) -> Iterator[tuple[str, list[str]]]:
         methods = "attention=luna" if quick else "attention=luna,softmax,linear"
         words = [f"task={task}", methods, trainer, "trainer.progress=off"]
         yield f"steps-{task}", [*lra, "plan", "-m", *words, *tiny]
+    words = ["task=listops", "task.source=tiny", "attention=luna", trainer, *tiny]
+    some = ["--rounds", "1", *(["--steps", "2"] if quick else [])]
+    yield "train", [*lra, "bench", "train", *words, *some, "--out", "bench"]
     for task in TASKS[: 1 if quick else 3]:
         for i, run in enumerate(RUNS[: 1 if quick else None]):
             words = [f"task={task}", *run.split(), trainer, "limit_minutes=9", "runs_dir=runs"]
@@ -192,12 +195,12 @@ def kernels(device: str, quick: bool, shape: int) -> None:
     import torch
 
     import luna
+    from lra.bench.roofline import copy_rate
     from lra.bench.worker import BenchMeter, BenchRules
     from lra.figures.draw import save_figure
 
     meter = BenchMeter(BenchRules(rounds=1, threads=1, device=device))
-    block = torch.empty(2 ** (20 if quick else 28), device=device)
-    moved = 2 * block.nbytes / meter.seconds({"copy": block.clone})["copy"]
+    moved = copy_rate(meter, 2 ** (22 if quick else 30))
     (B, H, d), lengths = SHAPES[shape], [2**i for i in (range(6, 8) if quick else range(10, 17))]
     evaluations = ("fused", *(("triton",) if device == "cuda" else ()), "piecewise", "dense")
     cases: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,54 +1,117 @@
-"""The rehearsal of scripts/first_hour.py: every part, small, on a CPU."""
+"""scripts/first_hour.py on a CPU: parts that take no time, its own small ones in this process, the
+words of the others, and a run."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from lra import cli
+from lra.settings import check, initialised
+from lra.status import jobs
+
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "first_hour.py"
+Main = Callable[..., int]
 
 
-def rehearse(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--quick", "--out", str(out), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=1800)
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("first_hour", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def main(script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
+    """The command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--device", "cpu", "--quick", *words])
+        return script.main()
+
+    return run
+
+
+def test_parts_are_done_once_and_their_output_is_packed(
+    script: ModuleType, main: Main, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    found = {"good": "open('made', 'w').close(); print('well')", "bad": "raise SystemExit(3)",
+             "cut": f"raise SystemExit({script.LATE})",
+             "stuck": "import time; time.sleep(600)"}  # fmt: skip
+    monkeypatch.setattr(script, "LIMIT", 5)
+    monkeypatch.setattr(
+        script, "parts", lambda *_: [(name, ["-c", code]) for name, code in found.items()]
+    )
+    assert main("--minutes", "0") == 1
+    assert "4 parts are left: repeat the command" in capsys.readouterr().out
+    out = Path("first-hour")
+    (out / "runs").mkdir()
+    (out / "runs/last.ckpt").touch()
+    assert main() == 1
+    printed = capsys.readouterr().out
+    for how in ("good: done", "bad: FAILED, exit 3", "cut: not finished", "stuck: not finished"):
+        assert how in printed
+    assert (out / "good.txt").read_text(encoding="utf-8") == "well\n"
+    assert json.loads((out / "bad.json").read_text(encoding="utf-8"))["exit"] == 3
+    found |= dict.fromkeys(("bad", "cut", "stuck"), "print('mended')")
+    (out / "made").unlink()
+    assert main() == 0
+    assert "done; the file to attach" in capsys.readouterr().out
+    assert not (out / "made").exists()  # what ended well is not repeated
+    with tarfile.open("first-hour.tar.gz") as archive:
+        packed = {Path(name).name for name in archive.getnames()}
+    assert {"good.txt", "stuck.json"} <= packed
+    assert "last.ckpt" not in packed
+
+
+def test_its_own_parts_measure_and_compare(main: Main, capsys):
+    assert main("--run", "environment") == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"machine", "versions", "choices", "git"}
+    assert main("--run", "correctness") == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith("(methods with discrete choices may be so): none\n")
+    assert printed.count("luna ") == 3
+    assert main("--run", "kernels-0") == 0
+    rows = json.loads(Path("kernels-0.data.json").read_text(encoding="utf-8"))
+    assert set(rows) == {"luna fused", "luna piecewise", "luna dense", "linear", "softmax",
+                         "limit of the memory"}  # fmt: skip
+    assert all(len(times) == 2 for times in rows.values())
+    assert 0 < rows["limit of the memory"]["64"] < rows["softmax"]["64"]
+    assert Path("kernels-0.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("device", "quick"), [("cuda", False), ("cpu", True)])
+def test_the_other_parts_are_commands_that_there_are(script: ModuleType, device: str, quick: bool):
+    import hydra
+
+    found = dict(script.parts(device, quick))
+    assert len(found) == (10 if quick else 25)
+    parser = cli._parser()[0]
+    with initialised():
+        for name, (flag, module, command, *words) in found.items():
+            if (flag, module) != ("-m", "lra"):
+                assert name.partition("-")[0] in {*script.OWN, "tests"}
+                continue
+            if command != "train":
+                parser.parse_args([command, *words])
+            if name in ("train", "steps-pathfinder") or name.startswith("run-listops"):
+                *_, last = jobs([word for word in words if "=" in word])
+                check(hydra.compose("train", last))
 
 
 @pytest.mark.slow
-def test_every_part_ends_well_once_and_its_output_is_packed(tmp_path: Path):
-    out = tmp_path / "hour"
-    none = rehearse(out, "--minutes", "0")
-    assert none.returncode == 1
-    assert "parts are left: repeat the command" in none.stdout
-    (out / "environment.json").write_text('{"exit": 1}', encoding="utf-8")  # it failed before
-    done = rehearse(out)
-    texts = [path.read_text(encoding="utf-8")[-2000:] for path in out.glob("*.txt")]
-    assert done.returncode == 0, "\n".join([done.stdout, done.stderr, *texts])
-    names = {path.stem for path in out.glob("*.txt")}
-    assert names == {"environment", "tests", "correctness", "kernels-0", "kernels-1", "attention",
-                     "causal", "steps-listops", "run-listops-0"}  # fmt: skip
-    assert "larger than rounding explains" in (out / "correctness.txt").read_text(encoding="utf-8")
-    assert "none" in (out / "correctness.txt").read_text(encoding="utf-8")
-    limits = json.loads((out / "kernels-0.data.json").read_text(encoding="utf-8"))
-    assert set(limits) == {"luna fused", "luna piecewise", "luna dense", "linear", "softmax",
-                           "limit of the memory"}  # fmt: skip
-    with tarfile.open(f"{out}.tar.gz") as archive:
-        packed = archive.getnames()
-    assert any(name.endswith("environment.txt") for name in packed)
-    assert not any(name.endswith(".ckpt") for name in packed)
-    again = rehearse(out)  # nothing is repeated
-    assert (again.returncode, again.stdout.count("done in")) == (0, 0)
-
-
-@pytest.mark.slow
-def test_a_part_that_fails_is_named_and_will_be_done_again(tmp_path: Path):
-    out = tmp_path / "hour"
-    (out / "kernels-0.data.json").mkdir(parents=True)  # where its numbers belong
-    found = rehearse(out, "--parts", "kernels-0")
-    assert found.returncode == 1
-    assert "kernels-0: FAILED, exit 1" in found.stdout
-    assert json.loads((out / "kernels-0.json").read_text(encoding="utf-8"))["exit"] == 1
+def test_a_run_of_the_rehearsal(script: ModuleType, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(dict(script.parts("cpu", quick=True))["run-listops-0"][2:]) == 0
+    assert list(Path("runs").rglob("result.json"))

@@ -1,7 +1,8 @@
 """`lra bench train`: the time that the framework adds to the mathematics of training.
 
-Three measurements: the framework compared with a bare loop of the same network, optimiser and
-batches; loading the data; and the time from the shell to the first step.
+Four measurements: the framework compared with a bare loop of the same network, optimiser and
+batches; loading the data; a step compared with what the device can do; and the time from the shell
+to the first step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -23,19 +24,23 @@ import pytorch_lightning as pl
 import torch
 
 from lra import parent
+from lra.bench import roofline
 from lra.bench.cases import TrainingStep
 from lra.bench.rows import BenchResult, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, rounds_of, with_range
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.callbacks import Checkpoints
+from lra.compute.count import count_run
 from lra.config import UserError
 from lra.data.arrays import Prepared
+from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.fit import build, trainer_for
 from lra.module import LRAModule
 from lra.runs import RunFolder
 from lra.settings import Run, compose
+from lra.trained import DTYPES
 
 BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
 START = "start to first step"
@@ -49,17 +54,29 @@ def benchmark(options: Namespace) -> Benchmark:
         LoopCase(group="training", name=name, words=words, steps=options.steps) for name in LOOPS
     ]
     parts = PartsCase(group="parts", name=BARE, words=words, steps=options.steps)
+    batch = run.protocol.recipe.batch
+    facts = {"step_flops": roofline.step_flops(count_run(run), batch)}
+    device = DeviceCase(
+        group="device", name=FRAMEWORK, words=words, steps=options.steps, facts=facts
+    )
     task, attention = run.task.name, run.attention["name"]
     return Benchmark(
         stem=f"train-{task}-{attention}",
         title=f"What the framework adds to training: {task}, {attention}",
         notes=[
-            f"batch {run.protocol.recipe.batch}, {options.steps} steps per round; median over "
+            f"batch {batch}, {options.steps} steps per round behind one that warms up; median over "
             "rounds (least .. largest), ratios taken within a round",
-            "bare loop: the same network, optimiser, clipping and batches without the framework; "
-            "framework: trainer, module, callbacks and loader of a real run, without evaluation",
+            "bare loop: the same network, optimiser, clipping and batches without the framework, "
+            "in float32, not compiled; framework: trainer, module, callbacks and loader of a real "
+            "run, without evaluation",
+            *roofline.NOTES,
         ],
-        cases=[*loops, parts, StartCase(group="start", name=START, words=options.overrides)],
+        cases=[
+            *loops,
+            parts,
+            device,
+            StartCase(group="start", name=START, words=options.overrides),
+        ],
         rules=BenchRules.of(
             options, threads=torch.get_num_threads(), device=_device(run.trainer.accelerator)
         ),
@@ -78,10 +95,7 @@ class LoopCase(BenchCase):
 
     def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         run, prepared = _prepared(tuple(self.words))
-        loader = Loader(
-            prepared.split("train"), run.protocol.recipe.batch, rules=run.protocol.data,
-            seed=run.seed, steps=self.steps,
-        )  # fmt: skip
+        loader = _loader(run, prepared, meter.device, self.steps)
         return {"seconds": LOOPS[self.name](run, prepared.fingerprint, loader) / self.steps}
 
 
@@ -94,10 +108,7 @@ class PartsCase(BenchCase):
 
     def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         run, prepared = _prepared(tuple(self.words))
-        loader = Loader(
-            prepared.split("train"), run.protocol.recipe.batch, rules=run.protocol.data,
-            seed=run.seed, steps=self.steps + 1,
-        )  # fmt: skip
+        loader = _loader(run, prepared, meter.device, self.steps)
         step, seconds = TrainingStep(run, meter.device), dict.fromkeys(PARTS, 0.0)
         for i, batch in enumerate(loader):
             there = _sent(batch, meter.device)
@@ -107,6 +118,47 @@ class PartsCase(BenchCase):
                 seconds[part] += (ended - began) * (i > 0)  # the first step warms up
                 began = ended
         return {f"{part}_seconds": total / self.steps for part, total in seconds.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceCase(BenchCase):
+    """Seconds of a step of the framework, those in which the device works, and the least that its
+    products and the bytes it moves would take."""
+
+    warm_up: ClassVar[bool] = False
+
+    words: Sequence[str]
+    steps: int
+
+    def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
+        run, prepared = _prepared(tuple(self.words))
+        loader = _loader(run, prepared, meter.device, self.steps)
+        on_gpu = meter.device.type == "cuda"
+        # A profiler makes steps slower, so on a GPU they are timed without one.
+        watches = [roofline.StepWatch(self.steps, profiled=p) for p in (False, True)[: 1 + on_gpu]]
+        for watch in watches:
+            training = rehearsal(run, prepared.fingerprint, watch, steps=len(loader))
+            with training as (trainer, module, _):
+                trainer.fit(module, loader)
+        dtype = DTYPES.get(run.trainer.precision.partition("-")[0], torch.float32)
+        product = roofline.product_rate(meter, dtype)  # TF32 as the trainer has set it
+        copy = roofline.copy_rate(meter, roofline.COPIED)
+        return {
+            "seconds": watches[0].seconds() / self.steps,
+            "busy_seconds": watches[-1].busy_seconds() / self.steps,
+            "product_seconds": self.facts["step_flops"] / product,
+            "copy_seconds": watches[0].least_bytes / copy,
+            "product_rate": product,
+            "copy_rate": copy,
+        }
+
+
+def _loader(run: Run, prepared: Prepared, device: torch.device, steps: int) -> Loader:
+    """The batches of these steps and of one that warms up, held on a GPU as a run does it."""
+    split = prepared.split("train")
+    kind = partial(DeviceLoader, device=device) if fits(split, device) else Loader
+    batch, rules = run.protocol.recipe.batch, run.protocol.data
+    return kind(split, batch, rules=rules, seed=run.seed, steps=steps + 1)
 
 
 def _sent(batch: Batch, device: torch.device) -> Batch:
@@ -133,9 +185,10 @@ def _device(accelerator: str) -> str:
 
 def _bare(run: Run, fingerprint: str, loader: Loader) -> float:
     device = torch.device(_device(run.trainer.accelerator))
-    step, batches = TrainingStep(run, device), list(loader)
-    start = time.perf_counter()
-    for batch in batches:
+    step, (first, *others) = TrainingStep(run, device), list(loader)
+    step(*_sent(first, device))
+    start = _now(device)
+    for batch in others:
         step(*_sent(batch, device))
     return _now(device) - start
 
@@ -179,17 +232,19 @@ def rehearsal(
 
 
 def _framework(run: Run, fingerprint: str, loader: Loader) -> float:
-    watch = Stopwatch()
+    watch = roofline.StepWatch(len(loader) - 1)
     with rehearsal(run, fingerprint, watch, steps=len(loader)) as (trainer, module, _):
         trainer.fit(module, loader)
-    return sum(watch.laps())
+    return watch.seconds()
 
 
 def _load(run: Run, fingerprint: str, loader: Loader) -> float:
-    start = time.perf_counter()
-    for _ in loader:
+    batches = iter(loader)
+    device = next(batches).ids.device
+    start = _now(device)
+    for _ in batches:
         pass
-    return time.perf_counter() - start
+    return _now(device) - start
 
 
 LOOPS = {BARE: _bare, FRAMEWORK: _framework, LOADING: _load}
@@ -246,3 +301,4 @@ def tables(result: BenchResult) -> Iterator[SheetTable]:
     ]
     if parts:  # older files lack them
         yield SheetTable("Parts of a step of the bare loop, ms", ["part", "measured"], parts)
+    yield from roofline.tables(result, "device", FRAMEWORK)

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import luna
 from lra import datamodule, module
+from lra.callbacks import Compiled
+from lra.config import Compile
 from lra.data import device
 from lra.data.device import DeviceLoader
 from lra.data.prepare import find_or_prepare
 from lra.fit import build, trainer_for
 from lra.runs import RunFolder
 from lra.settings import Run
+from luna.kernels import choice
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}
@@ -97,3 +104,35 @@ def test_no_step_waits_for_the_device(
     read = [sum(step.values()) for step in watch.steps]
     assert [read[i] for i in (0, 1, 2, 4)] == [0] * 4, watch.steps
     assert read[3] > 0  # the row of metrics: the counter counts
+
+
+class Recorded(nn.Module):
+    """A network that notes its forward passes, and what it is compiled to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = luna.build("linear", n_heads=1, head_dim=4, max_len=8)
+        self.seen: list[Any] = []
+
+    def forward(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        self.seen.append("training" if self.training else "evaluation")
+        return ids
+
+    def compile(self, mode: str | None) -> None:  # type: ignore[override]
+        self.seen.append(mode)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_a_forward_pass_precedes_compilation_only_where_evaluations_are_tried(
+    where: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(choice, "DEVICES", {where})
+    trained = module.LRAModule(network := Recorded(), cast(Any, None), classes=2)
+    trainer = cast(
+        Any, SimpleNamespace(precision_plugin=SimpleNamespace(forward_context=nullcontext))
+    )
+    callback, batch = Compiled(Compile.default), SimpleNamespace(ids=torch.zeros(1, 8), mask=None)
+    for step in range(2):
+        callback.on_train_batch_start(trainer, trained, batch, step)
+    assert network.seen == (["evaluation", None] if where == "cpu" else [None])
+    assert network.training

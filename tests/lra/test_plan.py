@@ -66,7 +66,12 @@ def test_runs_side_by_side(small: Callable[..., Run]):
     assert crowded.span().mean == pytest.approx(two.mean)
     assert crowded.span().low == pytest.approx(two.low / 2)
     assert "ask for 2.0 times this machine" in "\n".join(crowded.lines())
-    assert "other machines" in "\n".join(Plan([group(small(), 4)], 4, False).lines())
+    others = "\n".join(Plan([group(small(), 4)], 4, False).lines())
+    assert "other machines" in others
+    assert "up to 100 MiB at once" in others
+    packed = "\n".join(Plan([group(small(), 4)], 4, False, packed=4).lines())
+    assert "ask for 4.0 times a GPU" in packed
+    assert "up to 400 MiB at once" in packed
 
 
 def test_what_does_not_fit_is_said(small: Callable[..., Run]):
@@ -89,16 +94,16 @@ def test_the_largest_budget_that_fits(small: Callable[..., Run]):
 
 
 def test_how_many_jobs_a_launcher_does_at_once():
-    def ask(**launcher: object) -> tuple[int, bool]:
-        return at_once(OmegaConf.create(launcher), 9)
+    def ask(target: str, **launcher: object) -> tuple[int, bool, int]:
+        return at_once(OmegaConf.create({"_target_": target, **launcher}), 9)
 
-    assert ask(_target_="hydra._internal.core_plugins.basic_launcher.BasicLauncher") == (1, True)
-    assert ask(_target_="hydra_plugins.lra_waiting.LaptopLauncher", n_jobs=4) == (4, True)
-    assert ask(_target_="hydra_plugins.lra_waiting.LocalLauncher") == (9, True)
-    assert ask(_target_="hydra_plugins.lra_waiting.SlurmLauncher", array_parallelism=8) == (
-        8,
-        False,
-    )
+    assert ask("hydra._internal.core_plugins.basic_launcher.BasicLauncher") == (1, True, 1)
+    assert ask("hydra_plugins.lra_waiting.LaptopLauncher", n_jobs=4) == (4, True, 1)
+    assert ask("hydra_plugins.lra_waiting.LocalLauncher") == (9, True, 1)
+    assert ask("hydra_plugins.lra_waiting.SlurmLauncher", array_parallelism=8) == (8, False, 1)
+    ray = "hydra_plugins.lra_ray.RayLauncher"
+    for gpus, packed in ((1, 1), (2, 1), (0, 1), (0.25, 4), (0.3, 3), (0.01, 9)):
+        assert ask(ray, remote={"num_gpus": gpus}) == (packed, False, packed)
 
 
 def test_a_sweep_is_measured(in_this_process, small, overrides, capsys):

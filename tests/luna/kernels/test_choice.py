@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,23 @@ def test_the_fastest_right_one_is_kept_and_others_are_named(wrong: Way, why: str
         assert choice.choose(again, SIZE, CPU) == "right"
     assert again.calls == []  # known from the disk, by a new object
     assert len(caplog.messages) == 1
+
+
+def test_a_trial_makes_few_calls_and_fewer_of_slow_ones():
+    """The definition: exact, rounded, whole; another: a part of the tokens, whole. Then they are
+    timed, up to three times or for a tenth of a second."""
+
+    def taking(seconds: float) -> Way:
+        def way(x: Tensor) -> Tensor:
+            global clock
+            clock += seconds
+            return x * 1.0
+
+        return way
+
+    method = Fakes(definition=taking(0), slow=taking(0.06), slower=taking(0.5))
+    choice.choose(method, SIZE, CPU)
+    assert Counter(method.calls) == {"definition": 3 + 3, "slow": 2 + 2, "slower": 2 + 1}
 
 
 def test_what_does_not_fit_into_memory_is_no_fault(gpu, caplog):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import luna
 from luna import LunaError
@@ -147,6 +147,30 @@ def test_lower_precision(dtype: torch.dtype, nonneg: bool | str, causal: bool):
         # Positive features hardly change with their scale: the sums of g's gradient cancel.
         close = max(2 * torch.finfo(ours.dtype).eps, 1e-5 if nonneg is True else 1e-4)
         assert (ours.double() - theirs.double()).norm() <= close * theirs.double().norm()
+
+
+@numba
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("nonneg", [True, "exp"])
+def test_training_in_bf16_mixed_is_near_float32(nonneg: bool | str, causal: bool):
+    """With projections under autocast, over so many tokens that sums in bfloat16 would be far
+    off."""
+    attention = build("fused", dtype=F32, causal=causal, nonneg=nonneg)
+    projection = nn.Linear(16, 48)
+    x = torch.randn(2, 1500, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weights = torch.cos(torch.arange(x.numel()).float()).view(2, 1500, 2, 8).transpose(1, 2)
+    parameters = [*projection.parameters(), *attention.parameters()]
+
+    def step(mixed: bool) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            qkv = projection(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+            out = attention(*qkv, scattered(1500))
+        assert out.dtype == (torch.bfloat16 if mixed else F32)
+        gradient, *others = torch.autograd.grad(out.float(), [x, *parameters], weights)
+        return [out, gradient, torch.cat([t.flatten() for t in others])]
+
+    for mixed, exact in zip(step(True), step(False), strict=True):
+        assert (mixed - exact).norm() < 2e-2 * exact.norm()
 
 
 @numba
