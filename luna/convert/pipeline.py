@@ -86,6 +86,7 @@ def run(
         _remove_states(folder)
         return done
     _check_head(teacher, spec, data)
+    _name_problem(teacher)
     opened = spec.open(data, processor, recipe, seed=seed)
     opened.check(teacher)
     folder.mkdir(parents=True, exist_ok=True)
@@ -248,6 +249,14 @@ def _check_head(model: Any, spec: tasks.ConversionTask, data: str | Path | None)
             f"a model finetuned on it, or load this one with num_labels={needed}"
         )
     spec.check_head([model.config.id2label[i] for i in range(classes)], data)
+
+
+def _name_problem(model: Any) -> None:
+    """What transformers writes into the config at the first training step, of which a run that is
+    resumed may have none."""
+    if model.config.problem_type is None:
+        classes = model.config.num_labels > 1
+        model.config.problem_type = "single_label_classification" if classes else "regression"
 
 
 def _count(model: nn.Module) -> int:

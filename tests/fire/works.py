@@ -126,12 +126,12 @@ class Works:
 
 
 def _conversions(home: Path) -> list[conversion.Conversion]:
-    """Teacher and student. Stage 1 writes its state at steps 50, 100 and 120, stage 2 after each
+    """Teacher and student. Stage 1 writes its state at steps 50 and 60, stage 2 after each
     epoch."""
     words = (
         *("task=sst2", f"model.path={home / 'bert'}", f"data.path={home / 'glue'}"),
         *(f"runs_dir={home / 'runs'}", "device=cpu", "recipe.max_length=8"),
-        *("recipe.batch=4", "recipe.stage1_steps=120", "recipe.epochs=3"),
+        *("recipe.batch=4", "recipe.stage1_steps=60", "recipe.epochs=2"),
     )
     search_path.install()
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS / "convert")):

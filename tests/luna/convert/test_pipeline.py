@@ -117,18 +117,22 @@ def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkey
     assert resumed["stage1"] | {"seconds": 0} == as_json(expected["stage1"]) | {"seconds": 0}
 
 
-def test_a_kill_leaves_no_part_of_a_model_and_no_state(glue, trained, tmp_path, monkeypatch):
-    recipe = ConversionRecipe(stage1=None, epochs=0, max_length=16)
-    options = glue | {"recipe": recipe, "attention": "t2r"}
+def test_a_teacher_that_was_killed_at_its_end_is_that_of_a_whole_run(glue, tmp_path, monkeypatch):
+    recipe = ConversionRecipe(epochs=1, max_length=16, train_examples=32)
+    options = glue | {"recipe": recipe, "attention": None}
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    run(bert(num_labels=2), folder=whole, **options)
     with monkeypatch.context() as killed:
         killed.setattr(pipeline, "card", lambda *_: 1 / 0)  # the last file of a model
         with pytest.raises(ZeroDivisionError):
-            run(trained, folder=tmp_path, **options)
-    assert not (tmp_path / "model").exists()
-    run(trained, folder=tmp_path, **options)
-    (tmp_path / "stage2.pt").touch()  # of a kill between the record and its removal
-    run(trained, folder=tmp_path, **options)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "result.json", "run.json"]
+            run(bert(num_labels=2), folder=folder, **options)
+    assert not (folder / "model").exists()
+    run(bert(num_labels=2), folder=folder, **options)
+    (folder / "stage2.pt").touch()  # of a kill between the record and its removal
+    run(bert(num_labels=2), folder=folder, **options)
+    assert sorted(p.name for p in folder.iterdir()) == ["model", "result.json", "run.json"]
+    for path in (whole / "model").iterdir():
+        assert (folder / "model" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_the_controls_are_the_same_function(glue, trained, tmp_path):
