@@ -29,16 +29,16 @@ from tests.lra.conftest import REPOSITORY, SMALL, command, environment
 
 from .ledger import Ledger
 
-STEPS, LIMIT = 80, "limit_minutes=0.5"  # of a run; the limit ends those that hang
+STEPS = 80  # of a run
 SHORT = [word for word in SMALL if not word.startswith(("protocol.recipe.", "protocol.eval"))]
 SHORT += [f"protocol.recipe.steps={STEPS}", "protocol.recipe.batch=8", "protocol.recipe.warmup=5",
           f"protocol.evaluation.every={STEPS // 2}", "trainer.checkpoint_every=20"]  # fmt: skip
 BAD = ("-1", "1e+30")  # rates: refused, and too high
-LAUNCHERS = {  # how many jobs, and the settings by which two run at once
-    "laptop": (50, ("hydra.launcher.n_jobs=2",)),
-    "local": (6, ()),  # submitit starts all at once
+LAUNCHERS = {  # how many jobs; two at once; the limit of a run, which ends those that hang
+    "laptop": (50, ("hydra.launcher.n_jobs=2", "limit_minutes=0.5")),
+    "local": (6, ("limit_minutes=1.5",)),  # submitit starts all at once
     "ray": (10, ("hydra.launcher.init.address=local", "+hydra.launcher.init.num_cpus=2",
-                 "hydra.launcher.remote.num_gpus=0")),
+                 "hydra.launcher.remote.num_gpus=0", "limit_minutes=1.5")),
 }  # fmt: skip
 MARK = "LRA_UNDER_FIRE"  # environment variable by which the processes of a sweep are found
 KILLS, HANGS = 6, 2  # runs that are hit in a sweep of 50
@@ -55,7 +55,7 @@ class Sweep:
         rates = [*(f"{0.001 * (i + 1):g}" for i in range(jobs // seeds - len(BAD))), *BAD]
         self.jobs, self.healthy = len(rates) * seeds, (len(rates) - len(BAD)) * seeds
         self.words = [
-            *(*SHORT, LIMIT, f"data_dir={root / 'data'}", f"runs_dir={self.runs}"),
+            *(*SHORT, f"data_dir={root / 'data'}", f"runs_dir={self.runs}"),
             *(f"hydra/launcher={launcher}", *LAUNCHERS[launcher][1]),
             *(f"protocol.recipe.lr={','.join(rates)}", f"seed={','.join(map(str, range(seeds)))}"),
         ]
