@@ -64,6 +64,7 @@ class Sweep:
             token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
             self.environment |= token | {"RAY_TMPDIR": f"/tmp/ray-{uuid.uuid4().hex[:8]}"}
         self.seen: dict[str, tuple[float, float]] = {}  # since and until when a lock was held
+        self.stopped = set[int]()
         self.asked, self.events, self.problems = 0, list[str](), list[str]()
 
     def start(self, name: str, strikes: list[int], *, parent: int | None = None) -> str:
@@ -150,12 +151,13 @@ class Sweep:
                 yield f"{state} {name} {detail}; held: {name in held}, {name in held_after}"
 
     def strike(self, signum: int) -> bool:
-        """Send a signal to a run that trains."""
+        """Send a signal to a run that trains, and that none has stopped: its limit ends that."""
         trains = [pid for name, pid in self.holders().items()
                   if len(read_metrics(self.runs / name / "metrics.csv")) > 1
-                  and name not in self.results()]  # fmt: skip
+                  and name not in self.results() and pid not in self.stopped]  # fmt: skip
         if trains:
-            os.kill(self.draw.choice(trains), signum)
+            os.kill(pid := self.draw.choice(trains), signum)
+            self.stopped |= {pid} if signum == signal.SIGSTOP else set()
             self.events.append({signal.SIGKILL: "run killed", signal.SIGSTOP: "run hangs"}[signum])
         return bool(trains)
 
