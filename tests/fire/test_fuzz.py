@@ -8,6 +8,12 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
+
+from lra import ask
+from lra.config import UserError
+from lra.data.pathfinder import files as pathfinder
 
 from .fuzz import one_input
 from .readers import Readers
@@ -15,7 +21,7 @@ from .works import Works
 
 # Seeds of inputs that were once neither read nor refused in one sentence.
 FOUND = {
-    "listops TSV": (75, 102),
+    "listops TSV": (75, 102, 18746),
     "GLUE TSV": (31, 1322),
     "texts to predict": (40, 3419),
     "pictures": (597,),
@@ -60,6 +66,17 @@ def test_what_once_escaped_is_refused(readers: Readers, folder: Path) -> None:
         for seed in seeds:
             outcome = one_input(readers.all[name], folder, Random(f"{name} {seed}"))
             assert outcome[0] != "escaped", (name, seed, outcome[1])
+
+
+def test_a_picture_that_is_huge_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("it was decoded"))
+    Image.new("1", (5000, 5000)).save(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
+        ask._picture(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png: 32 x 32 L .* expected, 5000 x 5000 1 found"):
+        pathfinder.read(tmp_path / "a.png", 32)
 
 
 @pytest.mark.slow

@@ -123,5 +123,5 @@ def _ids(where: str, source: str, brackets: bool) -> np.ndarray:
 
 def _label(where: str, target: str) -> int:
     if len(target) != 1 or target not in "0123456789":
-        raise UserError(f"{where}: Target must be a digit, found {target!r}")
+        raise UserError(f"{where}: Target must be a digit, found {target[:20]!r}")
     return int(target)

@@ -102,13 +102,12 @@ def read(path: Path, side: int) -> np.ndarray | None:
     try:
         check_png(data)
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            mode, pixels = image.mode, np.asarray(image)
-    except (OSError, SyntaxError, ValueError) as error:
+            found = f"{image.height} x {image.width} {image.mode}"
+            if found == f"{side} x {side} L":  # others are not decoded: they may be huge
+                return np.asarray(image).reshape(-1)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is not a readable PNG: {error}") from error
-    if mode != "L" or pixels.shape != (side, side):
-        shape = " x ".join(map(str, pixels.shape))
-        raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {shape} {mode} found")
-    return pixels.reshape(-1)
+    raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {found} found")
 
 
 def check_png(data: bytes) -> None:
