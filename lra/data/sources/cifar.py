@@ -206,7 +206,7 @@ def _check_memo(content: bytes) -> None:
     """An unpickler makes room for every object up to the number that a pickle gives to one: five
     damaged bytes could ask for 64 GiB."""
     for done, (code, number, _) in enumerate(pickletools.genops(content)):
-        if code.name.endswith("PUT") and number > done:
+        if code.name.endswith("PUT") and (number or 0) > done:
             raise ValueError(f"it numbers an object {number} after {done} operations")
 
 
