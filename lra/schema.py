@@ -133,7 +133,7 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
     expected = identity_of(facts["settings"], fact.find(facts, "data.fingerprint"))
     if facts["identity"] != expected:
         raise UserError(
-            f"{where} is damaged or was edited: its identity is {facts['identity']}, but its "
+            f"{where} is damaged or was edited: its identity is {facts['identity']:.40}, but its "
             f"settings and data are those of run {expected}"
         )
     for key, setting in REPEATED[kind].items():

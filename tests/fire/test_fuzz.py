@@ -28,7 +28,7 @@ FOUND = {
     "arrays of ids": (12, 377),
     "manifest": (688,),
     "prepared arrays": (483,),
-    "records, tables, page": (69, 181, 338, 410),
+    "records, tables, page": (69, 181, 338, 410, 655),
     "result.json": (10,),
     "config.yaml": (0, 2, 3, 5, 7, 14),
     "metrics.csv": (16, 78),
