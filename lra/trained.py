@@ -200,6 +200,13 @@ def assembled(
     fingerprint: str | None, *, device: str,
 ) -> Trained:  # fmt: skip
     """The network of a run with these weights."""
+    misfit = UserError(
+        f"the weights of {folder} do not fit the network of its settings: was the code of "
+        f"{run.attention['name']} changed since?"
+    )
+    numbers = sum(w.numel() for w in weights.values() if isinstance(w, Tensor))
+    if numbers < _least(run):  # before a damaged setting asks for more memory than there is
+        raise misfit
     bits, _, kind = run.trainer.precision.partition("-")
     with readable(folder, TRAIN_AGAIN):
         dtype = DTYPES[bits] if kind == "true" else None
@@ -209,12 +216,16 @@ def assembled(
     try:
         network.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"the weights of {folder} do not fit the network of its settings: was the code of "
-            f"{run.attention['name']} changed since?"
-        ) from error
+        raise misfit from error
     network.to(device, dtype)
     return Trained(network.eval(), run, folder, which, fingerprint)
+
+
+def _least(run: Run) -> int:
+    """Parameters that every network of this size has: in each layer values, their output, and an
+    MLP; and a row for each id."""
+    m = run.model
+    return max(run.protocol.data.vocab, 2 * m.n_layers * m.d_model * (m.qkv_dim + m.mlp_dim))
 
 
 def run_of(settings: dict[str, Any], seed: int, *, data_dir: str | Path = "data") -> Run:

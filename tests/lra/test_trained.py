@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,18 @@ def test_an_export_answers_alike_and_says_what_it_is(
         lra.load(folder)
 
 
+def test_a_size_that_its_weights_do_not_have_is_refused_before_it_is_built(
+    record: lra.Record, tmp_path: Path
+):
+    assert main(["export", str(record.folder), "--to", str(tmp_path / "model")]) == 0
+    path = tmp_path / "model" / "config.json"
+    text = path.read_text(encoding="utf-8")
+    for key in ("n_layers", "d_model", "mlp_dim", "vocab"):
+        path.write_text(re.sub(rf'"{key}": \d+', f'"{key}": {10**30}', text), encoding="utf-8")
+        with pytest.raises(UserError, match="do not fit the network of its settings"):
+            lra.load(path.parent)
+
+
 def test_an_unfinished_run_is_not_exported(
     record: lra.Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -182,8 +195,8 @@ def test_an_unfinished_run_is_not_exported(
 def test_what_is_public_is_there_and_importing_is_light():
     for name in lra.__all__:
         assert getattr(lra, name).__doc__
-    with pytest.raises(AttributeError, match="no attribute 'fit'"):
-        lra.fit  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'learn'"):
+        lra.learn  # noqa: B018
     heavy = "torch, pytorch_lightning, hydra, numpy"
     code = f"import sys, lra; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
