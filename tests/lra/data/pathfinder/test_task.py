@@ -234,7 +234,7 @@ META, IMAGE = "metadata/0.npy", "imgs/0/sample_3.png"
             IMAGE,
             ": 32 x 32 L (8-bit grey) expected, 31 x 32",
         ),
-        (lambda r: replace(r, picture(3), "RGB"), IMAGE, "expected, 32 x 32 x 3 RGB found"),
+        (lambda r: replace(r, picture(3), "RGB"), IMAGE, "expected, 32 x 32 RGB found"),
         (lambda r: replace(r, picture(3), "1"), IMAGE, "expected, 32 x 32 1 found"),
     ],
 )
