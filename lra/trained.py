@@ -202,7 +202,7 @@ def assembled(
     """The network of a run with these weights."""
     misfit = UserError(
         f"the weights of {folder} do not fit the network of its settings: was the code of "
-        f"{run.attention['name']} changed since?"
+        f"{run.attention.get('name')} changed since?"
     )
     numbers = sum(w.numel() for w in weights.values() if isinstance(w, Tensor))
     if numbers < _least(run):  # before a damaged setting asks for more memory than there is

@@ -30,7 +30,7 @@ FOUND = {
     "prepared arrays": (483,),
     "records, tables, page": (69, 181, 338, 410, 655),
     "result.json": (10,),
-    "config.yaml": (0, 2, 3, 5, 7, 14),
+    "config.yaml": (0, 2, 3, 5, 7, 14, 1860),
     "metrics.csv": (16, 78),
     "status.json": (43,),
     "answers": (2, 112),
