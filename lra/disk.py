@@ -43,7 +43,7 @@ def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[No
         raise
 
 
-def take_lock(handle: IO[str], place: Path, *, wait: bool = False) -> bool:
+def take_lock(handle: IO[Any], place: Path, *, wait: bool = False) -> bool:
     """Take the kernel's lock on an open file; False if another process holds it. The kernel
     releases it when the process ends, even if it is killed."""
     try:

@@ -183,11 +183,12 @@ class RunFolder:
         with who that is; UserError where there is no `wait`."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / "lock").open("a+")
+            # Without a buffer: closing would write it once more to a disk that is full.
+            handle = (self.path / "lock").open("a+b", buffering=0)
         with handle:
             while not take_lock(handle, self.path):
                 handle.seek(0)
-                holder = handle.read().strip() or "another process"
+                holder = handle.read().decode(errors="replace").strip() or "another process"
                 if wait is None:
                     raise UserError(
                         f"{self.path} is being run by {holder}; wait for it, or stop it first"
@@ -195,8 +196,7 @@ class RunFolder:
                 wait(holder)
             with writing(self.path):
                 handle.truncate(0)
-                handle.write(f"process {os.getpid()} on {socket.gethostname()}")
-                handle.flush()
+                handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
             yield
 
     def result(self) -> dict[str, Any] | None:
