@@ -19,7 +19,7 @@ from lra import environment
 from lra.code import CONVERSION, code_of
 from lra.config import UserError
 from lra.data.store import lock
-from lra.disk import sentence
+from lra.disk import disk_errors
 from lra.settings import explain, preset_exists
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
@@ -124,11 +124,8 @@ def _disk_errors(place: Path) -> Iterator[None]:
 
     cure = "point runs_dir elsewhere; the same command then goes on"
     try:
-        yield
-    except OSError as error:
-        if (message := sentence(error, error.filename or place, cure)) is None:
-            raise
-        raise UserError(message) from error
+        with disk_errors(place, cure):
+            yield
     except SafetensorError as error:  # transformers writes weights through it
         raise UserError(f"cannot write to {place} ({error}): free some space, or {cure}") from error
 

@@ -225,10 +225,8 @@ class Plan:
             f"{free:,.0f} MiB are free{full}"
         )
         peaks = sorted((g.costs["peak_mib"] for g in each), reverse=True)
-        memory, free = (
-            sum(peaks[: self.number if self.here else self.packed]),
-            each[0].costs["room_mib"],
-        )
+        together = self.number if self.here else self.packed
+        memory, free = sum(peaks[:together]), each[0].costs["room_mib"]
         full = "; they DO NOT FIT, do fewer at once" if memory > free else ""
         yield f"memory: up to {memory:,.0f} MiB at once, {free:,.0f} MiB are free{full}"
 

@@ -161,7 +161,8 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
 
     from lra.settings import check, initialised
 
-    states, refused = list[RunState](), list[UserError]()
+    states: list[RunState] = []
+    refused: list[UserError] = []
     with initialised():
         for job in jobs(words):
             try:

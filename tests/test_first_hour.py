@@ -3,7 +3,7 @@ words of the others, and a run."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 import tarfile
@@ -23,12 +23,9 @@ Main = Callable[..., int]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("first_hour", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)
+        return importlib.import_module(SCRIPT.stem)
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ def fetch(
 ) -> Path:
     """Download `url` to `target`, or take what lies there; `size` and `digest` (SHA-256) are what
     it must have. `instead` ends the message when it cannot be had: what else to do."""
+    partial = target.with_name(f".{target.name}.partial")
     with lock(target, f"another process is downloading {target}; waiting for it"):
         if not target.exists():
-            partial = target.with_name(f".{target.name}.partial")
             _receive(url, partial, instead)
             _check(partial, target, size, digest)
             with disk_errors(target.parent):
@@ -52,7 +52,7 @@ def fetch(
         else:
             _check(target, target, size, digest)
         with disk_errors(target.parent):
-            _version(target.with_name(f".{target.name}.partial")).unlink(missing_ok=True)
+            _version(partial).unlink(missing_ok=True)
     return target
 
 
