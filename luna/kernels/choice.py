@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 SWITCH, FOLDER = "LUNA_CHOICE", "LUNA_CHOICE_DIR"  # environment variables
 DEVICES = {"cuda"}  # types of device where evaluations are tried
-CHECKED = 2**16  # tokens of all heads, at most, that are compared with the definition in float64
+CHECKED = 2**13  # tokens of all heads, at most, that are compared with the definition in float64
 TOLERANCE = {  # of norms, relative
     torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2,
 }  # fmt: skip
 SLACK = 10.0  # times the definition's own error in the precision of the call is allowed as well
 CALLS, ENOUGH = 3, 0.1  # timed calls of an evaluation, or fewer if they take these seconds
+BUDGET = 1.5  # seconds for all calls at full size; what does not fit in is judged by its part
 
 Key = tuple[Any, ...]
 
@@ -104,41 +105,51 @@ def _try_all(method: KernelAttention, size: Size, device: torch.device, note: _N
     least = TOLERANCE[size.dtype]
     allowed = [max(least, SLACK * error) for error in _errors(own, exact)]
     expected: list[Tensor] = []
+    seconds: dict[str, float] = note.content["seconds"]
+    left, times_larger = BUDGET, size.B * size.n / (size.checked.B * size.checked.n)
     for way in (definition, *others):
         if way in note.left_out:
             continue
         note.write({"trying": [way, platform.node(), os.getpid()]})
+        on_part = functools.partial(_results, method, way, small, size.dtype)
+        at_full_size = functools.partial(_results, method, way, whole, size.dtype)
         try:
-            for tensors, right in ((small, exact), (whole, expected)):
-                known = way == definition and tensors is small
-                found = own if known else _results(method, way, tensors, size.dtype)
-                errors = _errors(found, right)
-                if any(not e <= limit for e, limit in zip(errors, allowed, strict=False)):
-                    listed = ", ".join(f"{e:.1e}" for e in errors)
-                    raise ArithmeticError(f"it differs from the definition by {listed} (relative)")
+            _compare(own if way == definition else on_part(), exact, allowed)
+            (on_part_s,) = _time(on_part, device, 1)
+            if 2 * on_part_s * times_larger > left:  # to be checked and timed
+                seconds[way] = on_part_s * times_larger
+                continue
+            found = at_full_size()
+            _compare(found, expected or found, allowed)
             expected = expected or found
-            note.content["seconds"][way] = _time(
-                functools.partial(_results, method, way, whole, size.dtype), device
-            )
+            times = _time(at_full_size, device, CALLS)
+            left -= times[0] + sum(times)
+            seconds[way] = min(times)
         except torch.OutOfMemoryError:
             note.left_out[way] = "out of memory"  # nothing is wrong with it
         except Exception as error:
             note.leave_out(method.name, way, f"{type(error).__name__}: {error}")
             _wait(device, broken_by=way)
-    times = note.content["seconds"]
-    return min(times, key=times.__getitem__) if times else definition
+    return min(seconds, key=seconds.__getitem__) if seconds else definition
 
 
-def _time(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest of a few calls."""
+def _compare(found: Sequence[Tensor], right: Sequence[Tensor], allowed: Sequence[float]) -> None:
+    errors = _errors(found, right)
+    if any(not e <= limit for e, limit in zip(errors, allowed, strict=False)):
+        listed = ", ".join(f"{e:.1e}" for e in errors)
+        raise ArithmeticError(f"it differs from the definition by {listed} (relative)")
+
+
+def _time(call: Callable[[], object], device: torch.device, calls: int) -> list[float]:
+    """Seconds of some calls, fewer if they take long."""
     times: list[float] = []
-    while len(times) < CALLS and sum(times) < ENOUGH:
+    while len(times) < calls and sum(times) < ENOUGH:
         _wait(device)
         start = time.perf_counter()
         call()
         _wait(device)
         times.append(time.perf_counter() - start)
-    return min(times)
+    return times
 
 
 class Tensors:

@@ -116,21 +116,35 @@ def test_the_fastest_right_one_is_kept_and_others_are_named(wrong: Way, why: str
     assert len(caplog.messages) == 1
 
 
+def taking(seconds: float, *, a_token: bool = False) -> Way:
+    def way(x: Tensor) -> Tensor:
+        global clock
+        clock += seconds * (x[..., 0].numel() if a_token else 1)
+        return x * 1.0
+
+    return way
+
+
 def test_a_trial_makes_few_calls_and_fewer_of_slow_ones():
-    """The definition: exact, rounded, whole; another: a part of the tokens, whole. Then they are
+    """The definition: exact, rounded; each: on a part of the tokens (twice), whole. Then they are
     timed, up to three times or for a tenth of a second."""
-
-    def taking(seconds: float) -> Way:
-        def way(x: Tensor) -> Tensor:
-            global clock
-            clock += seconds
-            return x * 1.0
-
-        return way
-
     method = Fakes(definition=taking(0), slow=taking(0.06), slower=taking(0.5))
     choice.choose(method, SIZE, CPU)
-    assert Counter(method.calls) == {"definition": 3 + 3, "slow": 2 + 2, "slower": 2 + 1}
+    assert Counter(method.calls) == {"definition": 3 + 4, "slow": 3 + 2, "slower": 3 + 1}
+
+
+@pytest.mark.parametrize("quick", [2e-8, 2e-4], ids=["one-quick", "all-slow"])
+def test_a_trial_is_short_whatever_a_call_takes(quick: float, gpu):
+    """What a call at full size would take is known from the part: 4 s and more are not spent."""
+    method = Fakes(definition=taking(8e-6, a_token=True), other=taking(quick, a_token=True))
+    large = SIZE._replace(B=64, n=4096)
+    part = large.checked
+    assert part.B * part.n * part.H <= choice.CHECKED
+    start = clock
+    assert choice.choose(method, large, CPU) == ("other" if quick < 8e-6 else "definition")
+    on_part = part.B * part.n * part.H * (3 * 8e-6 + 2 * quick)
+    assert clock - start - on_part < choice.BUDGET
+    assert notes(gpu)[0]["seconds"]["definition"] == pytest.approx(64 * 4096 * 2 * 8e-6)
 
 
 def test_what_does_not_fit_into_memory_is_no_fault(gpu, caplog):
