@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
+import time
+from collections.abc import Callable
 
 from lra.config import CONFIGS, PACKAGE
 
 VARIABLE = "LRA_PARENT"  # process id of the sweep that waits for this run, or:
 FORKED = "forked"  # ask multiprocessing, for the process above a fork is only its server
+FIRST = "LRA_FIRST"  # process id of the first process of a run of several
+CHECK_EVERY = 1.0  # seconds
 
 
 def environment() -> dict[str, str]:
@@ -31,3 +36,22 @@ def is_gone() -> bool:
         return not above.is_alive()
     parent = int(named) if above is None else above.pid
     return parent not in (0, os.getppid())
+
+
+def first_is_gone() -> bool:
+    """Whether the first process of this run, which started this one, has died. SLURM starts each of
+    them, and ends them itself."""
+    return int(os.environ.get(FIRST, "0")) not in (0, os.getppid())
+
+
+def leave_after(gone: Callable[[], bool], grace: float) -> None:
+    """End this process `grace` seconds after `gone` says yes for the first time, even where it
+    waits for a message that will not come."""
+
+    def watch() -> None:
+        while not gone():
+            time.sleep(CHECK_EVERY)
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -40,7 +40,6 @@ from lra.settings import OVERRIDES, Run, check, guard
 Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
-CHECK_PARENT_EVERY = 1.0  # seconds
 ELSEWHERE = " is being run by "  # in the error of a run whose lock another process holds
 
 
@@ -83,16 +82,9 @@ def job(cfg: DictConfig) -> float:
 
 @functools.cache
 def _leave_with_parent() -> None:
-    """End this worker some time after its parent has died. By itself it waits for ever for the rest
-    of a message that the parent did not finish."""
-
-    def watch() -> None:
-        while not parent.is_gone():
-            time.sleep(CHECK_PARENT_EVERY)
-        time.sleep(GRACE + CHECK_PARENT_EVERY)  # a run that it has is stopped before, by `_wait`
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    """By itself a worker waits for ever for the rest of a message that its parent did not finish.
+    A run that it has is stopped before, by `_wait`."""
+    parent.leave_after(parent.is_gone, GRACE + parent.CHECK_EVERY)
 
 
 def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
@@ -201,7 +193,7 @@ def _wait(process: Process, seconds: float) -> bool:
             _stop(process)
             os._exit(1)  # or a joblib worker would start the next job of a dead sweep
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(CHECK_PARENT_EVERY, end - time.monotonic()))
+            process.wait(min(parent.CHECK_EVERY, end - time.monotonic()))
             return True
     return False
 

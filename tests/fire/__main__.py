@@ -16,7 +16,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 from lra.compute import admit  # noqa: E402
 from lra.fit import build  # noqa: E402
 
-from . import crowd, faults, fuzz, kills, pages, sweeps  # noqa: E402
+from . import crowd, faults, fuzz, kills, pages, pair, sweeps  # noqa: E402
 from .forks import Fork, import_as_children_did  # noqa: E402
 from .ledger import LEDGER, Ledger  # noqa: E402
 from .readers import Readers  # noqa: E402
@@ -55,12 +55,15 @@ def main() -> None:
     ledger = Ledger(a.ledger)
     try:
         works = Works(root)
-        if {*a.parts} != {"sweeps"}:
-            prepare_template(works, None if "fuzz" in a.parts else a.only)
+        if a.parts != ["sweeps"]:
+            only = ["train"] if a.parts == ["pair"] else a.only
+            prepare_template(works, None if "fuzz" in a.parts else only)
         if "faults" in a.parts:
             faults.burn(works, ledger, a.only, a.every)
         if "kills" in a.parts:
             kills.rain(works, ledger, a.kills, a.only)
+        if "pair" in a.parts:
+            pair.strike(works, ledger, a.kills // 4)
         if "crowds" in a.parts:
             crowd.gather(works, ledger, a.rounds, a.only)
         if "sweeps" in a.parts:
@@ -74,7 +77,7 @@ def main() -> None:
             pages.write(ledger, LEDGER.with_suffix(".md"))
         shutil.rmtree(root, ignore_errors=True)
     for part in a.parts:
-        print(part, dict(ledger.total(part)))
+        print(part, dict(ledger.total("kills" if part == "pair" else part)))
     if ledger.problems:
         raise SystemExit(f"{len(ledger.problems)} trials lost something")
 

@@ -32,7 +32,8 @@ KILLS = """
 ## Kills
 
 At moments drawn from a seed over the whole command, up to three in a row; then a start that is
-left alone. A training does at most `trainer.checkpoint_every` steps again.
+left alone. A training does at most `trainer.checkpoint_every` steps again. Of two processes of one
+training either is killed or both are interrupted: all must have ended within a minute.
 """
 SWEEPS = """
 ## Sweeps

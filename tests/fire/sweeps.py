@@ -46,6 +46,18 @@ MOMENT = 2.0  # seconds between what is true and what a status file says
 TOO_LONG = 1800.0
 
 
+def marked(mark: str) -> list[int]:
+    """The processes with this mark that have not ended."""
+    found = []
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (proc / "environ").read_bytes().split(b"\0"):
+                found.append(int(proc.name))
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
 class Sweep:
     """One sweep and what is known of its runs."""
 
@@ -103,15 +115,7 @@ class Sweep:
         return {str(p.parent.relative_to(self.runs)): p.stat().st_mtime_ns for p in found}
 
     def processes(self) -> list[int]:
-        """Those of this sweep that have not ended."""
-        mark, found = f"{MARK}={self.root}".encode(), []
-        for proc in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (proc / "environ").read_bytes().split(b"\0"):
-                    found.append(int(proc.name))
-            except OSError:  # it has ended, or is another user's
-                continue
-        return found
+        return marked(str(self.root))
 
     def holders(self) -> dict[str, int]:
         """The process that holds the lock of each run, as the kernel knows it."""

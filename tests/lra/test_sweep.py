@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -158,15 +157,23 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, m
     assert not list(tmp_path.rglob("seed-3/status.json"))
 
 
-def test_a_worker_ends_some_time_after_its_sweep(monkeypatch):
-    """Also where joblib waits for the rest of a message that a killed sweep did not finish."""
-    ended = threading.Event()
-    monkeypatch.setattr(sweep, "GRACE", 0)
-    monkeypatch.setattr(sweep, "CHECK_PARENT_EVERY", 0.01)
-    monkeypatch.setattr(parent, "is_gone", lambda: True)
-    monkeypatch.setattr(sweep.os, "_exit", lambda code: ended.set())
-    sweep._leave_with_parent.__wrapped__()
-    assert ended.wait(30)
+@pytest.mark.parametrize(
+    ("gone", "variable"), [("is_gone", parent.VARIABLE), ("first_is_gone", parent.FIRST)]
+)
+def test_a_child_ends_some_time_after_its_parent(gone: str, variable: str):
+    """Also where it waits for a message: joblib's worker for the rest of a job, the second process
+    of a run for the first. The parent is one that was dead before the child had started."""
+    code = f"""
+import multiprocessing, os
+from lra import parent
+parent.CHECK_EVERY = 0.01
+assert not parent.{gone}()
+os.environ["{variable}"] = "1000000000"
+parent.leave_after(parent.{gone}, 0.01)
+multiprocessing.Pipe()[0].recv()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
