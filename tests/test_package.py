@@ -119,7 +119,8 @@ def test_training_a_sweep_and_a_table(lra: Lra, folder: Path):
     sweep = lra("train", "-m", *words, "hydra/launcher=laptop", "seed=1,2")
     assert "sweep of 2: 1 done, 1 finished before" in sweep
     records = [
-        json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("seed-*/result.json")
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (folder / "runs" / "listops").rglob("seed-*/result.json")
     ]
     assert [record["attention"]["P"] for record in records] == [6, 6]
     assert [record["git"]["revision"] for record in records] == [None, None]
