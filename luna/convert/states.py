@@ -3,6 +3,7 @@ generators as tensors of a state dict."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -37,11 +38,9 @@ def write_folder(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
-    def write(partial: Path) -> None:
-        with partial.open("wb") as file:  # a full disk is then an OSError, not one of torch
-            torch.save(state, file)
-
-    write_whole(path, write)
+    content = io.BytesIO()  # torch would turn an error of the disk into one of its own
+    torch.save(state, content)
+    write_whole(path, lambda partial: partial.write_bytes(content.getbuffer()))
 
 
 def read_state(path: Path, settings: dict[str, Any]) -> dict[str, Any]:

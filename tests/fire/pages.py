@@ -17,8 +17,8 @@ does not name the place, if the next start fails, if weights, scores, answers or
 a bit from those of a run that nothing disturbed, or if something is done twice or left over.
 
 The last column names the revisions of the code that a row was counted on: `+` stands for changes
-that were not committed, `?` for counts from before revisions were noted. A loss stays in its count
-after it has been mended.
+that were not committed, `?` for counts from before revisions were noted. A row with losses is
+counted anew once they are mended; `CHANGELOG.md` says what they were.
 """
 FAULTS = """
 ## Failing disks

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from lra.disk import write_atomically
+from luna.convert.states import read_state, write_state
 from tests.lra.conftest import command
 
 from .disk import FailingDisk, Fault
+from .faults import enumerate_faults
 from .ledger import Ledger, revision
 from .pages import page
 
@@ -44,6 +47,23 @@ def test_the_disk_fails_where_it_is_told_to(tmp_path: Path) -> None:
         write_atomically(tmp_path / "a", b"three")
     assert (tmp_path / "a").read_bytes() == b"three"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_disk_that_fails_under_the_state_of_a_conversion_is_no_error_of_torch(tmp_path: Path):
+    state, path = {"settings": {}, "weights": torch.arange(100_000)}, tmp_path / "state.pt"
+    disk = FailingDisk(tmp_path)
+    with disk.mounted():
+        write_state(path, state)
+    assert disk.events.count("write") > 0
+    for fault in enumerate_faults(disk.events):
+        there = disk.events[fault.at] == "mkdir"  # the folder is there: its error is no matter
+        if not there and fault.kind not in ("short", "slow") and "kill" not in fault.kind:
+            with (
+                FailingDisk(tmp_path, fault).mounted(),
+                pytest.raises(OSError, match=r"outp|space"),
+            ):
+                write_state(path, state)
+            assert torch.equal(read_state(path, {})["weights"], state["weights"])
 
 
 def test_the_page_names_the_revisions_of_the_counts_and_the_growth(tmp_path: Path) -> None:
