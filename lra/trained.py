@@ -236,7 +236,7 @@ def run_of(settings: dict[str, Any], seed: int, *, data_dir: str | Path = "data"
     usual = OmegaConf.merge(groups.read("trainer", "default"), {"precision": settings["precision"]})
     return Run(
         task=data.configure(settings["task"]["name"], words),
-        attention=settings["attention"],
+        attention=dict(settings["attention"]),
         model=_typed(Model, settings["model"]),
         protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),
         pretrain=_typed(Pretrain, settings.get("pretrain", {"name": "none"})),

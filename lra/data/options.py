@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from lra import groups
-from lra.config import UserError, nearest
+from lra.config import UserError, first_line, nearest
 from lra.data.task import Task, TaskOptions, plain
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -38,7 +38,10 @@ def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> T
             cfg[key] = value if str in types[key] and value != "null" else yaml.safe_load(value)
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
-    options = OmegaConf.to_object(cfg)
+    try:
+        options = OmegaConf.to_object(cfg)
+    except OmegaConfBaseException as error:  # of ${...} in a value
+        raise UserError(f"the options of task '{task.name}': {first_line(error)}") from error
     assert isinstance(options, TaskOptions)
     check(task, options)
     return options

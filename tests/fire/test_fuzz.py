@@ -35,10 +35,11 @@ FOUND = {
     "status.json": (43,),
     "answers": (2, 112),
     "checkpoints": (16, 77),
-    "exported config": (0, 1, 5),
+    "exported config": (0, 1, 5, 89),
     "converted config": (6, 28, 6726),
     "tables.yaml": (0, 205),
     "--config-dir": (0, 3, 4),
+    "overrides": (321,),
     "outcomes of a sweep": (10, 30),
 }
 SLOW = ("--config-dir", "overrides", "config.yaml", "exported config")
