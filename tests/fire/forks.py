@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import os
 import re
@@ -69,6 +70,8 @@ class Fork:
         while self.running():
             if time.monotonic() > end and not hung:
                 hung = True
+                self.kill(signal.SIGUSR1)  # which prints where it is
+                time.sleep(1)
                 self.kill(signal.SIGKILL)
             time.sleep(0.002)
         _, status = os.waitpid(self.pid, 0)
@@ -91,6 +94,7 @@ def _child(command: Callable[[], object], log: Path) -> None:
             open(n, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
             for n in (1, 2)
         )
+        faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python's own start does
         code = guard(lambda: _open_to_signals(command))
         _note_modules(log)
