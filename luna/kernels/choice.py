@@ -115,9 +115,9 @@ def _try_all(method: KernelAttention, size: Size, device: torch.device, note: _N
         at_full_size = functools.partial(_results, method, way, whole, size.dtype)
         try:
             _compare(own if way == definition else on_part(), exact, allowed)
-            (on_part_s,) = _time(on_part, device, 1)
-            if 2 * on_part_s * times_larger > left:  # to be checked and timed
-                seconds[way] = on_part_s * times_larger
+            (part_seconds,) = _time(on_part, device, 1)
+            if 2 * part_seconds * times_larger > left:  # to be checked and timed
+                seconds[way] = part_seconds * times_larger
                 continue
             found = at_full_size()
             _compare(found, expected or found, allowed)
