@@ -19,7 +19,7 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from lra import parent
-from lra.checkpoints import load_checkpoint
+from lra.checkpoints import load_checkpoint, of_each_process
 from lra.config import Compile, UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, read_metrics, writing
@@ -202,11 +202,7 @@ class RandomState(pl.Callback):
         state = {"cpu": torch.get_rng_state()}
         if trainer.strategy.root_device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(trainer.strategy.root_device)
-        states: list[Any] = [state]
-        if trainer.world_size > 1:
-            states = [None] * trainer.world_size
-            torch.distributed.all_gather_object(states, state)
-        checkpoint["random_states"] = states
+        checkpoint["random_states"] = of_each_process(trainer, state)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]

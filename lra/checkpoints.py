@@ -1,4 +1,5 @@
-"""Reading a checkpoint, without Lightning, whose import takes seconds."""
+"""Reading a checkpoint, without Lightning, whose import takes seconds, and what all processes of a
+run put into it."""
 
 from __future__ import annotations
 
@@ -32,3 +33,12 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
             f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
         )
     return checkpoint
+
+
+def of_each_process(trainer: Any, value: Any) -> list[Any]:
+    """The value of every process of a run, by rank: a checkpoint is one file for all of them."""
+    if trainer.world_size == 1:
+        return [value]
+    values: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(values, value)
+    return values

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lra import optim
 from lra.answers import Answers
+from lra.checkpoints import of_each_process
 from lra.config import Recipe
 from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
@@ -159,10 +160,7 @@ class LRAModule(pl.LightningModule):
 
     def answers(self) -> Answers:
         """Those of the last test, in the order of the examples, of all processes."""
-        shares = [self._answers]
-        if self.trainer.world_size > 1:
-            shares = [[] for _ in range(self.trainer.world_size)]
-            torch.distributed.all_gather_object(shares, self._answers)
+        shares = of_each_process(self.trainer, self._answers)
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
         return Answers.of(*zip(*in_order, strict=True))
 
@@ -210,9 +208,9 @@ class LRAModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["identity"] = self.identity
         checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
-        checkpoint["meter"] = self.meter.sums
+        checkpoint["meters"] = of_each_process(self.trainer, self.meter.sums)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         clock = checkpoint["clock"]
         self.clock.seconds, self.clock.steps = clock["seconds"], clock["steps"]
-        self.meter.sums = checkpoint["meter"]
+        self.meter.sums = checkpoint["meters"][self.trainer.global_rank]

@@ -164,3 +164,22 @@ def test_optimiser_steps_are_counted(accumulate: int, steps: int):
     assert trainer.global_step == steps
     assert network.attention.age == steps
     assert draws == list(range(2, steps + 1))  # age is not reset by the stand-in
+
+
+def test_a_checkpoint_keeps_what_each_process_has_summed(monkeypatch: pytest.MonkeyPatch):
+    """One file holds it for all; the first one's sums in all of them would count it twice."""
+    shares = [torch.tensor([1.0, 2.0, 3.0, 3.0]), torch.tensor([4.0, 5.0, 6.0, 6.0])]
+
+    def gather(values: list[object], value: object) -> None:
+        values[:] = shares
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    checkpoint: dict[str, object] = {}
+    for rank, share in enumerate(shares):
+        module = LRAModule(nn.Linear(1, 1), None, classes=2)
+        module._trainer = SimpleNamespace(world_size=2, global_rank=rank)  # type: ignore[assignment]
+        if rank == 0:
+            module.meter.sums = share
+            module.on_save_checkpoint(checkpoint)
+        module.on_load_checkpoint(checkpoint)
+        assert module.meter.sums is share
