@@ -84,9 +84,11 @@ class Clock:
 
     @property
     def steps_per_second(self) -> float:
-        """Training speed, leaving out the first step after a start where there were others."""
-        phase = "training" if self.steps["training"] else "starting"
-        return self.steps[phase] / self.seconds[phase]
+        """Training speed, leaving out the first step after a start where there were others.
+        `training` also has the checkpoint that is written behind a step."""
+        if self.steps["training"]:
+            return self.steps["training"] / self.seconds["training"]
+        return self.steps["starting"] / (self.seconds["starting"] + self.seconds["training"])
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -29,14 +29,14 @@ def service() -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="luna-mps-") as folder, _variables(folder):
-        problem = _tell("-d")
+        problem = _control("-d")
         if problem:
             log.warning("no MPS, the runs of this sweep take turns on the GPU: %s", problem)
             del os.environ[PIPES]
         try:
             yield
         finally:
-            if not problem and (left := _tell(words="quit\n")):
+            if not problem and (left := _control(words="quit\n")):
                 log.warning("the MPS of this sweep did not end: %s", left)
 
 
@@ -50,8 +50,8 @@ def _variables(folder: str) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _tell(*arguments: str, words: str = "") -> str | None:
-    """Why the service's control program did not do what it was told, or None."""
+def _control(*arguments: str, words: str = "") -> str | None:
+    """Call the service's control program; what went wrong, or None."""
     if (program := shutil.which(CONTROL)) is None:
         return f"{CONTROL} is not installed"
     try:

@@ -39,8 +39,8 @@ def is_gone() -> bool:
 
 
 def first_is_gone() -> bool:
-    """Whether the first process of this run, which started this one, has died. SLURM starts each of
-    them, and ends them itself."""
+    """Whether the first process of this run, which is this one or started it, has died. SLURM
+    starts each of them, and ends them itself."""
     return int(os.environ.get(FIRST, "0")) not in (0, os.getpid(), os.getppid())
 
 

@@ -78,7 +78,9 @@ def benchmark(options: Namespace) -> Benchmark:
             StartCase(group="start", name=START, words=options.overrides),
         ],
         rules=BenchRules.of(
-            options, threads=torch.get_num_threads(), device=_device(run.trainer.accelerator)
+            options,
+            threads=run.trainer.threads or torch.get_num_threads(),
+            device=_device(run.trainer.accelerator),
         ),
     )
 

@@ -41,7 +41,10 @@ def prepare_template(works: Works, names: list[str] | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fire", description=__doc__)
-    parser.add_argument("parts", nargs="*", default=list(PARTS))
+    parser.add_argument(
+        "parts", nargs="*", default=list(PARTS),
+        help="faults kills crowds fuzz (these by default), pair (kills of two processes), sweeps",
+    )  # fmt: skip
     parser.add_argument("--only", nargs="+", help="these works, readers or launchers alone")
     parser.add_argument("--every", type=int, default=1, help="try each n-th fault")
     parser.add_argument("--kills", type=int, default=240, help="of training, a quarter of others")

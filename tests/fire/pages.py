@@ -10,11 +10,12 @@ from .ledger import Ledger
 HEAD = """
 # What survives kills, failing disks, crowds and bad input?
 
-Made by `make chaos` from `reliability.json`; a later `make chaos` goes on from it. All on short
-runs: ListOps, attention `linear`, 12 steps, one thread of a CPU, {machine}. A trial has *lost*
-something if it leaves a damaged file under its final name, prints a traceback or a sentence that
-does not name the place, if the next start fails, if weights, scores, answers or metrics differ by
-a bit from those of a run that nothing disturbed, or if something is done twice or left over.
+Made by `make chaos` from `reliability.json`; a later `make chaos` goes on from it. Sweeps and kills
+of two processes are run by `python -m tests.fire sweeps pair`. All on short runs: ListOps,
+attention `linear`, 12 steps, one thread of a CPU, {machine}. A trial has *lost* something if it
+leaves a damaged file under its final name, prints a traceback or a sentence that does not name the
+place, if the next start fails, if weights, scores, answers or metrics differ by a bit from those of
+a run that nothing disturbed, or if something is done twice or left over.
 
 The last column names the revisions of the code that a row was counted on: `+` stands for changes
 that were not committed, `?` for counts from before revisions were noted. A row with losses is

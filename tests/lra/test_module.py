@@ -21,7 +21,7 @@ from lra.config import Clip, Recipe, Schedule
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.fit import build
-from lra.module import LRAModule
+from lra.module import Clock, LRAModule
 from lra.settings import Run, compose
 from luna import Attention
 
@@ -34,6 +34,21 @@ TOO_LONG = {
     ("pathx", name) for name in luna.names() if not luna.get(name).linear_in_n and name != "softmax"
 }
 PAIRS = [(t, a) for t in LENGTHS for a in luna.names() if (t, a) not in TOO_LONG]
+
+
+def test_speed_and_training_time_never_make_more_steps_than_there_were(monkeypatch):
+    """The audit of records compares them; behind the first step a slow disk may write long."""
+    clock, now = Clock(), 0.0
+    monkeypatch.setattr("lra.module.time", SimpleNamespace(monotonic=lambda: now))
+    clock.start("starting")
+    for steps, passed in enumerate((2.0, 9.0, 0.5), 1):
+        now += passed
+        clock.step()
+        now += 3.0  # a checkpoint
+        clock.stop()
+        assert clock.steps_per_second * clock.seconds["training"] <= steps
+        clock.start("training")
+    assert clock.steps_per_second == 2 / (3 + 9 + 3 + 0.5 + 3)
 
 
 @cache

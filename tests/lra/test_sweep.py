@@ -168,9 +168,12 @@ import multiprocessing, os
 from lra import parent
 parent.CHECK_EVERY = 0.01
 assert not parent.{gone}()
+os.environ[parent.FIRST] = str(os.getpid())  # of a run of several processes, this is the first one
+assert not parent.{gone}()
 os.environ["{variable}"] = "1000000000"
 parent.leave_after(parent.{gone}, 0.01)
-multiprocessing.Pipe()[0].recv()
+here, there = multiprocessing.Pipe()
+here.recv()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (1, "")

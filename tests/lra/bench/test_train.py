@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from lra.bench import train as bench
 from lra.bench.worker import BenchMeter, BenchRules
@@ -42,6 +44,14 @@ def test_the_bare_loop_and_the_framework_train_on_the_same_batches(
     parts = bench.PartsCase(group="parts", name="bare loop", words=words, steps=2).costs(0, meter)
     assert list(parts) == ["forward_seconds", "backward_seconds", "optimiser_seconds"]
     assert all(0 < seconds < 100 for seconds in parts.values())
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_the_threads_are_those_of_the_run(words: Sequence[str], threads: int | None):
+    given = [] if threads is None else [f"trainer.threads={threads}"]
+    options = Namespace(overrides=[*words, *given], steps=1, rounds=1)
+    expected = threads or torch.get_num_threads()
+    assert bench.benchmark(options).rules.threads == expected
 
 
 def test_a_run_that_does_not_start_says_which(words: Sequence[str], monkeypatch):

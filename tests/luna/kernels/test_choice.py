@@ -184,6 +184,17 @@ def test_what_ended_a_process_is_left_out_by_the_next(pid: int, left_out: bool, 
     assert ("a process ended while it tried this" in caplog.text) is left_out
 
 
+def test_seconds_of_a_trial_that_was_cut_short_do_not_count(gpu):
+    choice.choose(Fakes(slow=slow, right=right), SIZE, CPU)
+    (path,) = gpu.iterdir()
+    note = json.loads(path.read_text(encoding="utf-8"))
+    del note["way"]
+    note |= {"seconds": {"slow": -1.0, "wrong": -1.0}, "left_out": {"wrong": "it differs"}}
+    path.write_text(json.dumps(note), encoding="utf-8")
+    ways = {"slow": slow, "wrong": crash, "right": right}
+    assert choice.choose(Fakes(**ways), SIZE, CPU) == "right"
+
+
 def test_a_damaged_or_unwritable_folder_costs_only_time(gpu, monkeypatch, tmp_path):
     assert choice.choose(Fakes(slow=slow, right=right), SIZE, CPU) == "right"
     (path,) = gpu.iterdir()
