@@ -1,4 +1,4 @@
-"""The tasks of the Long Range Arena, and a probe, from their sources to memory-mapped arrays.
+"""The tasks of the Long Range Arena, and two probes, from their sources to memory-mapped arrays.
 
     import lra.data
     from lra.data.prepare import find_or_prepare
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
 @functools.cache
 def ours() -> dict[str, type[Task]]:
     """The tasks of this package by their names, in the order of the benchmark's tables."""
-    from lra.data.image import Image
+    from lra.data.image import Image, Image8
     from lra.data.listops.task import ListOps
     from lra.data.pathfinder.task import Pathfinder, Pathfinder64, Pathfinder256, PathX
     from lra.data.recall import Recall
@@ -56,7 +56,7 @@ def ours() -> dict[str, type[Task]]:
     from lra.data.text import Text
 
     found: list[type[Task]] = [ListOps, Text, Retrieval, Image]
-    found += [Pathfinder, Pathfinder64, PathX, Pathfinder256, Recall]
+    found += [Pathfinder, Pathfinder64, PathX, Pathfinder256, Image8, Recall]
     return {task.name: task for task in found}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.figures import effects, labels
+from lra.figures import agreement, effects, labels
 from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
 from lra.figures.labels import INK, Point
 from lra.report import stats
@@ -27,6 +27,8 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Every figure of these tables, as PNG and SVG."""
     paths: list[Path] = []
     for table in tables:
+        if table.agreements:
+            paths += agreement.write(table, folder)
         if table.effects:
             paths += effects.write(table, folder)
         elif table.axis:

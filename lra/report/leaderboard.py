@@ -16,6 +16,7 @@ from lra.facts import flat
 from lra.groups import usual_options
 from lra.record import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
+from lra.report.agreement import agreements
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.effects import effects
 from lra.report.notes import notes
@@ -56,7 +57,7 @@ def build_all(
     specs: Sequence[TableSpec], everything: Sequence[Record], folder: Path
 ) -> list[Table]:
     """The tables for which there are records, all of which come from `folder`."""
-    tables = []
+    tables: dict[str, Table] = {}
     for spec in specs:
         records = selected(spec, everything, folder)
         runs: dict[str, set[str]] = defaultdict(set)
@@ -64,8 +65,12 @@ def build_all(
             runs[r["task"]].add(r["identity"])
         records = [r for r in records if len(runs[r["task"]]) >= spec.at_least]
         if records:
-            tables.append(build(spec, records))
-    return tables
+            tables[spec.name] = build(spec, records)
+    for spec in specs:
+        if spec.name in tables and spec.against in tables:
+            found = agreements(tables[spec.name], tables[spec.against])
+            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=found)
+    return list(tables.values())
 
 
 def build(spec: TableSpec, records: Sequence[Record]) -> Table:

@@ -13,7 +13,17 @@ from urllib.parse import quote
 
 from lra.record import STAGES, Record
 from lra.report.notes import compute_class
-from lra.report.table import Beside, Cell, Effect, Table, TableRow, beside, one_line, pairs_of
+from lra.report.table import (
+    Agreement,
+    Beside,
+    Cell,
+    Effect,
+    Table,
+    TableRow,
+    beside,
+    one_line,
+    pairs_of,
+)  # fmt: skip
 from lra.signatures import SIGNERS, signer
 
 GENERATED = (
@@ -40,6 +50,12 @@ EFFECTS = (
     "that depends on the other settings widens it; not corrected for the number of lines); the "
     "number of pairs; their smallest and largest difference."
 )
+AGREEMENTS = (
+    "Spearman's correlation of the ranks that methods have here, by column, with those that they "
+    "have in [{name}]({name}.md): 1 is the same order, 0 none. The 95 % interval is that of "
+    "methods drawn at random; their seeds widen it."
+)
+AGREEMENT_COLUMNS = ("column", "with", "methods", "correlation", "95 % interval")
 EFFECT_COLUMNS = ("setting", "difference", "95 % interval", "pairs", "range")
 TEX = {
     "\\": r"\textbackslash{}",
@@ -118,6 +134,11 @@ def markdown(table: Table, results: Path) -> str:
     if table.effects:
         parts += ["## Effect of each setting", EFFECTS]
         parts.append(grid(EFFECT_COLUMNS, (map(escape_md, effect(e)) for e in table.effects)))
+    if table.agreements:
+        name = table.agreements[0].other.name
+        parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
+        orders = (map(escape_md, agreement(found)) for found in table.agreements)
+        parts.append(grid(AGREEMENT_COLUMNS, orders))
     if table.pairs:
         head, *pairs = table.pairs
         pairs = [[*map(escape_md, row[:2]), *row[2:]] for row in pairs]
@@ -135,6 +156,12 @@ def effect(found: Effect) -> list[str]:
     name = f"{found.setting}: {found.level} against {found.base}"
     pairs = str(len(found.differences))
     return [name, f"{found.mean:+.1f}", interval, pairs, f"{low:+.1f} to {high:+.1f}"]
+
+
+def agreement(found: Agreement) -> list[str]:
+    low, high = found.interval
+    numbers = f"{found.correlation:+.2f}", f"{low:+.2f} to {high:+.2f}"
+    return [found.column, found.task, str(len(found.shared)), *numbers]
 
 
 def _linked(row: TableRow, task: str) -> str:

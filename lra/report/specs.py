@@ -32,6 +32,7 @@ class TableSpec:
     caveat: str = ""
     speed: bool = True
     effects: bool = False
+    against: str = ""
 
 
 def specs(results: Path) -> list[TableSpec]:
@@ -44,6 +45,9 @@ def specs(results: Path) -> list[TableSpec]:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a list of tables: {reason}") from error
     twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
+    unknown = sorted({s.against for s in found} - {s.name for s in found} - {""})
+    if unknown:
+        raise UserError(f"{path} sets a table against '{unknown[0]}', which it does not have")
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
     return found

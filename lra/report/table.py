@@ -83,6 +83,26 @@ class Effect:
         return stats.half_width(self.differences)
 
 
+class Shared(NamedTuple):
+    """A method that two tables have."""
+
+    attention: str
+    here: Cell
+    there: Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How far a column of one table has the order of methods of a task of another."""
+
+    column: str
+    other: Table
+    task: str  # of the other table
+    shared: list[Shared]
+    correlation: float  # Spearman's, of the means
+    interval: tuple[float, float]  # of 95 %
+
+
 @dataclasses.dataclass(frozen=True)
 class TableRow:
     label: str
@@ -113,6 +133,7 @@ class Table:
     unchosen: list[Record] = dataclasses.field(default_factory=list)  # runs at other rates, say
     pairs: list[list[str]] = dataclasses.field(default_factory=list)  # example-by-example tests
     effects: list[Effect] = dataclasses.field(default_factory=list)  # of single settings
+    agreements: list[Agreement] = dataclasses.field(default_factory=list)  # with another table
 
     @property
     def single(self) -> str | None:

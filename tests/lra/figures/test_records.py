@@ -9,8 +9,11 @@ import pytest
 
 from lra import record as records
 from lra.cli import main
+from lra.figures import agreement
 from lra.figures import records as figures
 from lra.report import looks
+from lra.report.leaderboard import build_all
+from lra.report.specs import TableSpec
 from lra.report.table import TableRow
 
 from ..synthetic import Make, table
@@ -183,3 +186,21 @@ def test_of_many_curves_the_few_that_matter_are_named(make: Make, runs: Path):
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert {"luna", "softmax", names[-1], names[0]} <= set(texts)
     assert f"grey: {len(names) - len(texts) + 1} others" in texts
+
+
+def test_a_table_against_another_has_a_point_per_method(make: Make, runs: Path, tmp_path: Path):
+    for place, method in enumerate(("softmax", "luna", "linear", "t2r", "performer")):
+        for seed in (1, 2):
+            make(method, 0.9 - place / 10 + seed / 100, seed=seed, pairs=16, task="recall")
+            make(method, 0.5 - place / 100, seed=seed)
+    names = {"name": "probe", "title": "Probe", "columns": "task.pairs", "against": "short"}
+    specs = [TableSpec(**names, where={"task": "recall"}),
+             TableSpec(name="short", title="Short", where={"task": "listops"})]  # fmt: skip
+    probe, _ = build_all(specs, records.load([runs]), runs)
+    assert {p.name for p in figures.write([probe], tmp_path)} >= {"probe-against-short.png"}
+    figure = Figure()
+    agreement.draw(figure, probe.agreements[0])
+    (axes,) = figure.axes
+    assert {t.get_text() for t in axes.texts} == {"softmax", "luna", "linear", "t2r", "performer"}
+    (x, *_), (y, *_) = axes.containers[0].lines[0].get_data()
+    assert (x, y) == pytest.approx((91.5, 50))

@@ -1,0 +1,72 @@
+"""Do two tables put methods in the same order? Spearman's rank correlation of their means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lra.report.table import Agreement, Cell, Shared, Table
+
+LEAST = 5  # methods, for a correlation
+
+
+def agreements(table: Table, other: Table) -> list[Agreement]:
+    """Every column of a table beside every task of another, where they share enough methods."""
+    found = []
+    for column in table.tasks:
+        for task in other.tasks:
+            shared = _shared(table, column, other, task)
+            if len(shared) >= LEAST:
+                r = spearman([s.here.mean for s in shared], [s.there.mean for s in shared])
+                found.append(Agreement(column, other, task, shared, r, interval(r, len(shared))))
+    return found
+
+
+def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
+    """The methods of both that have one row there; of several rows here, the one whose options are
+    most like those."""
+    there = [row for row in other.rows if task in row.cells]
+    names = [row.attention for row in there]
+    found = []
+    for row in there:
+        rows = [r for r in table.rows if r.attention == row.attention and column in r.cells]
+        if rows and names.count(row.attention) == 1:
+            theirs = row.cells[task]
+            ours = min((r.cells[column] for r in rows), key=lambda c: _differing(c, theirs))
+            found.append(Shared(row.attention, ours, theirs))
+    return found
+
+
+def _differing(a: Cell, b: Cell) -> int:
+    """How many options of the attention differ, of those that both records hold."""
+    one, two = (cell.records[0]["settings.attention"] for cell in (a, b))
+    return sum(one[key] != two[key] for key in one if key in two)
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Pearson's correlation of the ranks; 0 where one side has no order at all."""
+    a, b = ranks(xs), ranks(ys)
+    middle = (len(a) + 1) / 2
+
+    def product(s: Sequence[float], t: Sequence[float]) -> float:
+        return math.fsum((x - middle) * (y - middle) for x, y in zip(s, t, strict=True))
+
+    spread = math.sqrt(product(a, a) * product(b, b))
+    return product(a, b) / spread if spread else 0.0
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equal values share the mean of their ranks."""
+    return [
+        sum(v < value for v in values) + (1 + sum(v == value for v in values)) / 2
+        for value in values
+    ]
+
+
+def interval(r: float, n: int) -> tuple[float, float]:
+    """Of 95 %, by Fisher's transform with the variance 1.06 / (n - 3) for ranks (Fieller, Hartley
+    and Pearson 1957). It counts the chance of the choice of n methods; that of seeds adds to it."""
+    if abs(r) == 1:
+        return r, r
+    z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
+    return math.tanh(z - half), math.tanh(z + half)

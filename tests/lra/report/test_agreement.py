@@ -1,0 +1,81 @@
+"""Whether two tables have methods in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lra import record as records
+from lra.config import UserError
+from lra.report.agreement import interval, ranks, spearman
+from lra.report.leaderboard import build_all
+from lra.report.render import markdown
+from lra.report.specs import TableSpec, specs
+from lra.report.table import Table
+
+from ..synthetic import Make
+
+METHODS = ("softmax", "hedgehog", "performer", "linear", "cosformer")
+LUNA = {"M": 8, "L": 8, "nonneg": True}
+
+
+def probe(runs: Path) -> Table:
+    """The probe's table, set against ListOps."""
+    found = build_all(
+        [
+            TableSpec(name="probe", title="Probe", where={"task": "recall"}, columns="task.pairs",
+                      against="short"),
+            TableSpec(name="short", title="Short", where={"task": "listops"}),
+        ],
+        records.load([runs]),
+        runs,
+    )  # fmt: skip
+    return found[0]
+
+
+def test_a_correlation_of_ranks_shares_those_of_equal_values():
+    assert ranks([0.3, 0.1, 0.3, 0.9]) == [2.5, 1, 2.5, 4]
+    # The example of the textbooks: IQ against hours of television, -29/165.
+    iq = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110]
+    hours = [7, 27, 2, 50, 28, 29, 20, 12, 6, 17]
+    assert spearman(iq, hours) == pytest.approx(-29 / 165)
+    assert spearman(iq, [h**3 for h in hours]) == pytest.approx(-29 / 165)
+    assert spearman([1, 2, 3], [5, 5, 5]) == 0
+    # tanh(atanh(0.5) -+ 1.96 sqrt(1.06 / 19))
+    assert interval(0.5, 22) == pytest.approx((0.0858, 0.7667), abs=1e-3)
+    assert interval(1.0, 22) == (1.0, 1.0)
+
+
+def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Path):
+    """Of LUNA's two rows the one that is like the other table's; a method that one table lacks, or
+    has twice, does not count."""
+    for place, method in enumerate(METHODS):
+        make(method, 0.9 - place / 10, pairs=16, task="recall")
+        make(method, 0.2 + place / 10, pairs=32, task="recall")
+        make(method, 0.5 - place / 100)
+    make("luna", 0.95, pairs=16, task="recall", options=LUNA)
+    make("luna", 0.10, pairs=16, task="recall", options=LUNA | {"nonneg": False})
+    make("luna", 0.6, options=LUNA)
+    make("t2r", 0.1)
+    make("based", 0.1, pairs=16, task="recall")
+    table = probe(runs)
+    found = {a.column: a for a in table.agreements}
+    assert [s.attention for s in found["pairs=16"].shared] == ["luna", *METHODS]
+    assert found["pairs=16"].shared[0].here.mean == 95
+    assert found["pairs=16"].correlation == pytest.approx(1)
+    assert len(found["pairs=32"].shared) == 5
+    assert found["pairs=32"].correlation == pytest.approx(-1)
+    assert "| pairs=32 | listops | 5 | -1.00 | -1.00 to -1.00 |" in markdown(table, runs)
+    make("luna", 0.2, options=LUNA | {"nonneg": False})
+    assert len(probe(runs).agreements[0].shared) == 5
+
+
+def test_too_few_methods_say_nothing_and_an_unknown_table_is_named(make: Make, runs: Path):
+    for method in METHODS[:4]:
+        make(method, 0.5, pairs=16, task="recall")
+        make(method, 0.5)
+    assert probe(runs).agreements == []
+    (runs / "tables.yaml").write_text("- {name: a, title: A, against: b}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"sets a table against 'b', which it does not have"):
+        specs(runs)
