@@ -80,6 +80,26 @@ def test_ids_are_the_levels_row_by_row_in_the_official_order(tmp_path: Path) -> 
     assert made.facts["arrays"]["train.ids"]["dtype"] == "uint8"
 
 
+def test_a_smaller_picture_has_the_means_of_blocks_in_their_places(tmp_path: Path) -> None:
+    levels = np.zeros((32, 32), np.uint8)
+    levels[4:8, 28:32] = 255  # the second row of blocks, the last one
+    levels[28, 0:4], levels[0, 0:2] = (10, 10, 11, 1), (3, 4)  # means of 2 and 7/16
+    levels[0, 4:8] = 2  # half a level, rounded up
+    found = image.shrunk(levels.reshape(-1), 8)
+    assert found.dtype == np.uint8
+    assert {int(i): int(found[i]) for i in found.nonzero()[0]} == {1: 1, 15: 255, 56: 2}
+
+    words = ["source=tiny"]
+    whole, small = (
+        prepare(lra.data.configure(name, words), max_length=0, data_dir=tmp_path).split("val")
+        for name in ("image", "image8")
+    )
+    every = np.arange(len(small))
+    blocks = whole.ids(every).reshape(-1, 8, 4, 8, 4).astype(float).mean((2, 4)).reshape(-1, 64)
+    assert np.abs(small.ids(every) - blocks).max() <= 0.5
+    assert (small.labels == whole.labels).all()
+
+
 @pytest.mark.parametrize(
     "layout",
     ["binary", "python", "binary tar", "binary unpacked", "python unpacked", "the folder itself"],
