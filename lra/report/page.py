@@ -23,9 +23,13 @@ def page(tables: Sequence[Table], results: Path) -> str:
     """The page; it works from file:// and loads nothing. No text of a record can become markup or
     end the script element: `<`, `>` and `&` are escaped, and the script only sets text content."""
     runs = {r.run: _run(r, results) for table in tables for r in table.records}
+    facts: dict[tuple[str, str], int] = {}  # most runs share most of them
+    for run in runs.values():
+        run["facts"] = [facts.setdefault(fact, len(facts)) for fact in run["facts"]]
     content = {
         "tables": [_table(table) for table in tables],
         "runs": dict(sorted(runs.items())),
+        "facts": list(facts),
         "sources": published.sources(),
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -100,7 +104,7 @@ def _run(record: Record, results: Path) -> dict[str, Any]:
         "seed": record["seed"],
         "curve": record.get("curve") or [],
         "record": committed(record.path, results),
-        "facts": [[name, value] for name, value in facts.items() if value],
+        "facts": [(name, value) for name, value in facts.items() if value],
     }
 
 
