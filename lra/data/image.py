@@ -3,7 +3,7 @@ Krizhevsky 2009; Tay et al. 2021, 2.2.4).
 
 Ids are grey levels 0 to 255, row by row; black shares its id with padding, which images lack.
 Train, val and test are TensorFlow Datasets' train[:90%], train[90%:] and test, in its order,
-whatever the source. Image8 is the same at 8 x 8: it tells attentions apart in minutes.
+whatever the source. Image8 is the same at 8 x 8, for runs of minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Image(Task):
     title = "which of ten things a picture shows"
     classes = cifar.CLASSES
     vocab = 256
-    side: ClassVar[int] = SIDE
     max_length = SIDE * SIDE
     grid = (SIDE, SIDE)
     sources: ClassVar = {
@@ -79,15 +78,14 @@ class Image(Task):
             "test": test,
         }
         return [
-            RawSplit(s, pictures.examples(self.side), len(pictures.labels))
+            RawSplit(s, pictures.examples(self.grid[0]), len(pictures.labels))
             for s, pictures in chosen.items()
         ]
 
     def decode(self, ids: np.ndarray) -> str:
         """A picture in characters, each the mean of two pixels: twice as high as wide."""
-        levels = (
-            ids.reshape(self.side // 2, 2, self.side).mean(axis=1).astype(int) * len(SHADES) // 256
-        )
+        rows, columns = self.grid
+        levels = ids.reshape(rows // 2, 2, columns).mean(axis=1).astype(int) * len(SHADES) // 256
         return "\n".join("".join(SHADES[level] for level in row) for row in levels)
 
     def grey(self, picture: np.ndarray) -> np.ndarray:
@@ -123,7 +121,6 @@ class Image8(Image):
     name = "image8"
     title = "which of ten things a picture of 8 x 8 shows"
     probe = True
-    side = 8
     max_length = 8 * 8
     grid = (8, 8)
     encoding: ClassVar = {**Image.encoding, "blocks": BLOCKS}

@@ -23,8 +23,8 @@ def agreements(table: Table, other: Table) -> list[Agreement]:
 
 
 def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
-    """The methods of both that have one row there; of several rows here, the one whose options are
-    most like those."""
+    """The methods that have one row in the other table, and one or more here. If more, the row
+    counts whose options differ least from those in the other table."""
     there = [row for row in other.rows if task in row.cells]
     names = [row.attention for row in there]
     found = []
@@ -64,8 +64,9 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def interval(r: float, n: int) -> tuple[float, float]:
-    """Of 95 %, by Fisher's transform with the variance 1.06 / (n - 3) for ranks (Fieller, Hartley
-    and Pearson 1957). It counts the chance of the choice of n methods; that of seeds adds to it."""
+    """The 95 % interval of the rank correlation r of n methods, as if they were drawn at random:
+    atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957). The spread of
+    seeds is not in it."""
     if abs(r) == 1:
         return r, r
     z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))

@@ -53,7 +53,7 @@ EFFECTS = (
 AGREEMENTS = (
     "Spearman's correlation of the ranks that methods have here, by column, with those that they "
     "have in [{name}]({name}.md): 1 is the same order, 0 none. The 95 % interval is that of "
-    "methods drawn at random; their seeds widen it."
+    "methods drawn at random; the spread of seeds is not in it."
 )
 AGREEMENT_COLUMNS = ("column", "with", "methods", "correlation", "95 % interval")
 EFFECT_COLUMNS = ("setting", "difference", "95 % interval", "pairs", "range")

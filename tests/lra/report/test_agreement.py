@@ -48,8 +48,8 @@ def test_a_correlation_of_ranks_shares_those_of_equal_values():
 
 
 def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Path):
-    """Of LUNA's two rows the one that is like the other table's; a method that one table lacks, or
-    has twice, does not count."""
+    """LUNA has two rows here: the one with the other table's options counts. A method does not
+    count that one table lacks, or that the other has twice."""
     for place, method in enumerate(METHODS):
         make(method, 0.9 - place / 10, pairs=16, task="recall")
         make(method, 0.2 + place / 10, pairs=32, task="recall")
