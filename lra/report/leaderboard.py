@@ -36,6 +36,7 @@ from lra.report.table import (
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"
+SPELT = 3  # a row with more options than these is named by those with unusual values
 RowName = tuple[str, tuple[tuple[str, Any], ...]]  # attention, and the options of the label
 
 # Facts that all runs of a table share, and those that its runs on one task share. The fingerprint
@@ -118,7 +119,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
-        effects=effects(records, [*spec.vary, spec.columns]) if spec.effects else [],
+        effects=effects(records, [*spec.vary, spec.columns], spec.together) if spec.effects else [],
     )
 
 
@@ -223,11 +224,14 @@ def _row(
                 f"table '{spec.name}': runs of {attention} on {task} differ in settings that no "
                 "row shows; name them in `vary` (docs/results.md)"
             )
+    first = next(iter(cells.values())).records[0]
+    usual = usual_options(attention, first["settings.task.name"], first["protocol.name"])
+    named = {k: v for k, v in options if len(options) <= SPELT or v != usual.get(k)}
     there = [cells[task] for task in averaged if task in cells]
     complete = len(there) == len(averaged)
     printed = [c.published.value for c in there if c.published]
     return TableRow(
-        label=one_line(f"{attention} {pairs_of(dict(options))}"),
+        label=one_line(f"{attention} {pairs_of(named)}"),
         attention=attention,
         options=dict(options),
         cells=cells,

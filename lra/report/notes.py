@@ -9,7 +9,7 @@ from lra.code import UNKNOWN
 from lra.record import Record
 from lra.report import stats
 from lra.report.specs import TableSpec
-from lra.report.table import TableRow, one_line
+from lra.report.table import TableRow, one_line, pairs_of
 
 
 def notes(
@@ -39,6 +39,8 @@ def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list
         f"Runs of {conditions}. Test accuracy in %: mean over seeds ± sample standard deviation "
         "(number of seeds)."
     ]
+    if any(pairs_of(row.options) not in row.label for row in rows):
+        found.append("Names leave out options that have their usual value.")
     if len(rows) > 1:
         found.append("Bold: the best mean of its column, if it has several seeds.")
     if len(rows) > 1 and max(seeds) > 1:
@@ -53,6 +55,11 @@ def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list
             'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
             'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
             "means that no setting of the method meets it, for the reason given with its runs."
+        )
+    if any(cell.dead for cell in cells):
+        found.append(
+            "Dead queries: of the last test batch, those whose weights are all 0, so that they "
+            "attend to no token; in the layer with most of them, the mean over seeds."
         )
     if spec.choose:
         values = sorted({r[f"settings.{spec.choose}"] for cell in cells for r in cell.records})

@@ -29,15 +29,21 @@ from lra.signatures import SIGNERS, signer
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
 )
-COSTS = ("parameters", "GFLOPs", "compute", "steps/s", "peak MiB")
+DEAD = "dead queries"
+COSTS = ("parameters", "GFLOPs", "compute")
+MEASURED = {"steps/s": ("steps_per_second", 1), "peak MiB": ("peak_memory_mib", 0)}
 RUN_COLUMNS = ("attention", "task", "run", "seeds", "score", "stages", "data", "revision")
 CSV_COLUMNS = (
     "table", "row", "attention", "options", "task", "score", "deviation", "seeds", "best", "tie_p",
-    "floor", "above_floor", "parameters", "gflops", "compute", "steps_per_second",
+    "floor", "above_floor", "dead_queries", "parameters", "gflops", "compute", "steps_per_second",
     "peak_memory_mib",
     "published", "published_source", "difference", "data_source", "fingerprint", "revisions",
     "runs",
 )  # fmt: skip
+CSV_NAMES = {
+    DEAD: "dead_queries", "parameters": "parameters", "GFLOPs": "gflops", "compute": "compute",
+    **{column: key for column, (key, _) in MEASURED.items()},
+}  # fmt: skip
 PAIRS = (
     "Score of the first row minus score of the second, in points of accuracy (on STS-B: minus 100 "
     "times the squared error), and the p-value of a paired test: signs of the differences between "
@@ -46,7 +52,8 @@ PAIRS = (
 )
 EFFECTS = (
     "Mean difference in points of accuracy over pairs of runs that differ in this one setting and "
-    "share every other, seed included; its 95 % interval (Student's, over the pairs, so an effect "
+    "share every other, seed included (but for a rate that was chosen on dev, of which each run "
+    "has its own); its 95 % interval (Student's, over the pairs, so an effect "
     "that depends on the other settings widens it; not corrected for the number of lines); the "
     "number of pairs; their smallest and largest difference."
 )
@@ -72,31 +79,36 @@ TEX = {
 }
 
 
-def costs(cell: Cell, *, timed: bool) -> list[str]:
-    """Parameters, FLOPs and class of compute; if `timed`, speed and memory too."""
-    measured = ("steps_per_second", 1), ("peak_memory_mib", 0)
+def costs(table: Table, task: str, row: TableRow) -> list[str]:
+    """What `cost_columns` names."""
+    cell = row.cells[task]
+    dead = ["–" if cell.dead is None else f"{cell.dead:.1f}%"] if table.dead(task) else []
     return [
+        *dead,
         f"{cell.cost('compute.parameters'):,.0f}",
         f"{cell.cost('compute.flops') / 1e9:.3f}",
         compute_class(cell.records[0]["compute"]),
-        *(f"{cell.cost(key):.{digits}f}" for key, digits in measured if timed),
+        *(f"{cell.cost(k):.{digits}f}" for k, digits in MEASURED.values() if table.timed[task]),
     ]
 
 
 def tail_columns(table: Table) -> list[str]:
     """The columns after the tasks: costs where there is one task, else the summaries."""
     if table.single:
-        return cost_columns(table.timed[table.single])
+        return cost_columns(table, table.single)
     return [*table.summaries, "tasks"]
 
 
-def cost_columns(timed: bool) -> list[str]:
-    return [*COSTS] if timed else [*COSTS[:3]]
+def cost_columns(table: Table, *tasks: str) -> list[str]:
+    """Queries without attention, if there are any; parameters, FLOPs and class of compute; speed
+    and memory, if they were timed."""
+    dead = [DEAD] if any(map(table.dead, tasks)) else []
+    return [*dead, *COSTS, *(MEASURED if any(table.timed[task] for task in tasks) else ())]
 
 
 def tail(table: Table, row: TableRow) -> list[str]:
     if table.single:
-        return costs(row.cells[table.single], timed=table.timed[table.single])
+        return costs(table, table.single, row)
     numbers = (row.summary[name] for name in table.summaries)
     return [*("–" if n is None else f"{n:.1f}" for n in numbers), row.tasks]
 
@@ -179,11 +191,11 @@ def mark(cell: Cell) -> str:
 
 
 def _cost_tables(table: Table) -> Iterable[str]:
-    for task, timed in table.timed.items():
+    for task in table.timed:
         rows = [r for r in table.rows if task in r.cells]
-        body = [map(escape_md, [r.label, *costs(r.cells[task], timed=timed)]) for r in rows]
+        body = [map(escape_md, [r.label, *costs(table, task, r)]) for r in rows]
         yield f"## Cost on {task}"
-        yield grid(["attention", *cost_columns(timed)], body)
+        yield grid(["attention", *cost_columns(table, task)], body)
 
 
 def _beside_md(found: Beside | None) -> list[str]:
@@ -275,9 +287,10 @@ def _csv_line(table: Table, row: TableRow, task: str, cell: Cell) -> dict[str, s
     if cell.records:
         line["fingerprint"] = cell.records[0].get("data.fingerprint") or ""
     if task in table.timed:
-        parameters, *others = costs(cell, timed=table.timed[task])
-        names = ("gflops", "compute", "steps_per_second", "peak_memory_mib")
-        line |= {"parameters": parameters.replace(",", "")} | dict(zip(names, others, strict=False))
+        shown = dict(zip(cost_columns(table, task), costs(table, task, row), strict=True))
+        line |= {CSV_NAMES[column]: text for column, text in shown.items()}
+        for name in ("parameters", "dead_queries"):  # digits alone
+            line[name] = line.get(name, "").replace(",", "").strip("%–")
         line["data_source"] = cell.records[0]["data.source"]
     return line
 
@@ -325,6 +338,7 @@ def _json_cell(table: Table, task: str, cell: Cell) -> dict[str, Any]:
         counted = {key: cell.cost(f"compute.{key}") for key in ("parameters", "flops")}
         found |= counted | {key: cell.cost(key) for key in timed}
         found["compute"] = compute_class(cell.records[0]["compute"])
+        found |= {"dead_queries": cell.dead} if table.dead(task) else {}
     return found | {"runs": [record.run for record in cell.records]}
 
 
@@ -347,14 +361,14 @@ def latex_cost(table: Table, results: Path) -> str:
     """The cost of runs, task by task; empty with one task, whose costs are in the table itself."""
     if table.single or not table.timed:
         return ""
-    head = ["attention", *cost_columns(any(table.timed.values()))]
+    head = ["attention", *cost_columns(table, *table.timed)]
     lines: list[str] = []
-    for task, timed in table.timed.items():
+    for task in table.timed:
         lines += [r"\midrule"] if lines else []
         lines.append(rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape_tex(task)}}}}} \\")
         for row in (r for r in table.rows if task in r.cells):
-            cells = [row.label, *costs(row.cells[task], timed=timed)]
-            cells += [""] * (len(head) - len(cells))
+            shown = dict(zip(cost_columns(table, task), costs(table, task, row), strict=True))
+            cells = [row.label, *(shown.get(column, "") for column in head[1:])]
             lines.append(_tex_line(map(escape_tex, cells)))
     return tabular(f"{table.title}: cost", table.notes, head, lines)
 

@@ -32,6 +32,7 @@ class TableSpec:
     caveat: str = ""
     speed: bool = True
     effects: bool = False
+    together: list[str] = dataclasses.field(default_factory=list)
     against: str = ""
 
 

@@ -58,6 +58,14 @@ class Cell:
         # Accuracies are float32; one example of 25,000 is 0.004.
         return self.floor is None or self.mean > self.floor + 1e-3
 
+    @property
+    def dead(self) -> float | None:
+        """Percent of the queries of the last test batch that attended to no token, in the worst
+        layer; the mean over seeds. None for methods that cannot fail so."""
+        if any(r.get("test.dead_rows") is None for r in self.records):
+            return None
+        return 100 * self.cost("test.dead_rows")
+
     def cost(self, key: str) -> float:
         """The mean over seeds of one fact."""
         return stats.mean([r[key] for r in self.records])
@@ -139,6 +147,11 @@ class Table:
     def single(self) -> str | None:
         """The task of a table with one task and costs: its costs are columns of the table."""
         return self.tasks[0] if self.timed and len(self.tasks) == 1 else None
+
+    def dead(self, task: str) -> bool:
+        """Whether a run of this task left a query without attention."""
+        cells = (row.cells[task] for row in self.rows if task in row.cells)
+        return any(r.get("test.dead_rows") for cell in cells for r in cell.records)
 
     @property
     def records(self) -> list[Record]:

@@ -9,6 +9,7 @@ import pytest
 
 from lra import record as records
 from lra.cli import main
+from lra.config import UserError
 from lra.report.effects import effects
 from lra.report.render import markdown, to_json
 from lra.report.table import Effect
@@ -59,6 +60,26 @@ def test_where_all_runs_have_one_attention_its_options_are_settings(make: Make, 
     assert lines["M 8 4"].differences == pytest.approx([46])
     assert lines["M 8 4"].half_width is None
     assert lines["kernel rff learned"].differences == pytest.approx([-10, -10])
+
+
+def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
+    """At constant width no two runs differ in M alone."""
+    for m, output, accuracy in ((8, "relu", 0.5), (8, "exp", 0.9), (16, "relu", 0.3)):
+        make("luna", accuracy, options={"M": m, "L": 64 // m, "nonneg": output})
+    assert list(found(runs)) == ["nonneg exp relu"]  # relu is the more frequent
+    lines = found(runs, together=["attention.M", "attention.L"])
+    assert list(lines) == ["M x L 16 x 4 8 x 8", "nonneg exp relu"]
+    assert lines["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
+    with pytest.raises(UserError, match="`together` names 'kernel', in which these runs do not"):
+        found(runs, together=["attention.kernel"])
+
+
+def test_an_option_that_came_later_than_a_run_has_its_usual_value(make: Make, runs: Path):
+    for seed in (1, 2):
+        make("luna", 0.5, options={"hidden": 64}, seed=seed)
+    make("luna", 0.3, options={"hidden": 64, "psi": "frozen"})
+    (line,) = found(runs).values()
+    assert (line.setting, line.level, line.base) == ("psi", "frozen", "learned")
 
 
 def test_options_that_only_one_attention_has_are_part_of_its_name(make: Make, runs: Path):

@@ -54,6 +54,16 @@ def test_rows_of_one_attention_are_named_by_what_differs_and_sorted_by_it(make: 
     assert {r.label for r in table(runs).rows} >= {"softmax", "luna M=4"}
 
 
+def test_long_names_leave_out_usual_options(make: Make, runs: Path):
+    make("luna", 0.5)
+    for more in ({"nonneg": "exp"}, {"M": 64, "L": 1, "hidden": 16, "nonneg": True}):
+        make("luna", 0.4, options=more)
+    found = table(runs)
+    assert {r.label for r in found.rows} == {"luna", "luna nonneg=exp", "luna M=64 L=1 hidden=16"}
+    assert row(found, "luna").options == {"L": 8, "M": 8, "hidden": 64, "nonneg": True}
+    assert "Names leave out options that have their usual value." in found.notes
+
+
 def test_a_setting_may_vary_where_the_table_says_so(make: Make, runs: Path):
     make("luna", 0.4, lr=0.002)
     make("luna", 0.5, lr=0.1)

@@ -7,9 +7,11 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from lra import record as records
 from lra.report.leaderboard import FIVE, build
-from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv
+from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv, to_json
 from lra.report.specs import TableSpec
 
 from ..synthetic import Make, table
@@ -78,6 +80,30 @@ def test_latex_of_several_tasks_has_costs_and_published_values(make: Make, runs:
     assert second[1] == "51.5 / 38.94 (+12.6)"
     assert second[-2:] == ["51.5 / 65.44 (-13.9)", "luna"]
     assert "% luna: measured by LUNA's authors" in latex_published(found, runs)
+
+
+def test_queries_without_attention_have_a_column_where_there_are_any(make: Make, runs: Path):
+    """Beside the costs of the tasks where a run left one without; in points of percent."""
+    make("linear", 0.4, test__dead_rows=None)
+    for seed, dead in ((1, 0.2), (2, 0.3)):
+        make("luna", 0.3, seed=seed, test__dead_rows=dead)
+    found = table(runs)
+    text = markdown(found, runs)
+    assert "| attention | listops | dead queries | parameters |" in text
+    assert "(#luna-listops) | 25.0% | 84,000 |" in text
+    assert "(#linear-listops) | – | 86,000 |" in text
+    assert "attend to no token" in text
+    rows = list(csv.DictReader(to_csv(found, runs).splitlines()))
+    assert {r["attention"]: r["dead_queries"] for r in rows} == {"luna": "25.0", "linear": ""}
+    assert [r["parameters"] for r in rows] == ["86000", "84000"]
+    cells = {r["attention"]: r["cells"]["listops"] for r in to_json(found)["rows"]}
+    assert cells["luna"]["dead_queries"] == pytest.approx(25)
+    make("luna", 0.3, task="image")
+    both = table(runs)
+    assert "dead queries" not in markdown(both, runs).split("## Cost on image")[1].split("##")[0]
+    head, *rows_ = tabular(latex_cost(both, runs))
+    assert head[1] == "dead queries"
+    assert [r[1] for r in rows_ if r[0] == "luna"] == [r"25.0\%", ""]
 
 
 def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):
