@@ -72,7 +72,7 @@ PARSED = {
     "lra records verify": "the same",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra theory": "measures for minutes; tests/lra/theory",
-    "lra compare luna softmax --task": "needs committed answers; tests/lra/report/test_versus.py",
+    "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",
 }
 # What a page's reader has done before.
 BEFORE = {
