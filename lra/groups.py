@@ -104,6 +104,21 @@ def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> di
     return {key: value for key, value in options.items() if key not in NO_OPTIONS}
 
 
+def later_options(attention: str) -> dict[str, Any]:
+    """Options that are younger than the method's first records: at these values a run leaves them
+    out of its settings."""
+    if (file := find("attention", attention)) is None:
+        return {}
+    with readable(file, MEND):
+        return _later_options(attention, tuple(folders()))
+
+
+@cache
+def _later_options(name: str, _: tuple[Path, ...]) -> dict[str, Any]:
+    later = read("attention", name).get("later") or {}
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(later)))
+
+
 # ---------------------------------------------------------------------- the user's folder
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lra import data
@@ -286,7 +287,7 @@ def _table(groups: Sequence[RunGroup]) -> Table:
         if not g.stopped:
             line += [f"{g.costs['mean']:.3g}", _digits(g.hours()), _digits(g.left * g.hours())]
             line += [f"{g.costs['peak_mib']:,.0f}"]
-        table.add_row(*line, *([g.stopped] if g.stopped else []))
+        table.add_row(*map(escape, [*line, g.stopped] if g.stopped else line))
     return table
 
 

@@ -220,7 +220,7 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
     for record in records:
         by_run.setdefault(record.key[:3], []).append(record)
     for attempts in by_run.values():
-        attempts.sort(key=lambda r: (str(r.get("times.finished")), r.key))
+        attempts.sort(key=lambda r: (r.finished is None, r.finished, r.key))
     every = by_run.values()
     return [a[0] for a in every], [repeated for a in every for repeated in a[1:]]
 

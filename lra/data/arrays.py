@@ -204,6 +204,12 @@ class Writer:
     """Turns examples into arrays, one split after the other."""
 
     def __init__(self, folder: Path, layout: Layout, width: int):
+        most = 2**15 if layout.per_token else 2**8  # larger labels would wrap around
+        if layout.classes > most or layout.vocab > 2**16:
+            raise UserError(
+                f"{layout.name} has {layout.classes:,} classes and {layout.vocab:,} different ids, "
+                f"but at most {most:,} and 65,536 can be stored: use fewer"
+            )
         self.folder, self.layout, self.width = folder, layout, width
         self.truncated = dict.fromkeys(SPLITS, 0)
         self._dtype = np.dtype(np.uint8 if layout.vocab <= 256 else np.uint16)
@@ -229,6 +235,11 @@ class Writer:
         if self.layout.per_token:
             row = np.full(self.width // self.layout.stack, IGNORED, np.int16)
             row[: len(labels)] = labels[: len(row)]
+            if (row == IGNORED).all():  # the loss of a batch of such examples is nan
+                raise UserError(
+                    f"an example of {split} has no scored label at its first {len(row)} tokens: "
+                    "leave it out"
+                )
             self._file(f"{split}.labels", row.shape, np.int16).append(row)
         else:
             self._file(f"{split}.labels", (), np.uint8).append(labels[0])

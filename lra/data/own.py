@@ -31,8 +31,10 @@ def register(task: T) -> T:
     """Make a class known as `task=<name>`: a decorator. Its data are prepared anew when its code
     changes."""
     check(task)
-    if "code" not in task.encoding:
-        task.encoding = {**task.encoding, "code": code.of_class(task)}
+    known = task.encoding.get("code", "")
+    if known in ("", *(getattr(base, "encoding", {}).get("code") for base in task.__mro__[1:])):
+        # Both: a parent's hash misses this class, and this one may miss the parent (in a notebook).
+        task.encoding = {**task.encoding, "code": known + code.of_class(task)}
     _registered[task.name] = task
     return task
 
@@ -101,8 +103,10 @@ def from_arrays(
     """
     parts = _split({"train": train, "val": val, "test": test})
     first = parts["train"][0][0]
-    dual = isinstance(first, tuple | list) and isinstance(first[0], str | Sequence | np.ndarray)
-    per_token = np.ndim(parts["train"][1][0]) > 0
+    dual = _is_pair(first, grid)
+    dimensions = {y.ndim for _, labels in parts.values() for y in labels}
+    if dimensions not in ({0}, {1}):
+        raise UserError("give every example one label, or every one a list of one per id")
     read = {s: [_ids(x, dual) for x in examples] for s, (examples, _) in parts.items()}
     flat = [ids for xs in read.values() for x in xs for ids in (x if dual else [x])]
     text = any(isinstance(x, str) for x in (first if dual else [first]))
@@ -113,11 +117,11 @@ def from_arrays(
         "vocab": byte_ids.VOCAB if text else 256 if grid else 1 + max(int(x.max()) for x in flat),
         "max_length": max(len(x) for x in flat),
         "dual": dual,
-        "per_token": per_token,
+        "per_token": dimensions == {1},
         "grid": grid,
         "settings": dict(settings or {}),
         "encoding": {"code": _digest(parts, read)},
-        "parts": {s: list(zip(read[s], labels, strict=True)) for s, (_, labels) in parts.items()},
+        "parts": {s: list(map(Example, read[s], labels)) for s, (_, labels) in parts.items()},
         "text": text,
     }
     return register(type("FromArrays", (InMemory,), facts))
@@ -149,7 +153,8 @@ def from_hf(
             raise UserError(f"split {split} has no column {error}") from error
         *texts, labels = found
         examples = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
-        if min(map(np.min, labels)) >= 0:  # -1 stands for the hidden labels of a test set
+        # -1 stands for the hidden labels of a test set
+        if all(_label(y).min() >= 0 for y in labels):
             given[split.replace("validation", "val")] = (examples, labels)
     if "train" not in given:
         raise UserError(f"the dataset has no split train with labels, only {', '.join(dataset)}")
@@ -162,17 +167,11 @@ class InMemory(Task):
     sources: ClassVar = {"memory": Source("given from memory", {"format": "1"})}
     about = About("Given from memory by the user.", "Not stated.", "As given.", ())
     Options = TaskOptions
-    parts: ClassVar[dict[str, list[tuple[Any, Any]]]]
+    parts: ClassVar[dict[str, list[Example]]]
     text: ClassVar[bool]
 
     def splits(self, options: TaskOptions, job: Job) -> list[RawSplit]:
-        return [
-            RawSplit(s, (Example(x, self._label(y)) for x, y in part), len(part))
-            for s, part in self.parts.items()
-        ]
-
-    def _label(self, label: Any) -> int | np.ndarray:
-        return np.asarray(label, np.int16) if self.per_token else int(label)
+        return [RawSplit(s, part, len(part)) for s, part in self.parts.items()]
 
     def tokenize(self, text: str) -> np.ndarray:
         return byte_ids.of_text(text) if self.text else super().tokenize(text)
@@ -181,24 +180,50 @@ class InMemory(Task):
         return byte_ids.decode(ids) if self.text else super().decode(ids)
 
 
+def _is_pair(example: Any, grid: tuple[int, int] | None) -> bool:
+    if not isinstance(example, tuple | list) or not example:
+        return False
+    if grid:  # a picture may be a list of rows
+        return len(example) == 2 and np.size(example[0]) == grid[0] * grid[1]
+    return isinstance(example[0], str | Sequence | np.ndarray)
+
+
+def _label(label: Any) -> np.ndarray:
+    values = np.asarray(label)
+    if values.dtype.kind not in "biuf" or not values.size or (values % 1).any():
+        raise UserError(
+            "labels must be whole numbers, or lists of them: give classes as 0, 1 and so on"
+        )
+    return values.astype(np.int64)
+
+
 def _ids(example: Any, dual: bool) -> Any:
     if dual:
+        if isinstance(example, str) or len(example) != 2:
+            raise UserError("an example is no pair, but the first one is: give two of each")
         first, second = example
         return _ids(first, False), _ids(second, False)
     if isinstance(example, str):
         return byte_ids.of_text(example)
     ids = np.asarray(example).ravel()
     if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
-        raise UserError("an example must be a text, or whole numbers from 0 on")
+        raise UserError("an example must be a text, or one or more whole numbers from 0 on")
     return ids
 
 
 def _split(given: dict[str, Any]) -> dict[str, tuple[list[Any], list[Any]]]:
     """Lists of examples and labels of all three splits; missing ones are drawn from train."""
-    parts = {s: (list(part[0]), list(part[1])) for s, part in given.items() if part is not None}
+    parts = {
+        s: (list(part[0]), [_label(y) for y in part[1]])
+        for s, part in given.items()
+        if part is not None
+    }
     for split, (examples, labels) in parts.items():
         if len(examples) != len(labels) or not examples:
-            raise UserError(f"{split} has {len(examples)} examples and {len(labels)} labels")
+            raise UserError(
+                f"{split} has {len(examples)} examples and {len(labels)} labels: give as many of "
+                "both, and at least one"
+            )
     examples, labels = parts["train"]
     order = np.random.default_rng(0).permutation(len(examples)).tolist()
     for split in ("val", "test"):

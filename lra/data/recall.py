@@ -112,12 +112,17 @@ class Recall(Task):
                 f"keys={o.keys} values={o.values} are too many to store: at most 32,767 values, "
                 "and 65,534 of both together"
             )
+        if asked + o.filler > 2**16:  # what `sample` can draw from
+            raise UserError(
+                f"filler={o.filler} is out of range: it must be at most {2**16 - asked:,}"
+            )
         examples = o.n_train + o.n_val + o.n_test
-        different = math.perm(o.keys, o.pairs) * o.values**o.pairs * math.perm(o.pairs, asked)
+        different = math.perm(o.keys, o.pairs) * o.values ** (o.pairs + o.filler)
+        different *= math.perm(o.pairs, asked) * math.comb(asked + o.filler, asked)
         if different < 2 * examples:
             raise UserError(
                 f"{examples:,} different examples are asked for, but only {different:,} exist, and "
-                "half of them can be drawn in reasonable time: raise pairs, keys or values"
+                "half of them can be drawn in reasonable time: raise pairs, keys, values or filler"
             )
 
     def width(self, options: RecallOptions, max_length: int) -> int:
@@ -130,7 +135,7 @@ class Recall(Task):
         for i, ids in zip(index.tolist(), split.ids(index), strict=True):
             slots = ids.reshape(-1, 2).tolist()
             known = {key: value - first_value for key, value in slots if value != EMPTY}
-            found = [known[key] if value == EMPTY else IGNORED for key, value in slots]
+            found = [known.get(key) if value == EMPTY else IGNORED for key, value in slots]
             if split.labels[i].reshape(len(slots), -1)[:, 0].tolist() != found:
                 wrong.append(i)
         result = f"those of example {wrong[0]} are not" if wrong else "all are"

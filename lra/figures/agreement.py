@@ -17,12 +17,13 @@ def write(table: Table, folder: Path) -> list[Path]:
     """The column that shares most methods with the other table, a point per method."""
     found = max(table.agreements, key=lambda a: len(a.shared))
     _, _, methods, correlation, interval = agreement(found)
+    interval = f" ({interval})" if found.interval else ""
 
     def fill(figure: Any) -> None:
         heading(
             figure,
             f"{table.title}: {found.column}\nagainst {found.other.title}: {found.task}\n"
-            f"{methods} methods, rank correlation {correlation} ({interval})",
+            f"{methods} methods, rank correlation {correlation}{interval}",
         )
         draw(figure, found)
 

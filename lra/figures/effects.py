@@ -53,10 +53,11 @@ def draw(figure: Any, table: Table) -> None:
         label.set_parse_math(False)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(y + 0.7, 0.7)
-    axes.annotate("mean   [95 % interval]   pairs", (1.02, 0), va="center", fontsize=8, color=GREY,
-                  xycoords=axes.get_yaxis_transform())  # fmt: skip
+    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), va="center", fontsize=8,
+                  color=GREY, xycoords=axes.get_yaxis_transform())  # fmt: skip
     axes.set_xlabel(
         "points of test accuracy gained, all other settings equal;\n"
-        "| one pair of runs, ● their mean, red where its interval leaves out 0"
+        "| one pair of runs, ● their mean, red where its interval leaves out 0\n"
+        "(over pairs of rows; of one or two, over their seeds)"
     )
     axes.grid(axis="x")

@@ -31,23 +31,33 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
             paths += agreement.write(table, folder)
         if table.effects:
             paths += effects.write(table, folder)
-        elif table.axis:
-            first = table.tasks[0]
-            rows = [row for row in table.rows if first in row.cells]
-            paths += _save(folder / f"{table.name}-{table.axis}", capacity, rows, first, table)
+        elif table.axis and _numeric(table.tasks):
+            rows = [row for row in table.rows if len(row.cells) > 1]  # a line needs two points
+            if columns := [t for t in table.tasks if any(t in row.cells for row in rows)]:
+                stem = folder / f"{table.name}-{table.axis}"
+                paths += _save(stem, capacity, rows, columns[0], table)
         if table.axis:
             continue
         for task in table.tasks:
             rows = [row for row in table.rows if task in row.cells]
-            for name, draw in _figures(rows):
+            for name, draw in _figures(rows, task):
                 stem = folder / f"{table.name}-{task}-{name}"
                 paths += _save(stem, draw, rows, task, table)
     return paths
 
 
-def _figures(rows: Sequence[TableRow]) -> Iterator[tuple[str, Draw]]:
+def _numeric(columns: Sequence[str]) -> bool:
+    """Whether the columns are of numbers that a logarithmic axis can show."""
+    try:
+        return all(float(column.partition("=")[2]) > 0 for column in columns)
+    except ValueError:
+        return False
+
+
+def _figures(rows: Sequence[TableRow], task: str) -> Iterator[tuple[str, Draw]]:
     """The figures of these rows: `(name, function)`."""
-    yield "curves", curves
+    if _with_curves(rows, task):
+        yield "curves", curves
     options = swept(rows)
     if len(options) == 1:
         yield options[0], sweep
@@ -173,12 +183,12 @@ def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
 def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     """Dev accuracy by training step: mean and range over seeds. Of many rows only some have colours
     and names; the others are grey."""
-    axes = figure.subplots()
+    axes, rows = figure.subplots(), _with_curves(rows, task)
     ends, loud = [], _loud(rows, task)
     for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
         seeds: dict[float, list[float]] = defaultdict(list)
         for record in row.cells[task].records:
-            for step, accuracy in record["curve"]:
+            for step, accuracy in record.get("curve") or ():
                 seeds[step].append(100 * accuracy)
         if row not in loud:
             steps = sorted(seeds)
@@ -189,8 +199,7 @@ def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
         mean_and_range(axes, seeds, lw=width, zorder=z, marker="o", ms=3, **style)
         last = max(seeds)
         ends.append((name, last, stats.mean(seeds[last]), look["color"]))
-    several = _seeds(rows, task)[1] > 1
-    band = ", mean and range of seeds" if several else ""
+    band = ", mean and range of seeds" if _several(rows, task) else ""
     axes.set(xlabel="training step", ylabel=f"dev accuracy (%){band}")
     axes.grid()
     _legend(figure, [row for row in rows if row in loud], "linestyle", "fillstyle")
@@ -198,6 +207,11 @@ def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
         axes.annotate(f"grey: {len(rows) - len(loud)} others", (1.04, 0.02), fontsize=labels.SIZE,
                       xycoords="axes fraction", color="0.5", annotation_clip=False)  # fmt: skip
     labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+
+
+def _with_curves(rows: Sequence[TableRow], task: str) -> list[TableRow]:
+    """The rows of runs that kept a curve: a run without metrics.csv has none."""
+    return [row for row in rows if any(r.get("curve") for r in row.cells[task].records)]
 
 
 def _loud(rows: Sequence[TableRow], task: str) -> list[TableRow]:
@@ -239,7 +253,8 @@ def _looks(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
 def _majority(axes: Any, rows: Sequence[TableRow], task: str, *, inside: bool = False) -> None:
     """A line at the accuracy of always giving one answer, if the axes reach it; named beside the
     axes or, where names of rows stand there, `inside`."""
-    share = rows[0].cells[task].records[0].get("data.majority")
+    first = next(row.cells[task] for row in rows if task in row.cells)
+    share = first.records[0].get("data.majority")
     low, high = axes.get_ylim()
     if share is None or not low < 100 * share < high:
         return
@@ -260,31 +275,35 @@ def _bars(cells: Sequence[Cell]) -> list[float] | None:
 
 
 def _accuracy(rows: Sequence[TableRow], task: str) -> str:
-    several = _seeds(rows, task)[1] > 1
-    return "test accuracy (%)" + (", mean ± deviation over seeds" if several else "")
+    spread = ", mean ± deviation over seeds" if _several(rows, task) else ""
+    return f"test accuracy (%){spread}"
 
 
-def _seeds(rows: Sequence[TableRow], task: str) -> tuple[int, int]:
-    """The smallest and the largest number of seeds of a row."""
-    counts = [len(row.cells[task].records) for row in rows]
-    return min(counts), max(counts)
+def _several(rows: Sequence[TableRow], task: str) -> bool:
+    """Whether a row has more than one seed."""
+    return any(len(row.cells[task].records) > 1 for row in rows if task in row.cells)
 
 
 def _heading(table: Table, rows: Sequence[TableRow], task: str) -> str:
     """Table, conditions of the runs, and how exact the accuracies can be."""
-    records = [record for row in rows for record in row.cells[task].records]
+    cells = [c for row in rows for t, c in row.cells.items() if table.axis or t == task]
+    records = [record for cell in cells for record in cell.records]
     steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
-    counts = set(_seeds(rows, task))
+    counts = {len(cell.records) for cell in cells}
     seeds = "one seed" if counts == {1} else f"{_range(counts)} seeds"
     examples, p = records[0]["test.examples"], stats.mean([r.score / 100 for r in records])
-    error = 100 * (p * (1 - p) / examples) ** 0.5
+    n = records[0].get("test.scored", examples)  # more, where a task scores tokens
+    error = 100 * (p * (1 - p) / n) ** 0.5
+    tested = f"{n:,} test {'examples' if n == examples else 'answers'}"
     provenance = records[0].get("data.provenance")
-    exact = f"one standard error of {examples:,} test examples is {error:.1f} points"
+    exact = f"one standard error of {tested} is {error:.1f} points"
+    alone = len(table.rows) - len(rows) if table.axis else 0
     facts = [
         table.title if table.axis else f"{task}: {table.title}",
         f"{_range(steps)} steps of {_range(batches)}; {table.conditions}",
         seeds if table.axis else f"{seeds}; {exact}",
         *([f"data: {provenance}"] if provenance else ()),
+        *([f"{alone} row{'s' * (alone > 1)} with one value left out"] if alone else ()),
     ]
     return "\n".join(facts)
 

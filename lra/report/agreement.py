@@ -24,7 +24,8 @@ def agreements(table: Table, other: Table) -> list[Agreement]:
 
 def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
     """The methods that have one row in the other table, and one or more here. If more, the row
-    counts whose options differ least from those in the other table."""
+    counts whose options differ least from those in the other table; of equal ones the first by
+    label, because a choice by score would favour the method."""
     there = [row for row in other.rows if task in row.cells]
     names = [row.attention for row in there]
     found = []
@@ -32,8 +33,8 @@ def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
         rows = [r for r in table.rows if r.attention == row.attention and column in r.cells]
         if rows and names.count(row.attention) == 1:
             theirs = row.cells[task]
-            ours = min((r.cells[column] for r in rows), key=lambda c: _differing(c, theirs))
-            found.append(Shared(row.attention, ours, theirs))
+            ours = min(rows, key=lambda r: (_differing(r.cells[column], theirs), r.label))
+            found.append(Shared(row.attention, ours.cells[column], theirs))
     return found
 
 
@@ -63,11 +64,11 @@ def ranks(values: Sequence[float]) -> list[float]:
     ]
 
 
-def interval(r: float, n: int) -> tuple[float, float]:
+def interval(r: float, n: int) -> tuple[float, float] | None:
     """The 95 % interval of the rank correlation r of n methods, as if they were drawn at random:
     atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957). The spread of
-    seeds is not in it."""
+    seeds is not in it. None for a perfect order, whose atanh(r) is infinite."""
     if abs(r) == 1:
-        return r, r
+        return None
     z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
     return math.tanh(z - half), math.tanh(z + half)

@@ -56,11 +56,16 @@ def _listed(names: set[str]) -> str:
 
 
 def differing(records: Sequence[Record], settings_of: FactsOf) -> dict[str, list[str]]:
-    """Per attention, the settings in which its runs on one task differ."""
+    """Per attention, the settings in which its runs on one task differ; one that a run lacks is a
+    value too."""
+    keys: dict[str, dict[str, None]] = defaultdict(dict)
+    for r in records:
+        keys[r.attention] |= dict.fromkeys(settings_of(r))
     seen: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for r in records:
-        for key, value in settings_of(r).items():
-            seen[r.attention, key][r["task"]].add(str(value))
+        facts = settings_of(r)
+        for key in keys[r.attention]:
+            seen[r.attention, key][r["task"]].add(str(facts.get(key)))
     found: dict[str, list[str]] = {r.attention: [] for r in records}
     for (attention, key), by_task in seen.items():
         if any(len(values) > 1 for values in by_task.values()):

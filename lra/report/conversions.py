@@ -59,7 +59,7 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
     first = {r["task"]: r for r in reversed(records)}
     teacher = {t: 100 * first[t]["scores.teacher.score"] for t in tasks}
     floor = {t: 100 * first[t]["floor"] for t in tasks}
-    naming, usual = differing(records, _settings), _usual(records)
+    naming, usual = _naming(records), _usual(records)
     cells = cells_by_row(
         records,
         lambda r: _name(r, naming[r.attention], usual.get(r.attention)),
@@ -164,6 +164,17 @@ def _settings(record: Record) -> dict[str, Any]:
         if own["stage1_steps"] is None:
             own["stage1_steps"] = "epoch"
     return own
+
+
+def _naming(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Per attention, the settings in which its runs differ; those of stage 1 among runs that have
+    it."""
+    found: dict[str, list[str]] = {r.attention: [] for r in records}
+    for staged in (True, False):
+        runs = [r for r in records if (r["stage1"] is not None) == staged]
+        for attention, keys in differing(runs, _settings).items():
+            found[attention] += [key for key in keys if key not in found[attention]]
+    return found
 
 
 def _usual(records: Sequence[Record]) -> dict[str, dict[str, Any]]:

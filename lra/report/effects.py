@@ -2,52 +2,70 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lra.config import UserError
-from lra.groups import usual_options
 from lra.record import Record
 from lra.report.compare import FactsOf, differing
-from lra.report.table import Effect, pairs_of, short_name, sortable
+from lra.report.table import (
+    Effect,
+    options_of,
+    pairs_of,
+    setting_of,
+    short_name,
+    sortable,
+    usual_of,
+)
 
-BASES = ("softmax", "none")  # what the others are compared with; else with the most frequent value
+BASES = (
+    "softmax",
+    "none",
+)  # what the others are compared with; else the usual value, or the smallest
 SLOT = "dwc"  # an option that every attention has
-SHARED = (f"attention.{SLOT}", "pretrain.name")  # settings that may differ in every table
+SHARED = (f"attention.{SLOT}", "pretrain.name", "processes")  # may differ in every table
+NO_SETTINGS = ("task", "seed", "tried")
 Levels = dict[str, Any]  # setting -> its value in one run
 
 
 def effects(
-    records: Sequence[Record], vary: Sequence[str] = (), together: Sequence[str] = ()
+    records: Sequence[Record],
+    vary: Sequence[str] = (),
+    together: Sequence[str] = (),
+    tried: Mapping[Path, Any] | None = None,
 ) -> list[Effect]:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
     that differ in nothing else. The settings are the attention (its options, where all runs have
     the same one), its local branch, self-pretraining, and those of `vary`. Those of `together`,
-    such as M and L where their product is constant, count as one."""
-    levels = _levels(records, vary, _options)
+    such as M and L where their product is constant, count as one. Where a value was chosen for
+    each row, `tried` has those it was chosen from: rows with other choices make no pair."""
+    levels, usual = _levels(records, vary, _options), _usual(records)
     if len(set(map(_place, levels))) < len(levels):  # runs repeated after the code had changed
         levels = _levels(records, vary, lambda r: {**_options(r), "code": r.code})
     if together:
-        levels = [_as_one(found, [short_name(key) for key in together]) for found in levels]
+        names = [short_name(key) for key in together]
+        levels, usual = [_as_one(found, names) for found in levels], _as_one(usual, names)
+    for found, r in zip(levels, records, strict=True):
+        found["tried"] = str((tried or {}).get(r.path))
     scores = {_place(found): r.score for found, r in zip(levels, records, strict=True)}
-    settings = dict.fromkeys(
-        key for found in levels for key in found if key not in ("task", "seed")
-    )
+    if len(scores) < len(levels):
+        raise UserError("runs differ in settings that no effect shows; name them in `vary`")
+    settings = dict.fromkeys(k for found in levels for k in found if k not in NO_SETTINGS)
     effects = []
     for setting in settings:
-        runs = Counter(found[setting] for found in levels if setting in found)
-        values = sorted(runs, key=sortable)
-        base = next((b for b in BASES if b in values), max(values, key=runs.__getitem__))
+        values = sorted({found[setting] for found in levels if setting in found}, key=sortable)
+        bases = (b for b in (*BASES, usual.get(setting)) if b in values)
+        base = next(bases, values[0])
         for value in values:
-            pairs = (
-                (scores.get(_place(found | {setting: base})), scores[_place(found)])
-                for found in levels
-                if found.get(setting) == value != base
-            )
-            differences = sorted(score - other for other, score in pairs if other is not None)
-            if differences:
-                effects.append(Effect(setting, str(value), str(base), differences))
+            cells: dict[Any, list[float]] = defaultdict(list)
+            for found in levels:
+                other = scores.get(_place(found | {setting: base}))
+                if found.get(setting) == value != base and other is not None:
+                    cells[_place(found | {"seed": None})].append(scores[_place(found)] - other)
+            if cells:
+                effects.append(Effect(setting, str(value), str(base), list(cells.values())))
     return effects
 
 
@@ -63,26 +81,32 @@ def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> 
         levels |= (
             {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
         )
-        levels |= {short_name(key): _plain(r.get(f"settings.{key}", "none")) for key in shared}
+        levels |= {short_name(key): _plain(setting_of(r, key, "none")) for key in shared}
         found.append(levels)
     return found
+
+
+def _usual(records: Sequence[Record]) -> Levels:
+    """What `attention=<name>` sets, where all runs have one attention."""
+    several = len({r.attention for r in records}) > 1
+    return {} if several else {key: _plain(v) for key, v in usual_of(records[0]).items()}
 
 
 def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
     """The settings of these names as one setting, `M x L`, with values such as `64 x 1`."""
     for name in names:
         if name not in levels:
-            raise UserError(f"`together` names '{name}', in which these runs do not differ")
+            raise UserError(
+                f"`together` names '{name}', which is no setting in which these runs differ"
+            )
     value = " x ".join(str(levels[name]) for name in names)
     rest = {key: found for key, found in levels.items() if key not in names}
     return {" x ".join(names): value} | rest
 
 
 def _options(record: Record) -> dict[str, Any]:
-    """The options of the method itself; those that came later than the record as they are usual."""
-    usual = usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
-    found = usual | record["settings.attention"]
-    return {key: value for key, value in found.items() if key not in ("name", SLOT)}
+    """The options of the method itself."""
+    return {key: value for key, value in options_of(record).items() if key != SLOT}
 
 
 def _plain(value: Any) -> float | str:

@@ -13,7 +13,6 @@ from lra import data
 from lra.code import PRETRAINING, Code
 from lra.config import UserError
 from lra.facts import flat
-from lra.groups import usual_options
 from lra.record import TRAINING, Record, first_attempts, once
 from lra.report import published, stats
 from lra.report.agreement import agreements
@@ -29,14 +28,18 @@ from lra.report.table import (
     cells_by_row,
     mark_best,
     one_line,
+    options_of,
     pairs_of,
+    refuse_same_names,
+    setting_of,
     short_name,
     sortable,
+    usual_of,
 )  # fmt: skip
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"
-SPELT = 3  # a row with more options than these is named by those with unusual values
+SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 RowName = tuple[str, tuple[tuple[str, Any], ...]]  # attention, and the options of the label
 
 # Facts that all runs of a table share, and those that its runs on one task share. The fingerprint
@@ -76,7 +79,11 @@ def build_all(
 
 def build(spec: TableSpec, records: Sequence[Record]) -> Table:
     """A table of these records; UserError if they cannot be compared."""
-    chosen = _chosen(records, spec.choose)
+    for key in filter(None, (spec.choose, spec.columns)):
+        if all(setting_of(r, key) is None for r in records):
+            raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
+    records, repeated = first_attempts(records)
+    chosen, tried = _chosen(records, spec.choose)
     places = {r.path for r in chosen}
     unchosen = [r for r in records if r.path not in places]
     records = [_in_column(r, spec.columns) for r in chosen]
@@ -92,14 +99,14 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         of_task=lambda r: without_varied(_task_facts(r)),
         remedy="narrow it with `where`",
     )
-    records, repeated = first_attempts(records)
     naming = _naming(spec, records)
     cells = cells_by_row(
         records, lambda r: _name(r, naming), lambda r, _: _published(spec.published, r)
     )
     tasks = _columns(records, spec.columns)
     averaged = tasks if spec.columns else FIVE
-    rows = [_row(spec, *name, by_task, averaged) for name, by_task in cells.items()]
+    rows = [_row(*name, by_task, averaged, naming) for name, by_task in cells.items()]
+    refuse_same_names(spec.name, rows)
     rows = mark_best(rows, tasks)
     rows.sort(key=_order(rows))
     machines = {t: {_machine(r) for r in records if r["task"] == t} for t in tasks}
@@ -119,43 +126,49 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
-        effects=effects(records, [*spec.vary, spec.columns], spec.together) if spec.effects else [],
+        effects=effects(records, [*spec.vary, spec.columns], spec.together, tried)
+        if spec.effects
+        else [],
     )
 
 
 # --------------------------------------------------------------------- columns, and what is in them
 
 
-def _chosen(records: Sequence[Record], key: str) -> Sequence[Record]:
+def _chosen(records: Sequence[Record], key: str) -> tuple[Sequence[Record], dict[Path, Any]]:
     """The runs with the best value of this setting: the one with the best mean dev accuracy over
-    seeds, among runs that differ in nothing else. A value with fewer seeds than another is not
-    chosen, because runs that diverge leave no record."""
+    seeds, among runs that differ in nothing else; and the values that it was chosen from, by run.
+    A value with fewer seeds than another is not chosen: it was tried with one seed only, or runs
+    diverged, which leave no record."""
     if not key:
-        return records
+        return records, {}
     groups: dict[str, dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         others = [(k, v) for k, v in flat(record["settings"], "") if k != key]
         kind = str((record["data.fingerprint"], record.code, others))
-        groups[kind][record.get(f"settings.{key}")].append(record)
+        groups[kind][setting_of(record, key)].append(record)
     chosen: list[Record] = []
+    tried: dict[Path, Any] = {}
     for values in groups.values():
         seeds = {value: len({r["seed"] for r in runs}) for value, runs in values.items()}
         whole = (runs for value, runs in values.items() if seeds[value] == max(seeds.values()))
-        chosen += max(whole, key=lambda runs: stats.mean([r["dev.accuracy"] for r in runs]))
-    return chosen
+        best = max(whole, key=lambda runs: stats.mean([r["dev.accuracy"] for r in runs]))
+        tried |= dict.fromkeys([r.path for r in best], sorted(values, key=sortable))
+        chosen += best
+    return chosen, tried
 
 
 def _in_column(record: Record, setting: str) -> Record:
     """The record under the name of its column, `pairs=16`, where columns are not tasks."""
     if not setting:
         return record
-    column = f"{setting.rpartition('.')[2]}={record.get(f'settings.{setting}')}"
+    column = f"{setting.rpartition('.')[2]}={setting_of(record, setting)}"
     return dataclasses.replace(record, facts=record.facts | {"task": column})
 
 
 def _columns(records: Sequence[Record], setting: str) -> list[str]:
     """In the order of the benchmark's tables, or of the setting's values."""
-    order = {r["task"]: sortable(r.get(f"settings.{setting}")) for r in records}
+    order = {r["task"]: sortable(setting_of(r, setting)) for r in records}
     place = {name: i for i, name in enumerate(data.ours())}  # others follow, by name
     return sorted(order, key=order.__getitem__ if setting else lambda t: (place.get(t, 99), t))
 
@@ -168,8 +181,8 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     options that differ from what `attention=<name>` sets, and those that the table varies."""
 
     def settings(record: Record) -> dict[str, Any]:
-        own = [f"attention.{option}" for option in record["settings.attention"]]
-        facts = {key: record.get(f"settings.{key}") for key in own if key not in spec.vary}
+        own = {f"attention.{option}": value for option, value in options_of(record).items()}
+        facts = {key: value for key, value in own.items() if key not in spec.vary}
         return facts | {"code": _code(record)}
 
     found = differing(records, settings)
@@ -177,9 +190,7 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     for name, keys in differing(pretrained, lambda r: {"code": r.code}).items():
         found[name] += keys
     for record in records:
-        task = record["settings.task.name"]
-        usual = usual_options(record.attention, task, record["protocol.name"])
-        options = record["settings.attention"].items()
+        usual, options = usual_of(record), options_of(record).items()
         unusual = [f"attention.{key}" for key, value in options if value != usual.get(key, value)]
         found[record.attention] += unusual
     return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in found.items()}
@@ -198,12 +209,8 @@ def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
         keys.append("processes")
     if record.get("settings.pretrain") and "pretrain.name" not in keys:
         keys.append("pretrain.name")
-    # Records do not hold options that came later than they, nor runs at those options' defaults.
-    usual = usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
-    known = {"code": record.code, "pretrain.name": "none"} | {
-        f"attention.{k}": v for k, v in usual.items()
-    }
-    values = (record.get(f"settings.{key}", known.get(key)) for key in keys)
+    known = {"code": record.code, "pretrain.name": "none"}
+    values = (setting_of(record, key, known.get(key)) for key in keys)
     return record.attention, tuple(zip(map(short_name, keys), values, strict=True))
 
 
@@ -212,21 +219,15 @@ def _published(table: str | None, record: Record) -> Published | None:
 
 
 def _row(
-    spec: TableSpec,
     attention: str,
     options: tuple[tuple[str, Any], ...],
     cells: dict[str, Cell],
-    averaged: Sequence[str] = FIVE,
+    averaged: Sequence[str],
+    naming: Mapping[str, Sequence[str]],
 ) -> TableRow:
-    for task, cell in cells.items():
-        if len({(r["identity"], r.code) for r in cell.records}) > 1:
-            raise UserError(
-                f"table '{spec.name}': runs of {attention} on {task} differ in settings that no "
-                "row shows; name them in `vary` (docs/results.md)"
-            )
-    first = next(iter(cells.values())).records[0]
-    usual = usual_options(attention, first["settings.task.name"], first["protocol.name"])
-    named = {k: v for k, v in options if len(options) <= SPELT or v != usual.get(k)}
+    usual = [usual_of(cell.records[0]) for cell in cells.values()]
+    spelt = len(naming[attention]) <= SPELT
+    named = {k: v for k, v in options if spelt or any(v != of_task.get(k) for of_task in usual)}
     there = [cells[task] for task in averaged if task in cells]
     complete = len(there) == len(averaged)
     printed = [c.published.value for c in there if c.published]

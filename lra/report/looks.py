@@ -9,14 +9,16 @@ from typing import Any, Protocol
 
 LUNA, SOFTMAX = "#c2185b", "#1d2126"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#8a6d00", "#56b4e9", "#9467bd", "#7f7f7f")
-LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "v")
+LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "v", "P")
 FIRST = ("luna", "softmax")  # the two methods with a colour of their own
 # The others take palette and lines in turn, in this order. A name added at its end changes no other
 # method's look; a method that is not in it gets a look from its name, see `_place`.
 KNOWN = (
     *FIRST, "bigbird", "cosformer", "hedgehog", "informer", "kernelized", "linear", "linformer",
     "local", "longformer", "lotformer", "nystrom", "performer", "performer_relu", "polaformer",
-    "reformer", "rff", "skyformer", "synthesizer", "t2r", "uniform",
+    "reformer", "rff", "skyformer", "synthesizer", "t2r", "uniform", "agent", "based", "conv",
+    "flowformer", "luna2021", "mala", "rebased",
 )  # fmt: skip
 
 

@@ -9,7 +9,15 @@ from lra.code import UNKNOWN
 from lra.record import Record
 from lra.report import stats
 from lra.report.specs import TableSpec
-from lra.report.table import TableRow, one_line, pairs_of
+from lra.report.table import (
+    DEAD_QUERIES,
+    LEAST_DEAD,
+    TableRow,
+    one_line,
+    pairs_of,
+    setting_of,
+    sortable,
+)
 
 
 def notes(
@@ -56,16 +64,14 @@ def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list
             'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
             "means that no setting of the method meets it, for the reason given with its runs."
         )
-    if any(cell.dead for cell in cells):
-        found.append(
-            "Dead queries: of the last test batch, those whose weights are all 0, so that they "
-            "attend to no token; in the layer with most of them, the mean over seeds."
-        )
+    if any((cell.dead or 0) >= LEAST_DEAD for cell in cells):
+        found.append(f"Dead queries: {DEAD_QUERIES}, the mean over seeds.")
     if spec.choose:
-        values = sorted({r[f"settings.{spec.choose}"] for cell in cells for r in cell.records})
+        runs = (r for cell in cells for r in cell.records)
+        values = sorted({setting_of(r, spec.choose) for r in runs}, key=sortable)
         found.append(
-            f"{spec.choose} has, in each cell, the value with the best mean dev accuracy; chosen "
-            f"were {', '.join(f'{value:g}' for value in values)}."
+            f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
+            f"with most seeds; chosen were {', '.join(map(str, values))}."
         )
     return found
 

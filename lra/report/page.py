@@ -4,7 +4,7 @@ and the tables and runs as JSON."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +113,11 @@ def _training(record: Record) -> dict[str, str]:
     f = record.facts
     dead = record.get("test.dead_rows")
     return {
-        "test accuracy": f"{record.score:.2f} on {f['test']['examples']} examples, "
+        "test accuracy": f"{record.score:.2f} on {_scored(f['test'])}, "
         f"{f['test']['select']} checkpoint, step {f['test'].get('step', '?')}",
         "last checkpoint": _percent(record.get("test_last.accuracy")),
         "best dev accuracy": _percent(record.get("dev.accuracy")),
-        "rows without attention": ""
-        if dead is None
-        else f"{dead:.2%} of queries attend to no token",
+        "dead queries": "" if dead is None else f"{dead:.2%} of the last test batch",
         "options": pairs_of(options_of(record)),
         "recipe": pairs_of(record.get("settings.protocol.recipe") or {}),
         "protocol": f"{f['protocol']['name']} v{f['protocol']['version']}, model {f['model']}, "
@@ -147,6 +145,12 @@ def _conversion(record: Record) -> dict[str, str]:
         "data": record.get("data.fingerprint") or "",
         "time": f"{record.get('seconds.total') or 0:.0f} s",
     }
+
+
+def _scored(test: Mapping[str, Any]) -> str:
+    """What the accuracy is a share of; a task may score several tokens of an example."""
+    examples, answers = test["examples"], test.get("scored") or test["examples"]
+    return f"{examples} examples" + (f", {answers} answers" if answers > examples else "")
 
 
 def _percent(share: float | None) -> str:

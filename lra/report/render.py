@@ -51,11 +51,12 @@ PAIRS = (
     "*: p < 0.05."
 )
 EFFECTS = (
-    "Mean difference in points of accuracy over pairs of runs that differ in this one setting and "
-    "share every other, seed included (but for a rate that was chosen on dev, of which each run "
-    "has its own); its 95 % interval (Student's, over the pairs, so an effect "
-    "that depends on the other settings widens it; not corrected for the number of lines); the "
-    "number of pairs; their smallest and largest difference."
+    "Mean difference in points of accuracy over pairs of rows that differ in this one setting and "
+    "share every other (but for a rate chosen on dev, which each row has of its own); its 95 % "
+    "interval; the number of pairs of rows and of runs; the smallest and the largest difference "
+    "between two runs. The interval is Student's over the pairs of rows, each the mean of its "
+    "seeds, so an effect that depends on other settings widens it; for one or two pairs it is over "
+    "their seeds and says nothing of other settings. It is not corrected for the number of lines."
 )
 AGREEMENTS = (
     "Spearman's correlation of the ranks that methods have here, by column, with those that they "
@@ -63,7 +64,7 @@ AGREEMENTS = (
     "methods drawn at random; the spread of seeds is not in it."
 )
 AGREEMENT_COLUMNS = ("column", "with", "methods", "correlation", "95 % interval")
-EFFECT_COLUMNS = ("setting", "difference", "95 % interval", "pairs", "range")
+EFFECT_COLUMNS = ("setting", "difference", "95 % interval", "pairs (runs)", "range")
 TEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -80,7 +81,7 @@ TEX = {
 
 
 def costs(table: Table, task: str, row: TableRow) -> list[str]:
-    """What `cost_columns` names."""
+    """The cells of one row under `cost_columns`."""
     cell = row.cells[task]
     dead = ["–" if cell.dead is None else f"{cell.dead:.1f}%"] if table.dead(task) else []
     return [
@@ -166,14 +167,14 @@ def effect(found: Effect) -> list[str]:
     half = found.half_width
     interval = "–" if half is None else f"{found.mean - half:+.1f} to {found.mean + half:+.1f}"
     name = f"{found.setting}: {found.level} against {found.base}"
-    pairs = str(len(found.differences))
+    pairs = f"{len(found.cells)} ({len(found.differences)})"
     return [name, f"{found.mean:+.1f}", interval, pairs, f"{low:+.1f} to {high:+.1f}"]
 
 
 def agreement(found: Agreement) -> list[str]:
-    low, high = found.interval
-    numbers = f"{found.correlation:+.2f}", f"{low:+.2f} to {high:+.2f}"
-    return [found.column, found.task, str(len(found.shared)), *numbers]
+    interval = "{:+.2f} to {:+.2f}".format(*found.interval) if found.interval else "–"
+    methods = str(len(found.shared))
+    return [found.column, found.task, methods, f"{found.correlation:+.2f}", interval]
 
 
 def _linked(row: TableRow, task: str) -> str:

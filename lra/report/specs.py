@@ -12,6 +12,7 @@ import yaml
 from lra import groups
 from lra.config import UserError
 from lra.record import Record
+from lra.report.table import setting_of
 
 SPECS = Path(__file__).with_name("tables.yaml")
 
@@ -45,6 +46,8 @@ def specs(results: Path) -> list[TableSpec]:
     except (TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a list of tables: {reason}") from error
+    for spec in found:
+        _check_fields(spec, path)
     twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
     unknown = sorted({s.against for s in found} - {s.name for s in found} - {""})
     if unknown:
@@ -52,6 +55,21 @@ def specs(results: Path) -> list[TableSpec]:
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
     return found
+
+
+def _check_fields(spec: TableSpec, path: Path) -> None:
+    """UserError for a field of another type, and for one without the field it needs."""
+    for field in dataclasses.fields(TableSpec):
+        kind = type(getattr(TableSpec(name="", title=""), field.name))
+        value = getattr(spec, field.name)
+        if not isinstance(value, kind) and value is not None and kind is not type(None):
+            wanted = {list: "a list", dict: "a mapping", str: "a text", bool: "true or false"}
+            raise UserError(
+                f"{path}: {field.name} of table '{spec.name}' must be "
+                f"{wanted.get(kind, 'a number')}, not {value!r}"
+            )
+    if spec.together and not spec.effects:
+        raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects: true`")
 
 
 def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
@@ -85,5 +103,5 @@ def _condition(
 
 
 def _fact(record: Record, key: str) -> Any:
-    value = record.get(key, record.get(f"settings.{key}"))
+    value = record.get(key, setting_of(record, key))
     return value.get("name") if isinstance(value, dict) else value  # attention: luna

@@ -60,16 +60,29 @@ def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[set[Key], dict[Key, fl
 def half_width(values: Sequence[float]) -> float | None:
     """Half the width of the 95 % interval of the mean, by Student's distribution; None for a single
     value."""
-    spread = deviation(values)
-    if spread is None:
+    return half_width_within([values])
+
+
+def half_width_within(groups: Sequence[Sequence[float]]) -> float | None:
+    """The same of the mean of the groups' means, from the spread within groups; None where every
+    group has a single value."""
+    freedom = sum(len(values) - 1 for values in groups)
+    if freedom == 0:
         return None
+    squares = math.fsum((v - mean(values)) ** 2 for values in groups for v in values)
+    variance = squares / freedom * math.fsum(1 / len(values) for values in groups)
+    return _quantile(freedom) * math.sqrt(variance) / len(groups)
+
+
+def _quantile(freedom: float) -> float:
+    """The t outside of which, on both sides, lies LEVEL."""
     low, high = 0.0, 1.0
-    while t_tails(high, len(values) - 1) > LEVEL:
+    while t_tails(high, freedom) > LEVEL:
         low, high = high, 2 * high
     for _ in range(60):  # bisection: t_tails falls
         middle = (low + high) / 2
-        low, high = (middle, high) if t_tails(middle, len(values) - 1) > LEVEL else (low, middle)
-    return high * spread / math.sqrt(len(values))
+        low, high = (middle, high) if t_tails(middle, freedom) > LEVEL else (low, middle)
+    return high
 
 
 def t_tails(t: float, freedom: float) -> float:

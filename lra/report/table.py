@@ -7,15 +7,22 @@ render.py (Markdown, CSV, LaTeX), terminal.py and page.py show any table.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from lra.record import Record
+from lra.config import UserError
+from lra.groups import later_options, usual_options
+from lra.record import TRAINING, Record
 from lra.report import published, stats
 from lra.report.published import Published
 
 Name = TypeVar("Name", bound=Hashable)
+DEAD_QUERIES = (
+    "queries of the last test batch whose weights sum to 0, because all are 0 or signed ones "
+    "cancel; in the layer with most of them"
+)
+LEAST_DEAD = 0.05  # percent: what is printed as 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +67,10 @@ class Cell:
 
     @property
     def dead(self) -> float | None:
-        """Percent of the queries of the last test batch that attended to no token, in the worst
+        """Percent of the queries of the last test batch whose weights sum to 0, in the worst
         layer; the mean over seeds. None for methods that cannot fail so."""
-        if any(r.get("test.dead_rows") is None for r in self.records):
-            return None
-        return 100 * self.cost("test.dead_rows")
+        found = [r["test.dead_rows"] for r in self.records if r.get("test.dead_rows") is not None]
+        return 100 * stats.mean(found) if found else None
 
     def cost(self, key: str) -> float:
         """The mean over seeds of one fact."""
@@ -79,16 +85,27 @@ class Effect:
     setting: str  # attention, or the last word of the setting's name
     level: str
     base: str
-    differences: list[float]  # points of accuracy, one per pair of runs
+    cells: list[list[float]]  # points of accuracy: a list per pair of rows, a number per seed
+
+    @property
+    def differences(self) -> list[float]:
+        return sorted(d for cell in self.cells for d in cell)
+
+    @property
+    def means(self) -> list[float]:
+        return list(map(stats.mean, self.cells))
 
     @property
     def mean(self) -> float:
-        return stats.mean(self.differences)
+        return stats.mean(self.means)
 
     @property
     def half_width(self) -> float | None:
-        """Half the width of the 95 % interval; None for a single pair."""
-        return stats.half_width(self.differences)
+        """Half the width of the 95 % interval: over pairs of rows, each the mean of its seeds; of
+        one or two pairs, which say nothing of others, over seeds. None for single runs."""
+        if len(self.cells) > 2:
+            return stats.half_width(self.means)
+        return stats.half_width_within(self.cells)
 
 
 class Shared(NamedTuple):
@@ -108,7 +125,7 @@ class Agreement:
     task: str  # of the other table
     shared: list[Shared]
     correlation: float  # Spearman's, of the means
-    interval: tuple[float, float]  # of 95 %
+    interval: tuple[float, float] | None  # of 95 %; None for a perfect order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +166,9 @@ class Table:
         return self.tasks[0] if self.timed and len(self.tasks) == 1 else None
 
     def dead(self, task: str) -> bool:
-        """Whether a run of this task left a query without attention."""
+        """Whether the rows of this task show dead queries: a tenth of a percent of them."""
         cells = (row.cells[task] for row in self.rows if task in row.cells)
-        return any(r.get("test.dead_rows") for cell in cells for r in cell.records)
+        return any((cell.dead or 0) >= LEAST_DEAD for cell in cells)
 
     @property
     def records(self) -> list[Record]:
@@ -173,16 +190,32 @@ def cells_by_row(
     name_of: Callable[[Record], Name],
     published_for: Callable[[Record, Name], Published | None],
 ) -> dict[Name, dict[str, Cell]]:
-    """The cells of every row, by task; runs of one cell have the same row and task."""
+    """The cells of every row, by task; runs of one cell have the same row and task. UserError if
+    they differ in more than the seed."""
     groups: dict[Name, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         groups[name_of(record)][record["task"]].append(record)
     cells: dict[Name, dict[str, Cell]] = defaultdict(dict)
     for name, by_task in groups.items():
         for task, runs in by_task.items():
+            if len({(r["identity"], r.code) for r in runs}) > 1:
+                raise UserError(
+                    f"runs of {runs[0].attention} on {task} differ in settings that no row shows; "
+                    "name them in `vary` (docs/results.md)"
+                )
             runs.sort(key=lambda r: r["seed"])
             cells[name][task] = Cell([r.score for r in runs], runs, published_for(runs[0], name))
     return cells
+
+
+def refuse_same_names(table: str, rows: Sequence[TableRow]) -> None:
+    """UserError where two rows have one name, by which a reader would not tell them apart."""
+    names = Counter(row.label for row in rows)
+    twice = [name for name, n in names.items() if n > 1]
+    if twice:
+        raise UserError(
+            f"table '{table}' has several rows named '{twice[0]}': let fewer settings vary"
+        )
 
 
 def mark_best(rows: Sequence[TableRow], tasks: Sequence[str]) -> list[TableRow]:
@@ -210,8 +243,22 @@ def pairs_of(values: Mapping[str, Any]) -> str:
 
 
 def options_of(record: Record) -> dict[str, Any]:
-    """The options of a run's attention."""
-    return {k: v for k, v in record["attention"].items() if k != "name"}
+    """The options of a run's attention; those that are younger than the record as they usually
+    are."""
+    usual = usual_of(record) if record.kind == TRAINING else {}
+    found = usual | later_options(record.attention) | record["attention"]
+    return {key: value for key, value in found.items() if key != "name"}
+
+
+def usual_of(record: Record) -> dict[str, Any]:
+    """The options that `attention=<name>` sets under the protocol of a training run."""
+    return usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
+
+
+def setting_of(record: Record, key: str, absent: Any = None) -> Any:
+    """A setting of a training run, `protocol.recipe.lr` or `attention.M`."""
+    found = {f"attention.{option}": value for option, value in options_of(record).items()}
+    return found.get(key, record.get(f"settings.{key}", absent))
 
 
 def short_name(setting: str) -> str:

@@ -31,7 +31,7 @@ from lra.report.render import (
     to_json,
 )  # fmt: skip
 from lra.report.specs import TableSpec
-from lra.report.table import Table, TableRow
+from lra.report.table import DEAD_QUERIES, Table, TableRow
 
 # Facts that every title or caption shows; a title adds the others in which tables differ.
 ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
@@ -229,6 +229,8 @@ def _caption(table: Table) -> str:
             f"compute budget {budget_names(table.records)}",
         ]
     tied = any(cell.tie is not None for _, _, cell in table.cells())
+    if table.single and table.dead(table.single):
+        lines.append(f"dead queries: {DEAD_QUERIES}")
     if table.repeated:
         lines.append(f"{len(table.repeated)} repeated runs (rerun=true) are not shown")
     return "\n".join([*lines, *([TIE] if tied else []), *([FLOOR] if table.at_floor else [])])

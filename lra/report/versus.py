@@ -20,10 +20,10 @@ BINS = 4  # of lengths, equally many examples in each
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The test examples of one class or of a range of lengths."""
+    """The answers to test examples of one class or of a range of lengths."""
 
     name: str
-    examples: int
+    answers: int
     a: float  # percent right, mean over seeds
     b: float
 
@@ -32,7 +32,9 @@ class Group:
 class Comparison:
     """Rows or runs `a` and `b` on the same test examples; shares are percents."""
 
+    answers: int  # as many as examples or, of a task that scores tokens, more
     examples: int
+    together: int  # answers that the paired test flips together
     a: float  # accuracy, mean over seeds
     b: float
     p: float  # of the paired test
@@ -48,6 +50,9 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     """Compare two sets of runs, each of one row; lengths are known if the data are prepared."""
     given = [[_answers(r) for r in runs] for runs in (a, b)]
     labels = given[0][0].labels
+    n = len(labels)
+    examples = a[0].get("test.examples", n)
+    together = n // examples if n % examples == 0 else 1
     digests = {g.labels_digest for side in given for g in side}
     if len(digests) > 1:
         raise UserError(
@@ -57,22 +62,24 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     mean_a, mean_b = (r.mean(0) for r in right)
     pairs = list(itertools.product(*given))
     groups = [_group(f"class {c}", labels == c, mean_a, mean_b) for c in np.unique(labels).tolist()]
-    if (lengths := _lengths(a[0], data_dir)) is not None:
+    if (lengths := _lengths(a[0], data_dir, n)) is not None:
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, BINS + 1), method="lower"))
         for low, high in itertools.pairwise(edges.tolist()):
             inside = (lengths >= low) & ((lengths < high) | (high == edges[-1]))
             groups.append(_group(f"length {low} to {high}", inside, mean_a, mean_b))
     both = float(np.mean([(x.right & y.right).mean() for x, y in pairs]))
     return Comparison(
-        examples=len(labels),
+        answers=n,
+        examples=examples,
+        together=together,
         a=100 * float(mean_a.mean()),
         b=100 * float(mean_b.mean()),
-        p=paired.sign_flips(mean_a - mean_b),
+        p=paired.sign_flips((mean_a - mean_b).reshape(-1, together).sum(1)),
         agreement=100 * float(np.mean([(x.answers == y.answers).mean() for x, y in pairs])),
         both=100 * both,
         only_a=100 * (float(mean_a.mean()) - both),
         only_b=100 * (float(mean_b.mean()) - both),
-        groups=[g for g in groups if g.examples],
+        groups=[g for g in groups if g.answers],
         settings=_difference(a[0], b[0]),
     )
 
@@ -125,14 +132,21 @@ def show(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
     left, right = find(a, known), find(b, known)
     c = compare(left, right, data_dir)
     sign = "differ" if c.p < stats.LEVEL else "could be chance"
+    each = "answers" if c.answers > c.examples else "examples"
+    test = (
+        f"flips the signs of {c.together} answers in a row together, those of one example"
+        if c.together > 1
+        else "takes the answers of one example as independent, so its p may be too small"
+    )
     lines = [
         f"A = {a} ({len(left)} seeds), B = {b} ({len(right)} seeds), {left[0]['task']}, "
-        f"{c.examples:,} test examples",
+        f"{c.answers:,} test {each}",
         f"accuracy   A {c.a:.2f} %   B {c.b:.2f} %   difference {c.a - c.b:+.2f} points, paired "
         f"test p = {c.p:.2g} ({sign})",
+        *([f"paired     the test {test}"] if each == "answers" else []),
         f"answers    {c.agreement:.1f} % the same; both right {c.both:.1f} %, only A "
         f"{c.only_a:.1f} %, only B {c.only_b:.1f} %",
-        *(f"{g.name:<20} {g.examples:>7,} examples   A {g.a:5.1f} %   B {g.b:5.1f} %   "
+        *(f"{g.name:<20} {g.answers:>7,} {each}   A {g.a:5.1f} %   B {g.b:5.1f} %   "
           f"{g.a - g.b:+6.1f}" for g in c.groups),
         *(f"setting    {key}: A {x}, B {y}" for key, (x, y) in c.settings.items()),
     ]  # fmt: skip
@@ -154,7 +168,7 @@ def _group(name: str, inside: np.ndarray, a: np.ndarray, b: np.ndarray) -> Group
     return Group(name, n, *shares)
 
 
-def _lengths(record: Record, data_dir: Path | None) -> np.ndarray | None:
+def _lengths(record: Record, data_dir: Path | None, answers: int) -> np.ndarray | None:
     """Tokens of each test example (of the longer text of a pair); None without prepared data, where
     all are equally long, and for tasks that score tokens."""
     from lra.data.prepare import with_fingerprint
@@ -167,7 +181,7 @@ def _lengths(record: Record, data_dir: Path | None) -> np.ndarray | None:
     split = prepared.split("test")
     lengths = split.lengths(np.arange(len(split)))
     lengths = lengths.max(-1) if lengths.ndim == 2 else lengths
-    several = len(np.unique(lengths)) > 1 and len(lengths) == record["test.examples"]
+    several = len(np.unique(lengths)) > 1 and len(lengths) == answers
     return lengths if several else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from lra import plan
 from lra.bench import steps
@@ -72,6 +73,15 @@ def test_runs_side_by_side(small: Callable[..., Run]):
     packed = "\n".join(Plan([group(small(), 4)], 4, False, packed=4).lines())
     assert "ask for 4.0 times a GPU" in packed
     assert "up to 400 MiB at once" in packed
+
+
+def test_the_table_shows_brackets(small: Callable[..., Run], capsys):
+    named, stopped = group(small()), group(small())
+    named.name, stopped.stopped = "task.words=[a,b]", "[Errno 2] no file"
+    Console(width=120).print(plan._table([named, stopped]))
+    out = capsys.readouterr().out
+    assert "task.words=[a,b]" in out
+    assert "[Errno 2] no file" in " ".join(out.split())
 
 
 def test_what_does_not_fit_is_said(small: Callable[..., Run]):

@@ -97,6 +97,13 @@ def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
     assert counts == {"new": 1, "known": 1, "other": 0}
 
 
+def test_of_two_attempts_the_first_to_finish_is_shown_whatever_its_zone(make: Make, runs: Path):
+    make("luna", 0.4, times__finished=LATER)
+    make("luna", 0.6, times__finished=EARLIER, attempt=2, folder="seed-1-attempt-2")
+    (shown,), (other,) = records.first_attempts(records.load([runs]))
+    assert (shown.score, other.score) == (60, 40)
+
+
 @pytest.mark.parametrize("later", [0.2, 0.9])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(

@@ -8,13 +8,14 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lra.data
 from lra.config import UserError
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared, Writer
 from lra.data.prepare import load, prepare
 
 from . import kit
@@ -183,6 +184,51 @@ def test_ids_and_labels_out_of_range(
         prepare(lra.data.configure("numbers"), max_length=9, data_dir=tmp_path / "data")
     assert complaint in str(error.value)
     assert kit.leftovers(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "complaint"),
+    [
+        ({"classes": 257}, "numbers has 257 classes and 300 different ids, but at most 256 and"),
+        ({"classes": 2**15 + 1, "per_token": True}, "but at most 32,768 and 65,536 can be stored"),
+        ({"vocab": 2**16 + 1}, "numbers has 3 classes and 65,537 different ids"),
+    ],
+)
+def test_what_would_wrap_around_is_refused(
+    facts: dict[str, Any], complaint: str, fakes: None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, value in facts.items():
+        monkeypatch.setattr(f"tests.lra.data.conftest.Numbers.{name}", value)
+    with pytest.raises(UserError, match=complaint):
+        prepare(lra.data.configure("numbers"), max_length=9, data_dir=tmp_path / "data")
+    assert kit.leftovers(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_the_largest_id_and_label_that_fit_are_stored(per_token: bool, tmp_path: Path) -> None:
+    layout = Layout()
+    layout.per_token, layout.vocab = per_token, 2**16
+    layout.classes = 2**15 if per_token else 2**8
+    writer = Writer(tmp_path, layout, 2)
+    for split in SPLITS:
+        writer.add(split, Example(np.array([2**16 - 1]), layout.classes - 1))
+    writer.close()
+    assert np.load(tmp_path / "val.ids.npy").tolist() == [[2**16 - 1, 0]]
+    assert np.load(tmp_path / "val.labels.npy").max() == layout.classes - 1
+
+
+def test_an_example_without_a_scored_label_is_refused(tmp_path: Path) -> None:
+    """Labels behind the cut do not count: a batch of such examples has no loss."""
+    layout = Layout()
+    layout.name, layout.per_token, layout.classes, layout.vocab = "tags", True, 2, 3
+    writer = Writer(tmp_path, layout, 2)
+    for label in (0, 1):
+        writer.add("train", Example(np.array([1, 2]), np.array([IGNORED, label])))
+    for labels in ([IGNORED, IGNORED], [IGNORED, IGNORED, 1]):
+        with pytest.raises(UserError, match="train has no scored label at its first 2 tokens"):
+            writer.add("train", Example(np.array([1, 2, 1]), np.array(labels)))
+    writer.abandon()
 
 
 def test_an_image_of_another_size_and_an_empty_split(

@@ -113,6 +113,26 @@ def test_changed_code_is_other_data(installed: Callable[..., None], tmp_path: Pa
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_a_subclass_has_its_own_code_and_its_parents():
+    @data.register
+    class First(data.Task):
+        name, classes, vocab, max_length = "first", 2, 3, 4
+
+    @data.register
+    class Second(First):
+        name = "second"
+
+    @data.register
+    class Third(Second):
+        name, encoding = "third", {**Second.encoding, "words": "1"}
+
+    first, second, third = (cls.encoding["code"] for cls in (First, Second, Third))
+    assert second.startswith(first)
+    assert third.startswith(second)
+    assert len({first, second, third}) == 3
+    assert data.register(Third).encoding["code"] == third
+
+
 @dataclasses.dataclass
 class Open(data.TaskOptions):
     n: int
@@ -184,6 +204,23 @@ def test_pairs_tokens_and_pictures(tmp_path: Path):
     assert trained(tmp_path, "stamps", "protocol.data.mask=none")["compute.parameters"] > 0
 
 
+@pytest.mark.parametrize("grid", [(3, 3), (2, 3), (1, 6), (2, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+def test_pictures_are_also_lists(grid: tuple[int, int], flat: bool):
+    """Of rows or of pixels; a pair of pictures is told from a picture of two rows."""
+    pictures = np.random.default_rng(0).integers(0, 256, (30, *grid))
+    given = (pictures.reshape(30, -1) if flat else pictures).tolist()
+    one = data.from_arrays("stamps", (given, [0, 1] * 15), grid=grid)
+    assert not one.dual
+    assert sorted(x.ids.tolist() for part in one.parts.values() for x in part) == sorted(
+        pictures.reshape(30, -1).tolist()
+    )
+    pairs = [list(pair) for pair in zip(given, given, strict=True)]
+    two = data.from_arrays("twins", (pairs, [0, 1] * 15), grid=grid)
+    assert two.dual
+    assert two.max_length == grid[0] * grid[1]
+
+
 def test_other_values_are_other_data(tmp_path: Path):
     prints = set()
     for last in (1, 2):
@@ -206,6 +243,11 @@ def test_a_dataset_of_columns(tmp_path: Path):
     assert record["data.examples"] == {"train": 27, "val": 6, "test": 3}
     with pytest.raises(UserError, match="split train has no column 'c'"):
         data.from_hf("glued", given, text="c")
+    with pytest.raises(UserError, match="test has 0 examples and 0 labels: give as many of both"):
+        data.from_hf("glued", given | {"test": split(0)}, text="a")
+    named = {"text": ["a", "b"], "label": ["good", "bad"]}
+    with pytest.raises(UserError, match="labels must be whole numbers"):
+        data.from_hf("glued", {"train": named})
 
 
 @pytest.mark.parametrize(
@@ -215,6 +257,14 @@ def test_a_dataset_of_columns(tmp_path: Path):
         (([[1], [-2]] * 9, [0, 1] * 9), "whole numbers from 0 on"),
         (([[0.5], [1.5]] * 9, [0, 1] * 9), "whole numbers from 0 on"),
         (([[1], [2]], [0, 1]), "too few"),
+        (([[], [2]] * 9, [0, 1] * 9), "whole numbers from 0 on"),
+        (([[[1], [2]], [[1], [2], [3]]] * 9, [0, 1] * 9), "an example is no pair"),
+        (([("a", "b"), "ab"] * 9, [0, 1] * 9), "an example is no pair"),
+        (([[1], [2]] * 9, [0.2, 2.7] * 9), "labels must be whole numbers"),
+        (([[1], [2]] * 9, ["good", "bad"] * 9), "labels must be whole numbers"),
+        (([[1], [2]] * 9, [[0], []] * 9), "labels must be whole numbers"),
+        (([[1], [2]] * 9, [[0.5], [1]] * 9), "labels must be whole numbers"),
+        (([[1], [2]] * 9, [0, [1]] * 9), "every example one label, or every one a list"),
     ],
 )
 def test_what_cannot_be_examples_is_refused(train: Any, message: str):

@@ -15,6 +15,8 @@ from lra.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
+from lra.data.recall import draw
+from lra.data.store import HeldRows
 from lra.disk import read_json
 from lra.fit import build
 from lra.settings import Run, compose
@@ -77,6 +79,28 @@ def test_a_label_that_is_not_its_key_s_value_is_found(tmp_path: Path) -> None:
     assert "val: labels of 20 examples" in found
 
 
+def test_a_question_whose_key_was_not_given_is_found(tmp_path: Path) -> None:
+    made = prepared(tmp_path)
+    split, task = made.split("val"), lra.data.of_facts(made.facts)
+    ids = split.ids(np.arange(len(split)))
+    asked = PAIRS + int((ids[7, 1::2][PAIRS:] == 1).argmax())
+    ids[7, 2 * asked] = next(key for key in KEY if key not in ids[7, ::2])
+    split._ids = HeldRows(ids)
+    ((holds, found),) = task.audit(split)
+    assert not holds
+    assert "those of example 7 are not" in found
+
+
+def test_fillers_and_places_make_examples_different(tmp_path: Path) -> None:
+    """All that can be drawn are counted: 2 keys, 2 values, 2 places, 2 fillers."""
+    words = ("pairs=1", "queries=1", "filler=1", "keys=2", "values=2", "n_train=6", "n_val=1")
+    options = lra.data.configure("recall", [*WORDS, *words, "n_test=1"])
+    drawn, _ = draw(options, 0)
+    assert len(np.unique(drawn, axis=0)) == 2 * 2 * 2 * 2
+    with pytest.raises(UserError, match="9 different examples are asked for, but only 16 exist"):
+        lra.data.configure("recall", [*WORDS, *words, "n_test=2"])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -87,6 +111,8 @@ def test_a_label_that_is_not_its_key_s_value_is_found(tmp_path: Path) -> None:
         ("keys=60000 values=30000", "keys=60000 values=30000 are too many to store"),
         ("form=stack", "form=stack is unknown: it must be stacked or interleaved"),
         ("pairs=1 queries=1 keys=8 values=2 filler=0", "only 16 exist"),
+        ("pairs=1 queries=1 keys=4 values=2 filler=2", "only 96 exist"),
+        ("filler=65533", "filler=65533 is out of range: it must be at most 65,532"),
     ],
 )
 def test_an_ill_posed_task_is_refused(words: str, message: str) -> None:

@@ -72,6 +72,13 @@ def test_the_heading_says_what_was_done_and_how_exact_it_is(make: Make, runs: Pa
     ]
 
 
+def test_the_heading_counts_answers_where_tokens_are_scored(make: Make, runs: Path):
+    make("luna", 0.5, test__examples=250, test__scored=8000)
+    found = table(runs)
+    heading = figures._heading(found, found.rows, "listops")
+    assert "one standard error of 8,000 test answers is 0.6 points" in heading
+
+
 def test_one_answer_to_everything_is_marked_where_it_is_in_sight(make: Make, runs: Path):
     make("luna", 0.12)
     make("linear", 0.09)
@@ -143,6 +150,37 @@ def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, 
         "t-pairs.png",
         "t-pairs.svg",
     ]
+
+
+def test_capacity_has_every_row_of_two_values(make: Make, runs: Path, tmp_path: Path):
+    for method, columns in (("luna", (16, 32)), ("softmax", (32, 64)), ("linear", (16,))):
+        for pairs in columns:
+            make(method, 0.5, pairs=pairs)
+    found = table(runs, columns="task.pairs")
+    _, picture = figures.write([found], tmp_path)
+    drawn = picture.read_text(encoding="utf-8")
+    assert [name in drawn for name in ("luna", "softmax", "linear")] == [True, True, False]
+    assert "1 row with one value left out" in drawn
+
+
+def test_capacity_is_not_drawn_against_words(make: Make, runs: Path, tmp_path: Path):
+    for source in ("generated", "tiny"):
+        make("luna", 0.5, source=source)
+    assert figures.write([table(runs, columns="task.source")], tmp_path) == []
+
+
+def test_runs_without_a_curve_are_left_out(make: Make, runs: Path, tmp_path: Path):
+    for seed in (1, 2):
+        make("luna", 0.4, seed=seed)
+    make("linear", 0.5).with_name("metrics.csv").unlink()
+    found = table(runs)
+    figure = Figure()
+    figures.curves(figure, found.rows, "listops")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["luna"]
+    for curve in runs.rglob("metrics.csv"):
+        curve.unlink()
+    written = {p.stem for p in figures.write([table(runs)], tmp_path)}
+    assert written == {"t-listops-compute"}
 
 
 def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, tmp_path: Path):

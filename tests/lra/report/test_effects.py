@@ -43,11 +43,22 @@ def test_runs_are_compared_with_those_that_differ_in_one_setting_alone(make: Mak
     luna, branch, rate = lines.values()
     assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
     assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
+    assert sorted(map(len, luna.cells)) == [1, 1, 2, 2]  # rows with both seeds, and without
     # Means over all runs of each rate would differ by less: the best runs are missing from one.
     assert rate.differences == pytest.approx([1] * 6)
-    # t(0.975, 5) = 2.570582; the standard deviation of three -5 and three 3 is sqrt(19.2)
-    assert luna.half_width == pytest.approx(2.570582 * (19.2 / 6) ** 0.5, rel=1e-6)
+    # Seeds are no pairs of rows: t(0.975, 3) = 3.182446; the deviation of -5, -5, 3, 3 is 4.618802
+    assert luna.mean == pytest.approx(-1)
+    assert luna.half_width == pytest.approx(3.182446 * 4.618802 / 2, rel=1e-6)
     assert rate.half_width == pytest.approx(0, abs=1e-9)
+
+
+def test_a_single_pair_of_rows_is_judged_by_its_seeds(make: Make, runs: Path):
+    for seed, gain in ((1, 0.1), (2, 0.2), (3, 0.3)):
+        make("softmax", 0.5, seed=seed)
+        make("luna", 0.5 + gain, seed=seed)
+    (found_,) = found(runs).values()
+    assert found_.mean == pytest.approx(20)
+    assert found_.half_width == pytest.approx(4.302653 * 10 / 3**0.5, rel=1e-6)
 
 
 def test_where_all_runs_have_one_attention_its_options_are_settings(make: Make, runs: Path):
@@ -56,30 +67,51 @@ def test_where_all_runs_have_one_attention_its_options_are_settings(make: Make, 
             make("luna", 0.3 + m / 100 + gain, options={"M": m, "kernel": kernel})
     make("luna", 0.9, options={"M": 8, "kernel": "learned"})  # has partners for M alone
     lines = found(runs)
-    assert list(lines) == ["M 8 4", "M 16 4", "kernel rff learned"]
-    assert lines["M 8 4"].differences == pytest.approx([46])
-    assert lines["M 8 4"].half_width is None
+    assert list(lines) == ["M 4 8", "M 16 8", "kernel rff learned"]  # 8 is usual
+    assert lines["M 4 8"].differences == pytest.approx([-46])
+    assert lines["M 4 8"].half_width is None
     assert lines["kernel rff learned"].differences == pytest.approx([-10, -10])
 
 
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
     """At constant width no two runs differ in M alone."""
-    for m, output, accuracy in ((8, "relu", 0.5), (8, "exp", 0.9), (16, "relu", 0.3)):
+    for m, output, accuracy in ((8, True, 0.5), (8, "exp", 0.9), (16, True, 0.3)):
         make("luna", accuracy, options={"M": m, "L": 64 // m, "nonneg": output})
-    assert list(found(runs)) == ["nonneg exp relu"]  # relu is the more frequent
+    assert list(found(runs)) == ["nonneg exp True"]
     lines = found(runs, together=["attention.M", "attention.L"])
-    assert list(lines) == ["M x L 16 x 4 8 x 8", "nonneg exp relu"]
+    assert list(lines) == ["M x L 16 x 4 8 x 8", "nonneg exp True"]
     assert lines["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
-    with pytest.raises(UserError, match="`together` names 'kernel', in which these runs do not"):
+    with pytest.raises(UserError, match="`together` names 'kernel', which is no setting"):
         found(runs, together=["attention.kernel"])
 
 
 def test_an_option_that_came_later_than_a_run_has_its_usual_value(make: Make, runs: Path):
-    for seed in (1, 2):
-        make("luna", 0.5, options={"hidden": 64}, seed=seed)
+    make("luna", 0.5, options={"hidden": 64})
     make("luna", 0.3, options={"hidden": 64, "psi": "frozen"})
     (line,) = found(runs).values()
     assert (line.setting, line.level, line.base) == ("psi", "frozen", "learned")
+
+
+def test_rows_whose_rate_was_chosen_from_others_make_no_pair(make: Make, runs: Path):
+    """A search over more rates finds better ones: that is no effect of the other setting."""
+    for output, lr, accuracy in ((True, 0.002, 0.5), (True, 0.1, 0.7), ("exp", 0.002, 0.6)):
+        make("luna", accuracy, options={"nonneg": output}, lr=lr)
+    assert not found(runs, choose=LR)
+    make("luna", 0.8, options={"nonneg": "exp"}, lr=0.1)
+    (line,) = found(runs, choose=LR).values()
+    assert line.differences == pytest.approx([10])
+
+
+def test_several_processes_are_a_setting(make: Make, runs: Path):
+    make("luna", 0.5)
+    (one,) = records.load([runs])
+    two = one.facts | {"settings": one["settings"] | {"processes": 2}}
+    two["test"] = two["test"] | {"accuracy": 0.4}
+    (found_,) = effects([one, dataclasses.replace(one, facts=two)])
+    assert (found_.setting, found_.level, found_.base) == ("processes", "2", "none")
+    other = one.facts | {"settings": one["settings"] | {"loss": "other"}}
+    with pytest.raises(UserError, match="name them in `vary`"):
+        effects([one, dataclasses.replace(one, facts=other)])
 
 
 def test_options_that_only_one_attention_has_are_part_of_its_name(make: Make, runs: Path):
@@ -119,10 +151,10 @@ def test_every_format_shows_them(
 ):
     crossed(make)
     shown = table(runs, vary=[LR], effects=True)
-    line = "| lr: 0.1 against 0.002 | +1.0 | +1.0 to +1.0 | 6 | +1.0 to +1.0 |"
+    line = "| lr: 0.1 against 0.002 | +1.0 | +1.0 to +1.0 | 4 (6) | +1.0 to +1.0 |"
     assert line in markdown(shown, runs)
     (first, *_) = to_json(shown)["effects"]
-    assert (first["level"], len(first["differences"])) == ("luna", 6)
+    assert (first["level"], len(first["cells"])) == ("luna", 4)
     assert "effects" not in to_json(table(runs, vary=[LR]))
     assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
     out = capsys.readouterr().out

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from lra import record as records
 from lra.config import UserError
-from lra.report.leaderboard import FIVE, _row
+from lra.report.leaderboard import FIVE, build
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
-from lra.report.table import Cell
+from lra.report.table import cells_by_row
 
 from ..synthetic import Make, row, table
 
@@ -88,9 +89,31 @@ def test_seeds_of_different_settings_never_share_a_cell(make: Make, runs: Path):
     make("luna", 0.4, seed=1)
     make("luna", 0.5, seed=2, lr=0.1)
     with pytest.raises(UserError, match="differ in settings that no row shows"):
-        _row(
-            TableSpec(name="t", title="T"), "luna", (), {"listops": Cell([], records.load([runs]))}
-        )
+        cells_by_row(records.load([runs]), lambda r: r.attention, lambda *_: None)
+
+
+def test_rows_of_one_name_are_refused(make: Make, runs: Path):
+    """Both rates would be `lr`."""
+    make("luna", 0.4)
+    (one,) = records.load([runs])
+    pretrained = [
+        dataclasses.replace(one, facts=one.facts | {
+            "identity": str(lr),
+            "settings": one["settings"] | {"pretrain": {"name": "masked", "recipe": {"lr": lr}}},
+        })
+        for lr in (0.1, 0.2)
+    ]  # fmt: skip
+    spec = TableSpec(name="t", title="T", vary=["pretrain.recipe.lr", "protocol.recipe.lr"])
+    with pytest.raises(UserError, match=r"table 't' has several rows named 'luna lr=0\.002"):
+        build(spec, pretrained)
+
+
+def test_a_setting_that_only_some_runs_hold_separates_rows(make: Make, runs: Path):
+    make("luna", 0.4)
+    make("luna", 0.9, options={"psi": "frozen"})
+    assert [r.label for r in table(runs).rows] == ["luna psi=frozen", "luna psi=learned"]
+    found = table(runs, where={"attention.psi": "learned"})
+    assert [cell.mean for _, _, cell in found.cells()] == pytest.approx([40])
 
 
 def test_a_table_says_what_it_cannot_show_and_hides_speeds(make: Make, runs: Path):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lra import groups
 from lra.report import looks
 
 from ..synthetic import Make, table
@@ -24,6 +25,14 @@ def test_a_method_looks_the_same_in_every_table(make: Make, runs: Path):
     fewer = [r for r in every if r.attention != "linear"]
     assert looks.looks(fewer) == [look[r.attention] for r in fewer]
     assert looks.places([r for r in every if r.attention == "luna"]) == [0]
+
+
+def test_all_methods_of_the_project_are_known_and_look_different():
+    assert set(groups.names("attention")) == set(looks.KNOWN)
+    found = [looks.of_method(name) for name in looks.KNOWN]
+    assert len({str(look) for look in found}) == len(found)
+    assert len({(look["color"], look["marker"]) for look in found}) == len(found)
+    assert len(looks.KNOWN) <= min(looks._place(name) for name in "abcdefghijklmnopqrstuvwxyz")
 
 
 def test_a_new_method_moves_no_colour_and_takes_none():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lra.config import UserError
+from lra.report.specs import specs
 
 from ..synthetic import Make, table
 
@@ -33,3 +34,31 @@ def test_where_refuses_a_key_that_nothing_has(make: Make, runs: Path):
     make("luna", 0.4)
     with pytest.raises(UserError, match="no record has the fact 'protocl'"):
         table(runs, where={"protocl": "luna"})
+
+
+@pytest.mark.parametrize("key", ["choose", "columns"])
+def test_a_setting_that_no_run_has_is_named(make: Make, runs: Path, key: str):
+    make("luna", 0.4)
+    with pytest.raises(UserError, match=r"no record has the setting 'protocol\.recipe\.rate'"):
+        table(runs, **{key: "protocol.recipe.rate"})
+
+
+def test_words_may_be_chosen(make: Make, runs: Path):
+    for kernel in ("learned", "rff"):
+        make("luna", 0.4 + 0.1 * (kernel == "rff"), options={"kernel": kernel})
+    found = table(runs, choose="attention.kernel")
+    assert "chosen were rff." in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("vary: protocol.recipe.lr", "vary of table 't' must be a list, not 'protocol.recipe.lr'"),
+        ("effects: 3", "effects of table 't' must be true or false, not 3"),
+        ("together: [attention.M]", "has `together`, which needs `effects: true`"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, field: str, message: str):
+    (tmp_path / "tables.yaml").write_text(f"- {{name: t, title: T, {field}}}", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        specs(tmp_path)

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from lra.report.stats import deviation, half_width, holm, incomplete_beta, t_tails, ties, welch
+from lra.report.stats import (
+    deviation,
+    half_width,
+    half_width_within,
+    holm,
+    incomplete_beta,
+    t_tails,
+    ties,
+    welch,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,15 @@ def test_the_interval_of_a_mean_has_students_quantile(n: int, t: float):
     expected = t * deviation(values) / math.sqrt(n)
     assert half_width(values) == pytest.approx(expected, rel=1e-8)
     assert half_width([1.0]) is None
+
+
+def test_the_interval_of_a_mean_of_groups_knows_their_spread_alone():
+    # Squares 2 + 2 over 3 degrees of freedom; variances 1/3 and 1/2; t(0.975, 3) = 3.182446
+    groups = [[1.0, 2.0, 3.0], [101.0, 103.0]]
+    expected = 3.182446 * (4 / 3 * (1 / 3 + 1 / 2)) ** 0.5 / 2
+    assert half_width_within(groups) == pytest.approx(expected, rel=1e-6)
+    assert half_width_within([[1.0], [2.0]]) is None
+    assert half_width_within([[1.0], [2.0, 4.0]]) is not None
 
 
 def test_welch_with_equal_sizes_and_variances_is_students_test():

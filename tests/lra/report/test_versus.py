@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from lra import cli
 from lra.answers import Answers
 from lra.config import UserError
+from lra.data import prepare
+from lra.data.arrays import Layout, Split
 from lra.record import load
 from lra.report import versus
 
@@ -20,12 +24,12 @@ N = 400
 def answering(make):
     """answering("luna", right, seed=1): a run that answers right where `right` is True."""
 
-    def write(attention: str, right: torch.Tensor, shift: int = 0, **more) -> Path:
+    def write(attention: str, right: torch.Tensor, shift: int = 0, examples=N, **more) -> Path:
         labels = (torch.arange(N) + shift) % 2
         logits = torch.nn.functional.one_hot(torch.where(right, labels, 1 - labels), 2).float()
         given = Answers.of([logits], [labels])
         accuracy = given.accuracy
-        path = make(attention, accuracy, test__examples=N, answers=given.facts(), **more)
+        path = make(attention, accuracy, test__examples=examples, answers=given.facts(), **more)
         given.write(path.with_name("answers.npz"))
         return path
 
@@ -41,7 +45,7 @@ def test_shares_test_and_groups(answering, runs: Path):
     assert (found.a, found.b, found.both, found.only_a, found.only_b) == (75, 50, 25, 50, 25)
     assert found.agreement == 25  # two classes: where one is right and the other wrong they differ
     assert found.p < 0.001
-    assert [(g.name, g.examples, g.a, g.b) for g in found.groups] == [
+    assert [(g.name, g.answers, g.a, g.b) for g in found.groups] == [
         ("class 0", 200, 75.0, 50.0), ("class 1", 200, 75.0, 50.0)
     ]  # fmt: skip
     assert found.settings["attention.name"] == ("luna", "softmax")
@@ -81,3 +85,29 @@ def test_on_the_terminal(answering, runs: Path, capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert "accuracy   A 75.00 %   B 75.00 %   difference +0.00 points" in out
     assert "p = 1 (could be chance)" in out
+
+
+def test_the_answers_of_one_example_are_flipped_together(answering, runs: Path, capsys):
+    n = torch.arange(N)
+    answering("luna", n < 250, examples=8, test__scored=N)  # 50 answers an example
+    answering("softmax", n < 200, examples=8, test__scored=N)
+    a, b = (versus.find(name, load([runs])) for name in ("luna", "softmax"))
+    assert versus.compare(a, b).p == 1.0, "one example of eight differs"
+    assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert "softmax (1 seeds), listops, 400 test answers\n" in out
+    assert "flips the signs of 50 answers in a row together, those of one example" in out
+    assert "    200 answers   A" in out
+
+
+def test_examples_with_different_numbers_of_answers(answering, runs: Path, monkeypatch, capsys):
+    n = torch.arange(N)
+    answering("luna", n < 250, examples=150, test__scored=N)
+    answering("softmax", n < 200, examples=150, test__scored=N)
+    texts = Split.held(Layout(), 150, [np.ones(length) for length in range(150)])
+    prepared = SimpleNamespace(split=lambda name: texts)
+    monkeypatch.setattr(prepare, "with_fingerprint", lambda *_: prepared)
+    assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert "takes the answers of one example as independent, so its p may be too small" in out
+    assert "length" not in out
