@@ -219,13 +219,13 @@ class Writer:
     def add(self, split: str, example: Example) -> None:
         ids, label = example
         labels = np.atleast_1d(label)
-        valid = (labels >= 0) & (labels < self.layout.classes)
+        valid = (labels >= 0) & (labels < self.layout.classes) & (labels % 1 == 0)
         if self.layout.per_token:
             valid |= labels == IGNORED
         if not valid.all():
             raise UserError(
                 f"an example of {split} has label {labels[~valid][0]}; "
-                f"the labels of {self.layout.name} are 0 to {self.layout.classes - 1}"
+                f"the labels of {self.layout.name} are whole numbers from 0 to {self.layout.classes - 1}"
             )
         if self.layout.dual:
             rows = [self._text(split, np.asarray(side)) for side in ids]
@@ -274,10 +274,11 @@ class Writer:
         if len(ids) > self.width:
             self.truncated[split] += 1
             ids = ids[: self.width]
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.layout.vocab:
+        whole = ids.dtype.kind in "iu"
+        if len(ids) and not (whole and 0 <= ids.min() <= ids.max() < self.layout.vocab):
             raise UserError(
                 f"an example of {split} has ids {ids.min()} to {ids.max()}; "
-                f"those of {self.layout.name} are 0 to {self.layout.vocab - 1}"
+                f"those of {self.layout.name} are whole numbers from 0 to {self.layout.vocab - 1}"
             )
         self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
         self._file(f"{store}.lengths", (), np.uint32).append(len(ids))

@@ -165,14 +165,16 @@ def test_a_header_of_the_right_size_that_is_none(tiny: Prepared) -> None:
 @pytest.mark.parametrize(
     ("ids", "label", "complaint"),
     [
-        ([1, 2], 3, "label 3; the labels of numbers are 0 to 2"),
+        ([1, 2], 3, "label 3; the labels of numbers are whole numbers from 0 to 2"),
         ([1, 2], -1, "label -1"),
-        ([1, 300], 0, "ids 1 to 300; those of numbers are 0 to 299"),
+        ([1, 300], 0, "ids 1 to 300; those of numbers are whole numbers from 0 to 299"),
         ([-1, 2], 0, "ids -1 to 2"),
+        ([1, 2], 0.5, "label 0.5"),
+        ([1, 2.5], 0, "ids 1.0 to 2.5"),
     ],
 )
 def test_ids_and_labels_out_of_range(
-    ids: list[int], label: int, complaint: str, fakes: None, tmp_path: Path,
+    ids: list[float], label: float, complaint: str, fakes: None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     from lra.data.arrays import Example
