@@ -78,9 +78,16 @@ run attention=agent,based,flowformer,luna2021,mala,rebased task.pairs=32 protoco
 again 1e-3 attention=agent,rebased task.pairs=32
 again 3e-3 attention=based,flowformer task.pairs=32
 again 1e-2 attention=luna2021,mala task.pairs=32
-run attention=based,mala,rebased task.pairs=64 protocol.recipe.lr=1e-3,3e-3 seed=1
-again 3e-3 attention=based,mala,rebased task.pairs=64
-run attention=nystrom,polaformer,linformer,skyformer,kernelized,performer_relu,reformer,informer,synthesizer,local,lotformer \
+run attention=nystrom,polaformer,linformer,skyformer,kernelized,performer_relu,reformer,informer,synthesizer,local,lotformer,bigbird,longformer,conv \
 	task.pairs=32 protocol.recipe.lr=1e-3,3e-3 seed=1
-again 1e-3 attention=nystrom,kernelized,reformer,informer,local task.pairs=32
-again 3e-3 attention=polaformer,linformer,skyformer,performer_relu,synthesizer,lotformer task.pairs=32
+again 1e-3 attention=bigbird,conv,informer,kernelized,local,nystrom,reformer task.pairs=32
+again 3e-3 attention=linformer,longformer,lotformer,performer_relu,polaformer,skyformer,synthesizer task.pairs=32
+run attention=agent,based,flowformer,kernelized,linformer,luna2021,mala,nystrom,performer_relu,polaformer,rebased,skyformer \
+	task.pairs=16,64 protocol.recipe.lr=1e-3,3e-3 seed=1
+again 1e-3 attention=based,kernelized,linformer,performer_relu,rebased,skyformer task.pairs=16
+again 3e-3 attention=agent,flowformer,luna2021,mala,nystrom,polaformer task.pairs=16
+again 3e-3 attention=agent,based,flowformer,kernelized,linformer,luna2021,mala,nystrom,performer_relu,polaformer,rebased,skyformer task.pairs=64
+run attention=agent,based,flowformer,linformer,mala,nystrom,performer_relu,polaformer,rebased,luna2021 \
+	task.pairs=128 protocol.recipe.lr=1e-3,3e-3 seed=1
+again 1e-3 attention=luna2021,polaformer task.pairs=128
+again 3e-3 attention=agent,based,flowformer,linformer,mala,nystrom,performer_relu,rebased task.pairs=128
