@@ -225,7 +225,8 @@ class Writer:
         if not valid.all():
             raise UserError(
                 f"an example of {split} has label {labels[~valid][0]}; "
-                f"the labels of {self.layout.name} are whole numbers from 0 to {self.layout.classes - 1}"
+                f"the labels of {self.layout.name} are whole numbers from 0 to "
+                f"{self.layout.classes - 1}"
             )
         if self.layout.dual:
             rows = [self._text(split, np.asarray(side)) for side in ids]
