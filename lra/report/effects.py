@@ -46,7 +46,8 @@ def effects(
         levels = _levels(records, vary, lambda r: {**_options(r), "code": r.code})
     if together:
         names = [short_name(key) for key in together]
-        levels, usual = [_as_one(found, names) for found in levels], _as_one(usual, names)
+        levels = [_as_one(found, names) for found in levels]
+        usual = _as_one(usual, names) if usual else {}
     for found, r in zip(levels, records, strict=True):
         found["tried"] = str((tried or {}).get(r.path))
     scores = {_place(found): r.score for found, r in zip(levels, records, strict=True)}
@@ -76,7 +77,8 @@ def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> 
     shared = [*SHARED, *filter(None, vary)]
     found = []
     for r in records:
-        options = {key: _plain(own_of(r).get(key)) for key in own[r.attention]}
+        given = own_of(r)
+        options = {key: _plain(given.get(key)) for key in own[r.attention]}
         levels = {"task": r["settings.task.name"], "seed": r["seed"]}
         levels |= (
             {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options

@@ -59,9 +59,9 @@ def specs(results: Path) -> list[TableSpec]:
 
 def _check_fields(spec: TableSpec, path: Path) -> None:
     """UserError for a field of another type, and for one without the field it needs."""
+    usual = TableSpec(name="", title="")
     for field in dataclasses.fields(TableSpec):
-        kind = type(getattr(TableSpec(name="", title=""), field.name))
-        value = getattr(spec, field.name)
+        kind, value = type(getattr(usual, field.name)), getattr(spec, field.name)
         if not isinstance(value, kind) and value is not None and kind is not type(None):
             wanted = {list: "a list", dict: "a mapping", str: "a text", bool: "true or false"}
             raise UserError(
@@ -103,5 +103,6 @@ def _condition(
 
 
 def _fact(record: Record, key: str) -> Any:
-    value = record.get(key, setting_of(record, key))
+    value = record.get(key)
+    value = setting_of(record, key) if value is None else value
     return value.get("name") if isinstance(value, dict) else value  # attention: luna

@@ -257,8 +257,10 @@ def usual_of(record: Record) -> dict[str, Any]:
 
 def setting_of(record: Record, key: str, absent: Any = None) -> Any:
     """A setting of a training run, `protocol.recipe.lr` or `attention.M`."""
-    found = {f"attention.{option}": value for option, value in options_of(record).items()}
-    return found.get(key, record.get(f"settings.{key}", absent))
+    found = record.get(f"settings.{key}")
+    if found is None and key.startswith("attention."):
+        found = options_of(record).get(key.removeprefix("attention."))
+    return absent if found is None else found
 
 
 def short_name(setting: str) -> str:

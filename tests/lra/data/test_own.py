@@ -207,7 +207,7 @@ def test_pairs_tokens_and_pictures(tmp_path: Path):
 @pytest.mark.parametrize("grid", [(3, 3), (2, 3), (1, 6), (2, 1)])
 @pytest.mark.parametrize("flat", [False, True])
 def test_pictures_are_also_lists(grid: tuple[int, int], flat: bool):
-    """Of rows or of pixels; a pair of pictures is told from a picture of two rows."""
+    """A picture may be a list of rows or of pixels; two pictures are a pair, two rows are not."""
     pictures = np.random.default_rng(0).integers(0, 256, (30, *grid))
     given = (pictures.reshape(30, -1) if flat else pictures).tolist()
     one = data.from_arrays("stamps", (given, [0, 1] * 15), grid=grid)

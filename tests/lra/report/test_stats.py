@@ -64,7 +64,10 @@ def test_the_interval_of_a_mean_of_groups_knows_their_spread_alone():
     expected = 3.182446 * (4 / 3 * (1 / 3 + 1 / 2)) ** 0.5 / 2
     assert half_width_within(groups) == pytest.approx(expected, rel=1e-6)
     assert half_width_within([[1.0], [2.0]]) is None
-    assert half_width_within([[1.0], [2.0, 4.0]]) is not None
+    # A group of one adds no spread: squares 2, 1 degree of freedom, variances 1 and 1/2
+    assert half_width_within([[1.0], [2.0, 4.0]]) == pytest.approx(
+        12.7062047 * 3**0.5 / 2, rel=1e-8
+    )
 
 
 def test_welch_with_equal_sizes_and_variances_is_students_test():
