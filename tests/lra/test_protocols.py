@@ -25,7 +25,7 @@ from lra.config import (
 )
 from lra.settings import compose
 
-PROTOCOLS = ["luna", "skyformer", "lotformer", "official"]
+PROTOCOLS = ["luna", "skyformer", "lotformer", "nystrom", "official"]
 FIVE = ["listops", "text", "retrieval", "image", "pathfinder"]
 EIGHT = [*FIVE, "pathfinder64", "pathx", "pathfinder256"]
 
@@ -136,7 +136,30 @@ def test_skyformer(settings, task):
     assert_quirks_of_the_skyformer_lineage(protocol)
 
 
-def assert_quirks_of_the_skyformer_lineage(protocol):
+NYSTROM = {  # batch, steps, warm-up, evaluate every, dev batches
+    "listops": (32, 5000, 1000, 50, 62),
+    "text": (32, 20_000, 8000, 500, 781),
+    "retrieval": (32, 30_000, 800, 300, 565),
+    "pathfinder": (256, 62_400, 312, 312, 312),
+    "image": (256, 35_000, 175, 175, 20),
+}
+
+
+@pytest.mark.parametrize("task", FIVE)
+def test_nystrom(settings, task):
+    protocol, _ = settings("nystrom", task)
+    got = numbers(protocol, "batch", "steps", "warmup", "every", "dev_batches")
+    assert got == NYSTROM[task]
+    vocab = 512 if task == "image" else STORED[task][2]
+    assert numbers(protocol, "max_length", "pad_to", "vocab") == (*STORED[task][:2], vocab)
+    recipe = protocol.recipe
+    assert (recipe.lr, recipe.schedule, recipe.clip) == (1e-4, Schedule.onecycle, Clip.none)
+    assert (recipe.betas[1], recipe.eps, recipe.weight_decay) == (0.999, 1e-6, 0.0)
+    assert (protocol.profile, protocol.precision) == ("published", "16-mixed")
+    assert_quirks_of_the_skyformer_lineage(protocol, select_after=0.0)
+
+
+def assert_quirks_of_the_skyformer_lineage(protocol, select_after=0.2):
     assert (protocol.data.mask, protocol.data.pad) == (Mask.nonzero, Pad.full)
     style = protocol.style
     assert (style.pooling, style.mask_output) == (Pooling.mean, True)
@@ -152,7 +175,7 @@ def assert_quirks_of_the_skyformer_lineage(protocol):
     assert (evaluation.drop_last, evaluation.select, evaluation.select_after) == (
         True,
         Select.best,
-        0.2,
+        select_after,
     )
 
 
@@ -293,7 +316,7 @@ def test_small_and_base(settings):
 
 # ---------------------------------------------------------------- what a protocol asks of the data
 
-DEV = {"luna": Dev.train, "skyformer": Dev.test, "lotformer": Dev.test, "official": Dev.test}
+DEV = {name: Dev.train if name == "luna" else Dev.test for name in PROTOCOLS}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

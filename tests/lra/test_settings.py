@@ -155,6 +155,10 @@ RELEASED = {
     ("skyformer", "linformer", "text"): {"k": 128, "share": "kv", "init": "normal"},
     ("skyformer", "bigbird", "image"): {"block": 64, "random_blocks": 3},
     ("skyformer", "reformer", "image"): {"rounds": 2, "chunk": 64},
+    ("nystrom", "linformer", "text"): {"k": 256, "share_layers": True, "trained": True},
+    ("nystrom", "nystrom", "listops"): {"landmarks": 64, "conv_kernel": 35},
+    ("nystrom", "performer", "listops"): {"m": 256},
+    ("nystrom", "reformer", "image"): {"rounds": 2, "chunk": 64},
     ("official", "linformer", "text"): {"k": 16, "share": "heads_kv", "init": "xavier"},
     ("official", "local", "listops"): {"block": 50},
     ("official", "local", "text"): {"block": 50},
@@ -174,7 +178,7 @@ def test_the_presets_hold_what_the_released_code_ran():
         assert options.items() >= released.items(), (protocol, attention, task)
 
 
-@pytest.mark.parametrize("protocol", ["skyformer", "lotformer", "official"])
+@pytest.mark.parametrize("protocol", ["skyformer", "lotformer", "nystrom", "official"])
 def test_a_calibration_protocol_implies_its_preset_and_no_budget(protocol: str):
     run = compose([f"protocol={protocol}", "attention=linformer"])
     assert run.attention == usual_options("linformer", "listops", protocol)
@@ -189,6 +193,7 @@ def test_a_calibration_protocol_refuses_what_its_code_did_not_run():
         "softmax",
         "lotformer": "bigbird informer kernelized linformer lotformer nystrom performer reformer "
         "skyformer softmax",
+        "nystrom": "linformer nystrom performer reformer softmax",
         "official": "bigbird linear linformer local longformer performer performer_relu reformer "
         "softmax synthesizer",
     }.items():

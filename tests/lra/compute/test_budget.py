@@ -66,7 +66,7 @@ def test_any_attention_and_plain_numbers_can_be_the_measure():
 
 
 def test_every_protocol_is_its_own_measure_of_training():
-    for protocol in ("skyformer", "lotformer", "official"):
+    for protocol in ("skyformer", "lotformer", "nystrom", "official"):
         run = composed(f"protocol={protocol}", "task=image", "attention=softmax")
         recipe = run.protocol.recipe
         assert budget_of(run).cost.examples == recipe.steps * recipe.batch

@@ -174,6 +174,22 @@ def test_official_runs_have_the_released_number_of_parameters(settings, attentio
         assert own == released, task
 
 
+# Counted on the classes of mlpen/Nystromformer at 5689313, built with its lra_config.py.
+NYSTROM = {  # ListOps, Text, Retrieval, Image, Pathfinder
+    "softmax": (209_802, 370_562, 395_138, 174_986, 173_954),
+    "performer": (209_802, 370_562, 395_138, 174_986, 173_954),
+    "linformer": (1_258_378, 2_467_714, 2_492_290, 699_274, 698_242),
+    "nystrom": (209_942, 370_702, 395_278, 175_126, 174_094),
+}
+
+
+@pytest.mark.parametrize("attention", NYSTROM)
+def test_nystrom_runs_have_the_released_number_of_parameters(attention: str):
+    for task, released in zip(FIVE, NYSTROM[attention], strict=True):
+        run = composed("protocol=nystrom", f"task={task}", f"attention={attention}")
+        assert count_run(run, backward=False).parameters == released, task
+
+
 def test_the_official_transformer_on_the_larger_pathfinders():
     wanted = {"pathfinder64": 153_186, "pathx": 537_954, "pathfinder256": 2_119_266}
     for task, parameters in wanted.items():
