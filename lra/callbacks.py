@@ -23,7 +23,6 @@ from lra.checkpoints import load_checkpoint, of_each_process
 from lra.config import Compile, UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, read_metrics, writing
-from luna.kernels import choice
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
@@ -163,8 +162,8 @@ class Checkpoints(pl.Callback):
 
 
 class Compiled(pl.Callback):
-    """Compiles the network at the first batch. Where attentions try their evaluations, a forward
-    pass without it comes first: what they choose there is compiled (luna/kernels/choice.py)."""
+    """Compiles the network at the first batch. On a GPU an ordinary forward pass comes first: there
+    alone kernels are compared with their references (luna/kernels/checked.py)."""
 
     def __init__(self, how: Compile):
         self.how, self.done = how, how is Compile.off
@@ -172,7 +171,7 @@ class Compiled(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, _: int) -> None:
         if not self.done:
             self.done = True
-            if choice.active(module.device) and any(hasattr(m, "ways") for m in module.modules()):
+            if module.device.type == "cuda":
                 module.network.eval()  # where nothing is drawn, and no statistic moves
                 with trainer.precision_plugin.forward_context():
                     module.network(batch.ids, batch.mask)

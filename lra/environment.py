@@ -18,7 +18,7 @@ PACKAGES = ("pytorch-lightning", "hydra-core", "omegaconf", "numpy", "numba", "t
             "tensorflow-datasets")  # fmt: skip
 # Environment variables that choose instructions, threads or precision.
 SWITCHES = (
-    "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "LUNA_CHOICE", "MKL_CBWR", "MKL_NUM_THREADS",
+    "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR", "MKL_NUM_THREADS",
     "NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_DISABLE_JIT",
     "NUMBA_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "ONEDNN_DEFAULT_FPMATH_MODE",
     "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",

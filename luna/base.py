@@ -24,8 +24,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from luna.inputs import misfit
-
 PROFILES = ("strict", "published", "official")
 
 
@@ -44,7 +42,7 @@ class Slot:
     profile: str = "strict"
     dropout: float = 0.0  # on attention weights, by the methods that have them (uses_dropout)
     seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
-    alibi: bool = False  # scores fall with the distance: luna/alibi.py
+    alibi: bool = False  # scores fall with the distance: luna/attention/softmax.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,15 +233,84 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs that have been checked, in the precision that the method asks for; under strict
         padded rows become 0 before anything else."""
-        refusal = misfit(self, q, k, v, mask, x, key_mask)
-        if refusal is not None:
-            raise LunaError(refusal)
+        self._check_inputs(q, k, v, mask, x, key_mask)
         keys = mask if key_mask is None else key_mask
         if self.profile == "strict":
             q, k, v = zero_padding(q, mask), zero_padding(k, keys), zero_padding(v, keys)
         if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
             q, k, v = q.float(), k.float(), v.float()
         return q, k, v
+
+    def _check_inputs(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        x: Tensor | None,
+        key_mask: Tensor | None,
+    ) -> None:
+        """Refuse inputs that do not fit: kernels index raw memory. Only shapes, dtypes and devices
+        are read, in some microseconds, on the meta device and in torch.compile too."""
+        H, d = self.n_heads, self.head_dim
+        q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
+        fits = len(q_shape) == len(k_shape) == len(v_shape) == 4
+        if fits:
+            (B, _, n, _), m = q_shape, k_shape[2]
+            fits = (q_shape, k_shape, v_shape[:3]) == ((B, H, n, d), (B, H, m, d), (B, H, m))
+        if not fits or 0 in (B, n, m, v_shape[3]):
+            raise LunaError(
+                f"attention '{self.name}' was built for n_heads={H}, head_dim={d}: q must be "
+                f"(B, {H}, n, {d}), k (B, {H}, m, {d}) and v (B, {H}, m, e), none of them empty; "
+                f"got q {tuple(q_shape)}, k {tuple(k_shape)}, v {tuple(v_shape)}"
+            )
+        if not (q.dtype == k.dtype == v.dtype and q.is_floating_point()):
+            raise LunaError(
+                f"q, k and v must have one floating-point dtype, got {q.dtype}, {k.dtype} and "
+                f"{v.dtype}: convert them with .to(dtype)"
+            )
+        device = q.device
+        for name, t in (("k", k), ("v", v), ("mask", mask), ("key_mask", key_mask), ("x", x)):
+            if t is not None and t.device != device:
+                raise LunaError(f"{name} is on {t.device} and q on {device}: move one of them")
+        if self.bound_to_max_len and max(n, m) > self.max_len:
+            raise LunaError(
+                f"{self.name} was built for max_len={self.max_len} tokens and got "
+                f"{max(n, m)}: build it with a larger max_len"
+            )
+        if n != m or key_mask is not None:
+            self._check_crossing(n, m)
+        if n != m and mask is not None and key_mask is None:
+            raise LunaError(
+                f"one mask cannot mark {n} queries and {m} keys: give key_mask (B, m) for the "
+                "keys, and mask (B, n) for the queries where some of them are padding"
+            )
+        for name, t, letter, length in (("mask", mask, "n", n), ("key_mask", key_mask, "m", m)):
+            if t is not None and (t.dtype != torch.bool or t.shape != (B, length)):
+                raise LunaError(
+                    f"{name} must be bool of shape (B, {letter}) = ({B}, {length}), True = real "
+                    f"token; got {t.dtype} of shape {tuple(t.shape)}"
+                )
+        if x is not None and (x.dim() != 3 or x.shape[:2] != (B, n)):
+            raise LunaError(
+                f"x must be hidden states (B, n, width) = ({B}, {n}, width), got {tuple(x.shape)}"
+            )
+
+    def _check_crossing(self, n: int, m: int) -> None:
+        """Refuse n queries with m keys of another sequence where there is no such form."""
+        if not self.cross_form:
+            how = ": q, k and v must be of one sequence, without a key_mask"
+        elif self.causal:
+            how = " with causal=True: its keys must be the tokens of its queries"
+        elif self.slot.alibi:
+            how = " with alibi=True: distances are those within one sequence"
+        elif self.profile != "strict":
+            how = f" under profile={self.profile}: build it with profile=strict"
+        else:
+            return  # before n and m are printed: in torch.compile that would fix their values
+        raise LunaError(
+            f"attention '{self.name}' has no cross-attention ({n} queries, {m} keys){how}"
+        )
 
     def _precision(self, q: Tensor) -> contextlib.AbstractContextManager:
         # Casting to float32 does not stop an enclosing autocast from running matmuls in half

@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import Attention, LunaError, Slot
-from luna.kernels import choice
 from luna.kernels.linear_blocks import Maps, blocked_sums
 
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
@@ -109,7 +108,6 @@ class KernelAttention(Attention):
     def __init__(self, slot: Slot, *, eps: float = 1e-6, chunk: int = 128):
         super().__init__(slot)
         self.eps, self.chunk = eps, chunk
-        self._chosen: dict[choice.Key, str] = {}  # evaluations, by class of shapes
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         """Features (B, H, n, D) of x (B, H, n, d); those of padded keys are zeroed afterwards."""
@@ -141,54 +139,19 @@ class KernelAttention(Attention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
-        return self.attend_by(self._way(q, v, mask), q, k, v, mask)
-
-    def attend_by(self, way: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """The attention by the evaluation of this name."""
-        N, c = self._sums(way, q, k, v, mask)
+        N, c = self._sums(q, k, v, mask)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
         return N / self.den(c).unsqueeze(-1)
-
-    def ways(self, device: str) -> Sequence[str]:
-        """The names of the evaluations that exist on a type of device, the definition first."""
-        return ("whole", "blocks") if self.tokenwise else ("whole",)
-
-    def usual_way(self, device: str, n: int) -> str:
-        """The one that runs at a length where none is chosen by trial. Blocks have been measured
-        to be faster on a CPU."""
-        blocks = self.tokenwise and n >= LONG and device == "cpu"
-        return "blocks" if blocks and not torch.compiler.is_compiling() else "whole"
-
-    def _way(self, q: Tensor, v: Tensor, mask: Tensor | None) -> str:
-        device = q.device
-        if choice.active(device) and len(self.ways(device.type)) > 1:
-            size = choice.Size.of(q, v, mask)
-            if size.key not in self._chosen:
-                self._chosen[size.key] = choice.choose(self, size, device)
-            return self._chosen[size.key]
-        if device.type in choice.DEVICES and torch.compiler.is_compiling():
-            return next(reversed(self._chosen.values()), self.usual_way(device.type, q.shape[2]))
-        return self.usual_way(device.type, q.shape[2])
-
-    def described(self) -> str:
-        shapes = [tuple(p.shape) for p in self.parameters()]
-        return f"{self.name}, {self.extra_repr()}, causal={self.causal}, {shapes}"
-
-    def evaluation(self, device: str) -> str | None:
-        if device in choice.DEVICES and self._chosen:
-            return ", ".join(sorted(set(self._chosen.values())))
-        return super().evaluation(device)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
         N, c = linear_sums(self.phi_q(q, None), self._key_features(k, key_mask), v)
         return N / self.den(c).unsqueeze(-1)
 
-    def _sums(
-        self, way: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        if way == "blocks":
+    def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        long = q.device.type == "cpu" and q.shape[2] >= LONG
+        if self.tokenwise and long and not torch.compiler.is_compiling():
             return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:

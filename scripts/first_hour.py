@@ -45,7 +45,7 @@ def parts(device: str, quick: bool) -> Iterator[tuple[str, list[str]]]:
     lra = ["-m", "lra"]
     small = ["--lengths", "64", "128", "--rounds", "1"] if quick else []
     yield "environment", [*own, "environment"]
-    some = ["tests/luna/kernels/test_choice.py", "-k", "memory"] if quick else ["-m", "gpu"]
+    some = ["tests/luna/kernels/test_checked.py", "-k", "right"] if quick else ["-m", "gpu"]
     yield "tests", ["-m", "pytest", "-q", "-p", "no:cacheprovider", *some]
     yield "correctness", [*own, "correctness"]
     for i in range(len(SHAPES)):
@@ -133,13 +133,10 @@ def environment(device: str, quick: bool) -> None:
     import torch
 
     from lra import environment
-    from luna.kernels import choice
 
-    choices = choice.folder().glob("*.json")
     facts = {"machine": environment.machine(torch.device(device)),
              "versions": environment.versions(), "switches": environment.switches(),
-             "git": environment.git(),
-             "choices": [json.loads(p.read_text(encoding="utf-8")) for p in choices]}  # fmt: skip
+             "git": environment.git()}  # fmt: skip
     if device == "cuda":
         facts["properties"] = str(torch.cuda.get_device_properties(0))
         subprocess.run(["nvidia-smi"], check=False)

@@ -77,7 +77,7 @@ def test_its_own_parts_measure_and_compare(
 ):
     monkeypatch.setattr(script, "SLOW", float("inf"))
     assert main("--run", "environment") == 0
-    assert set(json.loads(capsys.readouterr().out)) >= {"machine", "versions", "choices", "git"}
+    assert set(json.loads(capsys.readouterr().out)) >= {"machine", "versions", "switches", "git"}
     assert main("--run", "correctness") == 0
     printed = capsys.readouterr().out
     assert printed.endswith("(methods with discrete choices may be so): none\n")

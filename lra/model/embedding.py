@@ -54,7 +54,7 @@ POSITIONS: dict[Positions, type[nn.Module]] = {
     Positions.fixed: Fixed,
     Positions.rope: Absent,  # lra/model/rotary.py
     Positions.rope2d: Absent,
-    Positions.alibi: Absent,  # luna/alibi.py
+    Positions.alibi: Absent,  # luna/attention/softmax.py
     Positions.none: Absent,
 }
 

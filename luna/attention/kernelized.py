@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna import alibi
+from luna.attention.softmax import alibi_bias
 from luna.base import Attention, Paper, register
 
 
@@ -45,13 +45,13 @@ class Kernelized(Attention):
         # Without a normaliser the zero values of padding are all the mask that is needed.
         C = gaussian(q * scale, k * scale)  # (B, H, n, n)
         if self.slot.alibi:
-            C = C * alibi.bias(q, k).exp()
+            C = C * alibi_bias(q, k).exp()
         return F.dropout(C, self.slot.dropout, self.training) @ v
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
         exponent = -distance.square() / (2 * self.head_dim**0.5)
-        C = (exponent + alibi.bias(q, k) if self.slot.alibi else exponent).exp()
+        C = (exponent + alibi_bias(q, k) if self.slot.alibi else exponent).exp()
         return C if mask is None else C * mask[:, None, None, :]
 
     def flops(self, n: int, d_v: int | None = None) -> int:

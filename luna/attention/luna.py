@@ -10,7 +10,6 @@ streaming come from luna/linear.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,11 +17,11 @@ from torch import Tensor, nn
 
 from luna.base import LunaError, Paper, Slot, register
 from luna.feature_maps.bank import BankConcat, BankSum
-from luna.feature_maps.learned import Channels, FeatureMap, LearnedFeatures
+from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.rff import FourierFeatures
 from luna.kernels import luna_attention as fused
-from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, SLOPES, evaluator
+from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
 from luna.linear import KernelAttention, count_dead, denominator
 
 
@@ -125,46 +124,21 @@ class Luna(KernelAttention):
         self.signed = self.map.signed  # type: ignore[misc]  # here an option decides
         self.convex = not self.signed  # type: ignore[misc]
 
-    def ways(self, device: str) -> Sequence[str]:
-        if self.evaluate != "auto":
-            return (self.evaluate,)
-        if self.activation not in SLOPES or not self._channels():
-            return ("dense",)
-        kernels = ("triton",) if fused.on_gpu(device) else ()
-        whole = ("fused",) if kernels and self.fusible else ()
-        return ("dense", "piecewise", *kernels, *whole)
-
-    def usual_way(self, device: str, n: int = 0) -> str:
+    def evaluation(self, device: str) -> str:
+        """The evaluation that runs on a type of device, such as fused on `cpu`."""
         if self.evaluate == "fused":
             fused.check(device)
             return "fused"
-        if self.fusible and fused.on_cpu(device):
+        if self.fusible and fused.is_default(device):
             return "fused"
         return evaluator(self.evaluate, self.activation, device)
 
-    def evaluation(self, device: str) -> str:
-        """The evaluation that runs on a type of device, such as fused on `cpu`."""
-        return super().evaluation(device) or self.usual_way(device)
-
-    def described(self) -> str:
-        return f"{super().described()}, {self.options}"
-
-    def attend_by(self, way: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        if way == "fused":
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
+    ) -> Tensor:
+        if self.evaluation(q.device.type) == "fused":
             return self._fused(q, k, v, mask)
-        if way == self.usual_way(q.device.type):
-            return super().attend_by("whole", q, k, v, mask)
-        channels = self._channels()
-        try:  # for this call alone: step() and matrix() may run on another device
-            for m in channels:
-                m.evaluate = way  # type: ignore[assignment]
-            return super().attend_by("whole", q, k, v, mask)
-        finally:
-            for m in channels:
-                m.evaluate = "auto"
-
-    def _channels(self) -> list[Channels]:
-        return [m for m in self.modules() if isinstance(m, Channels)]
+        return super().attend(q, k, v, mask, x)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         assert isinstance(self.map, LearnedFeatures)
@@ -182,6 +156,7 @@ class Luna(KernelAttention):
             nonneg=psi.nonneg,
             causal=self.causal,
             eps=eps,
+            compare=self.evaluate == "auto",
         )
         if not self.training:
             self.dead_fraction = count_dead(c, mask, eps)

@@ -7,6 +7,13 @@
 `official`   1e10 subtracted where the key or the query is padding, in float32
              (google-research/long-range-arena): a padded query attends uniformly to all
              positions, padding included.
+
+With ALiBi a score falls with the distance of its tokens (Press et al. 2022, arXiv:2108.12409),
+
+    s_ij = q_i . k_j / sqrt(d) - m_h |i - j|,   m_h = 2^(-8 h / H) for heads h = 1 .. H
+
+in both directions here; a causal form sees the half with j <= i. Only a method whose weights are
+computed one by one can have it: it would turn a product of features into a sum over all pairs.
 """
 
 from __future__ import annotations
@@ -17,8 +24,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna import alibi
 from luna.base import Attention, LunaError, Paper, Slot, register
+
+
+def alibi_slopes(n_heads: int) -> Tensor:
+    """m_h, (H). If H is no power of two: those of the next lower power P, then every second one
+    of 2 P heads, as in the paper's code."""
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    slopes += [2 ** (-4 * h / power) for h in range(1, 2 * (n_heads - power), 2)]
+    return torch.tensor(slopes)
+
+
+def alibi_bias(q: Tensor, k: Tensor) -> Tensor:
+    """-m_h |i - j|, (1, H, n, m), for queries that are the last n of the m tokens of k."""
+    n, m = q.shape[2], k.shape[2]
+    places = torch.arange(m, device=q.device)
+    distance = (places[m - n :, None] - places).abs()
+    slopes = alibi_slopes(q.shape[1]).to(q.device)
+    return (-slopes[:, None, None] * distance)[None].to(q.dtype)
 
 
 class KeysAndValues(NamedTuple):
@@ -71,7 +95,7 @@ class Softmax(Attention):
         p = self.slot.dropout if self.training else 0.0
         if not self.slot.alibi:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
-        bias = alibi.bias(q, k)
+        bias = alibi_bias(q, k)
         if visible is not None:
             bias = bias.masked_fill(~visible, float("-inf"))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
@@ -124,7 +148,7 @@ class Softmax(Attention):
         """(B, H, n, n) under the two public codes."""
         scores = q @ k.mT / self.head_dim**0.5
         if self.slot.alibi:
-            scores = scores + alibi.bias(q, k)
+            scores = scores + alibi_bias(q, k)
         if mask is not None and self.profile == "published":
             scores = scores - 1e6 * ~mask[:, None, None, :]
         if mask is not None and self.profile == "official":
@@ -138,7 +162,7 @@ class Softmax(Attention):
             return self._weights(q, k, mask)
         weights = torch.einsum("bhid,bhjd->bhij", q, k).div(self.head_dim**0.5)
         if self.slot.alibi:
-            weights = weights + alibi.bias(q, k)
+            weights = weights + alibi_bias(q, k)
         if self.causal:
             later = torch.ones(weights.shape[2:], dtype=torch.bool, device=q.device).triu(1)
             weights = weights.masked_fill(later, float("-inf"))

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.kernels import cpu
+from luna.kernels import checked, cpu
+from luna.kernels.luna_attention.reference import plain
 from luna.kernels.luna_attention.segments import STATE
 from luna.kernels.scalar_mlp import INTERPRETED, OUTPUTS, SLOPES, TRITON, Activation, Nonneg
 from luna.kernels.scalar_mlp.piecewise import tables
@@ -30,6 +31,11 @@ def on_gpu(device: str) -> bool:
 
 def on_cpu(device: str) -> bool:
     return device == "cpu" and cpu.AVAILABLE
+
+
+def is_default(device: str) -> bool:
+    """Whether evaluate=auto takes the kernels on a type of device."""
+    return on_cpu(device) or (on_gpu(device) and "fused" not in checked.LEFT_OUT)
 
 
 def check(device: str) -> None:
@@ -63,12 +69,14 @@ def luna_attention(
     nonneg: Nonneg = True,
     causal: bool = False,
     eps: float = 1e-6,
+    compare: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
     half precision is computed in float32 and o returned in it.
 
     Where there is no kernel, features are computed: on GPUs for float64 and for M L e > 8192, on
-    CPUs for causal attention inside torch.compile.
+    CPUs for causal attention inside torch.compile. With `compare` they are computed on a GPU too
+    where its kernels differ from the reference.
     """
     device, dtype = q.device.type, v.dtype
     if activation not in SLOPES:
@@ -79,12 +87,15 @@ def luna_attention(
     blocks = causal and on_cpu(device) and not on_gpu(device)
     too_large = W.shape[1] * g.shape[1] * v.shape[3] > STATE
     no_kernel = device == "cuda" and (inside == torch.float64 or too_large)
-    if no_kernel or (blocks and torch.compiler.is_compiling()):
-        from luna.kernels.luna_attention.reference import plain
-
+    no_kernel = no_kernel or (blocks and torch.compiler.is_compiling())
+    parameters = W, bias, e, f, a, g
+    options: dict[str, Any] = {"nonneg": nonneg, "causal": causal, "eps": eps}
+    options["activation"] = activation
+    if compare and on_gpu(device) and not no_kernel:
+        no_kernel = not _kernels_are_right(q, k, v, mask, *parameters, **options)
+    if no_kernel:
         q, k, v = q.to(inside), k.to(inside), v.to(inside)
-        options: dict[str, Any] = {"nonneg": nonneg, "causal": causal, "eps": eps}
-        out, c = plain(q, k, v, mask, W, bias, e, f, a, g, activation=activation, **options)
+        out, c = plain(q, k, v, mask, *parameters, **options)
         return out.to(dtype), c
 
     make_tables = tables
@@ -94,12 +105,31 @@ def luna_attention(
             from luna.kernels.scalar_mlp.compiled import compiled_tables as make_tables
     maps = W, bias, *make_tables(e, f, a, g, SLOPES[activation], inside)
     if blocks:
-        from luna.kernels.luna_attention.causal import causal_attention
+        from luna.kernels.luna_attention.host import causal_attention
 
         out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps)
     else:
         from luna.kernels.luna_attention.operator import attention
 
         output = list(OUTPUTS).index(nonneg)
-        out, c = attention(q, k, v, mask, *maps, causal=causal, output=output, eps=eps)
+        out, c, _, _ = attention(q, k, v, _marks(q, mask), *maps, causal, output, eps)
     return out.to(dtype), c
+
+
+def _marks(q: Tensor, mask: Tensor | None) -> Tensor:
+    return q.new_ones(len(q), q.shape[2], dtype=torch.bool) if mask is None else mask
+
+
+def _kernels_are_right(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *parameters: Tensor, **options: Any
+) -> bool:
+    def kernels(*tensors: Tensor) -> Tensor:
+        return luna_attention(*tensors, **options)[0][-1:]
+
+    def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *parameters: Tensor) -> Tensor:
+        """The last example alone, because features take memory."""
+        last = (t[-1:] for t in (q, k, v, mask))
+        return plain(*last, *parameters, evaluate="piecewise", **options)[0]
+
+    tensors = q, k, v, _marks(q, mask), *parameters
+    return checked.is_right("fused", kernels, reference, tensors, *options.values())

@@ -1,4 +1,8 @@
-"""Calls the CPU kernels: with arrays in place of tensors, units divided among threads."""
+"""Calls the CPU kernels: with arrays in place of tensors, units divided among threads.
+
+Causal attention has no kernel of its own on a CPU: linear_blocks.py computes it in blocks, with
+features by look-up.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import torch
 from torch import Tensor
 
 from luna.kernels import cpu
+from luna.kernels.linear_blocks import Maps, Parameters, blocked_sums
 from luna.kernels.luna_attention.compiled import (
     SEGMENT,
     keys_backward_kernel,
@@ -15,7 +20,10 @@ from luna.kernels.luna_attention.compiled import (
     queries_kernel,
     sum_parts,
 )
-from luna.kernels.scalar_mlp.compiled import grid_of
+from luna.kernels.luna_attention.reference import features
+from luna.kernels.scalar_mlp import OUTPUTS, Nonneg
+from luna.kernels.scalar_mlp.compiled import arrays, grid, lookup
+from luna.linear import denominator
 
 PARTS = 32  # at most, of the units, with parameter gradients of their own
 
@@ -31,12 +39,8 @@ def _per_head(sums: Tensor, q: Tensor) -> Tensor:
     return sums.unflatten(0, (H, B, -1)).sum(2).transpose(0, 1).contiguous()
 
 
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    return [t.detach().numpy() for t in tensors]
-
-
 def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor) -> tuple[np.ndarray, ...]:
-    return tuple(_arrays(W.contiguous(), bias.contiguous(), table, *grid_of(keys)))
+    return tuple(arrays(W.contiguous(), bias.contiguous(), table, *grid(keys)))
 
 
 def forward(
@@ -48,10 +52,10 @@ def forward(
     D, e, units = W.shape[1] * table.shape[2] // 2, v.shape[3], _units(q)
     lines = _maps(W, bias, keys, table)
     S, z = v.new_empty(units, D, e), v.new_empty(units, D)
-    cpu.run(keys_kernel, units, *_arrays(k, v, mask), lines, output, *_arrays(S, z))
+    cpu.run(keys_kernel, units, *arrays(k, v, mask), lines, output, *arrays(S, z))
     S, z = _per_head(S, q), _per_head(z, q)
     out, c = torch.empty_like(v), v.new_empty(v.shape[:3])
-    given = _arrays(q, mask), _arrays(S, z), _arrays(out, c)
+    given = arrays(q, mask), arrays(S, z), arrays(out, c)
     cpu.run(queries_kernel, units, *given[0], lines, output, *given[1], eps, *given[2])
     return out, c, S, z
 
@@ -67,15 +71,36 @@ def backward(
     dS, dz = S.new_empty(units, *S.shape[2:]), S.new_empty(units, S.shape[2])
     shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
     dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
-    given = _arrays(grad, q, mask), _arrays(S.mT.contiguous(), z), _arrays(out, c, dS, dz, dq)
+    given = arrays(grad, q, mask), arrays(S.mT.contiguous(), z), arrays(out, c, dS, dz, dq)
     cpu.run(
         queries_backward_kernel, parts, *given[0], maps, output, *given[1], eps, *given[2],
-        *_arrays(*shared),
+        *arrays(*shared),
     )  # fmt: skip
     dS, dz = _per_head(dS, q), _per_head(dz, q)
-    values = _arrays(k, v, mask), _arrays(dS, dS.mT.contiguous(), dz, dk, dv)
-    cpu.run(keys_backward_kernel, parts, *values[0], maps, output, *values[1], *_arrays(*shared))
+    values = arrays(k, v, mask), arrays(dS, dS.mT.contiguous(), dz, dk, dv)
+    cpu.run(keys_backward_kernel, parts, *values[0], maps, output, *values[1], *arrays(*shared))
     found = [t.new_empty(t.shape) for t in (W, bias, table)]
     for parts_of, total in zip(shared, found, strict=True):
-        sum_parts(*_arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
+        sum_parts(*arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
     return dq, dk, dv, *found
+
+
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
+    W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, *, nonneg: Nonneg, eps: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
+    real = None if mask is None else mask[:, None, :, None]
+    if real is not None:
+        q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
+
+    cells, relu = grid(keys), nonneg is True
+    output = OUTPUTS[False if relu else nonneg]  # relu is part of the look-up
+
+    def phi(x: Tensor, at: slice, parameters: Parameters) -> Tensor:
+        W, bias, table = parameters
+        phi = output(features(x, W, bias, lambda u: lookup(u.contiguous(), *cells, table, relu)[0]))
+        return phi if real is None else phi * real[:, :, at].to(phi.dtype)
+
+    N, c = blocked_sums(q, k, v, Maps(phi, phi, (W, bias, table)), causal=True)
+    return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()

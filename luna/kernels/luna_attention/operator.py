@@ -53,7 +53,7 @@ def _check(
 
 
 @torch.library.custom_op("luna::attention", mutates_args=())
-def _attention(
+def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -97,7 +97,7 @@ def _attention_backward(
     return _engine(q).backward(*tensors, causal=causal, output=output, eps=eps)
 
 
-@_attention.register_fake
+@attention.register_fake
 def _(q, k, v, mask, W, bias, keys, table, causal, output, eps):
     B, H, n, e = v.shape
     M, L = W.shape[1], table.shape[2] // 2
@@ -127,22 +127,5 @@ def _backward(ctx, grad: Tensor, *_):
     return *found, None, dW, dbias, None, dtable, None, None, None
 
 
-_attention.register_autograd(_backward, setup_context=_save)
+attention.register_autograd(_backward, setup_context=_save)
 _attention_backward.register_autograd(no_second_derivative)
-
-
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    *maps: Tensor,
-    causal: bool,
-    output: int,
-    eps: float,
-) -> tuple[Tensor, Tensor]:
-    """o (B, H, n, e) and the denominators' c (B, H, n), with the maps W, bias, keys and table."""
-    if mask is None:
-        mask = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
-    out, c, _, _ = _attention(q, k, v, mask, *maps, causal, output, eps)
-    return out, c

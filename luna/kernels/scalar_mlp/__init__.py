@@ -10,10 +10,9 @@ Shapes, in this folder:
 
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
 in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
-the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes the fastest
-that has been measured where it applies; `triton` has not been, so it runs on request, or where
-luna/kernels/choice.py has tried it. Few values without gradients, such as those of one token that
-is decoded, are evaluated as defined.
+the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes these two
+where they apply, `triton` after luna/kernels/checked.py has compared it with `piecewise`. Few
+values without gradients, such as those of one token that is decoded, are evaluated as defined.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.kernels import cpu
+from luna.kernels import checked, cpu
 from luna.kernels.scalar_mlp import piecewise, reference
 from luna.kernels.scalar_mlp.piecewise import SLOPES
 from luna.kernels.scalar_mlp.reference import ACTIVATIONS, OUTPUTS
@@ -40,6 +39,7 @@ Nonneg = bool | Literal["softplus", "exp"]  # see OUTPUTS
 
 TRITON = importlib.util.find_spec("triton") is not None
 FEW = 2048  # values: making the table of `piecewise` takes longer than evaluating the definition
+COMPARED = 2**16  # scalars at most of a group on which `triton` is compared with `piecewise`
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
 
 __all__ = [
@@ -90,7 +90,8 @@ def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -
     if device != "cpu":
         if evaluate == "compiled":
             raise LunaError(f"evaluate='compiled' needs a CPU, got {device}: use evaluate='auto'")
-        return "piecewise"
+        right = device == "cuda" and TRITON and "triton" not in checked.LEFT_OUT
+        return "triton" if right else "piecewise"
     if not cpu.AVAILABLE:
         _warn_without_numba()
         return "piecewise"
@@ -118,10 +119,12 @@ def scalar_mlp(
         check(evaluate, activation)
     elif u.shape[1] * len(g[0]) <= FEW and not torch.is_grad_enabled():  # a token at a time
         evaluate = "dense"
-    run = EVALUATORS[evaluator(evaluate, activation, u.device.type)]
-    inside = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u
-    y = run(inside, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
-    return y.to(u.dtype)
+    name = evaluator(evaluate, activation, u.device.type)
+    options: dict[str, Any] = {"activation": activation, "nonneg": nonneg, "chunk": chunk}
+    tensors = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u, e, f, a, g
+    if name == "triton" and evaluate == "auto" and not _triton_is_right(*tensors, **options):
+        name = "piecewise"
+    return _function(name)(*tensors, **options).to(u.dtype)
 
 
 def over_groups(u: Tensor, G: int, channels: Callable[[Tensor], Tensor]) -> Tensor:
@@ -132,21 +135,23 @@ def over_groups(u: Tensor, G: int, channels: Callable[[Tensor], Tensor]) -> Tens
     return y.view(G, len(u), *u.shape[2:], -1).transpose(0, 1)
 
 
-def _compiled(*tensors: Tensor, **options) -> Tensor:
-    from luna.kernels.scalar_mlp.compiled import compiled  # imports numba
+def _function(name: Evaluate) -> Callable[..., Tensor]:
+    if name == "compiled":
+        from luna.kernels.scalar_mlp.compiled import compiled  # imports numba
 
-    return compiled(*tensors, **options)
+        return compiled
+    if name == "triton":
+        from luna.kernels.scalar_mlp.gpu import gpu  # imports triton
+
+        return gpu
+    return piecewise.piecewise if name == "piecewise" else reference.dense
 
 
-def _triton(*tensors: Tensor, **options) -> Tensor:
-    from luna.kernels.scalar_mlp.gpu import gpu  # imports triton
+def _triton_is_right(*tensors: Tensor, **options: Any) -> bool:
+    def kernel(*tensors: Tensor) -> Tensor:
+        return _function("triton")(*tensors, **options)[:, -COMPARED:]
 
-    return gpu(*tensors, **options)
+    def reference(u: Tensor, *mlps: Tensor) -> Tensor:
+        return piecewise.piecewise(u[:, -COMPARED:], *mlps, **options)
 
-
-EVALUATORS: dict[str, Callable[..., Tensor]] = {
-    "dense": reference.dense,
-    "piecewise": piecewise.piecewise,
-    "compiled": _compiled,
-    "triton": _triton,
-}
+    return checked.is_right("triton", kernel, reference, tensors, *options.values())

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, fake_gradients, sorted_keys
+from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, register, sorted_keys
 
 CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
@@ -196,8 +196,8 @@ def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
 # ---------------------------------------------------------------------- operators
 
 
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    return [t.detach().contiguous().numpy() for t in tensors]
+def arrays(*tensors: Tensor) -> list[np.ndarray]:
+    return [t.detach().numpy() for t in tensors]
 
 
 @torch.library.custom_op("luna::table", mutates_args=(), device_types="cpu")
@@ -206,7 +206,8 @@ def _table(
 ) -> Tensor:
     """The table (G, K, 2 L) of `piecewise.tables`, in the dtype of the keys."""
     table = keys.new_empty(len(g), keys.shape[1] + 1, 2 * g.shape[1])
-    table_kernel(*_arrays(e, f, a, g, order), slope, table.numpy())
+    given = arrays(*(t.contiguous() for t in (e, f, a, g, order)))
+    table_kernel(*given, slope, table.numpy())
     return table
 
 
@@ -216,7 +217,8 @@ def _table_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of e, f, a, g."""
     sums = [torch.zeros(t.shape, dtype=torch.float64) for t in (e, f, a, a[..., 0])]
-    table_backward_kernel(*_arrays(grad, e, f, a, order), slope, *_arrays(*sums))
+    given = arrays(*(t.contiguous() for t in (grad, e, f, a, order)))
+    table_backward_kernel(*given, slope, *arrays(*sums))
     de, df, da, dg = (t.to(a.dtype) for t in sums)
     return de, df, da, dg
 
@@ -246,14 +248,9 @@ _table.register_autograd(_through_table, setup_context=_save_table)
 @torch.library.custom_op("luna::grid", mutates_args=(), device_types="cpu")
 def grid(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Keys with two infinite ones behind them, and make_grid's span and start."""
-    return grid_of(keys)
-
-
-def grid_of(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same inside of another operator."""
     span = keys.new_empty(len(keys), 2)
     start = torch.empty(len(keys), CELLS + 1, dtype=torch.int32, device=keys.device)
-    make_grid(keys.detach().numpy(), span.numpy(), start.numpy())
+    make_grid(*arrays(keys, span, start))
     return F.pad(keys, (0, 2), value=torch.inf), span, start
 
 
@@ -266,9 +263,8 @@ def lookup(
     G, N = u.shape
     y = u.new_empty(G, N, table.shape[-1] // 2)
     interval = torch.empty_like(u, dtype=torch.int32)
-    scalars, outputs = u.detach().numpy(), (y.numpy(), interval.numpy())
-    lines = tuple(t.detach().numpy() for t in (table, keys, span, start))
-    cpu.run(forward_kernel, G * -(-N // BLOCK), scalars, lines, nonneg, *outputs)
+    lines = tuple(arrays(table, keys, span, start))
+    cpu.run(forward_kernel, G * -(-N // BLOCK), *arrays(u), lines, nonneg, *arrays(y, interval))
     return y, interval
 
 
@@ -280,8 +276,8 @@ def _lookup_backward(
     du = torch.empty_like(u)
     parts = -(-N // (PART * BLOCK))
     sums = table.new_empty(G, parts, K, columns)
-    given = [t.detach().numpy() for t in (grad, u, table, interval)]
-    cpu.run(backward_kernel, G * parts, *given, nonneg, du.numpy(), sums.numpy())
+    given = arrays(grad, u, table, interval)
+    cpu.run(backward_kernel, G * parts, *given, nonneg, *arrays(du, sums))
     return du, sums.sum(1, dtype=torch.float64).to(table.dtype)
 
 
@@ -292,28 +288,4 @@ def _(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return keys.new_empty(G, K + 2), keys.new_empty(G, 2), start
 
 
-@lookup.register_fake
-def _(
-    u: Tensor, keys: Tensor, span: Tensor, start: Tensor, table: Tensor, nonneg: bool
-) -> tuple[Tensor, Tensor]:
-    y = u.new_empty(*u.shape, table.shape[-1] // 2)
-    return y, torch.empty_like(u, dtype=torch.int32)
-
-
-_lookup_backward.register_fake(fake_gradients)
-
-
-def _save(ctx, inputs, output) -> None:
-    u, _, _, _, table, ctx.nonneg = inputs
-    _, interval = output
-    ctx.mark_non_differentiable(interval)
-    ctx.save_for_backward(u, table, interval)
-
-
-def _backward(ctx, grad: Tensor, _):
-    u, table, interval = ctx.saved_tensors
-    du, dtable = _lookup_backward(grad.contiguous(), u, table, interval, ctx.nonneg)
-    return du, None, None, None, dtable, None
-
-
-lookup.register_autograd(_backward, setup_context=_save)
+register(lookup, _lookup_backward)

@@ -15,8 +15,8 @@ from torch import Tensor
 from luna.kernels.scalar_mlp.piecewise import (
     SLOPES,
     check_tables,
-    fake_gradients,
     piecewise,
+    register,
     tables,
 )
 
@@ -128,26 +128,4 @@ def _lookup_backward(
     return du, sums.sum(1, dtype=torch.float64).to(table.dtype)
 
 
-@_lookup.register_fake
-def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool) -> tuple[Tensor, Tensor]:
-    y = u.new_empty(*u.shape, table.shape[-1] // 2)
-    return y, torch.empty_like(u, dtype=torch.int32)
-
-
-_lookup_backward.register_fake(fake_gradients)
-
-
-def _save(ctx, inputs, output) -> None:
-    u, _, table, ctx.nonneg = inputs
-    _, interval = output
-    ctx.mark_non_differentiable(interval)
-    ctx.save_for_backward(u, table, interval)
-
-
-def _backward(ctx, grad: Tensor, _):
-    u, table, interval = ctx.saved_tensors
-    du, dtable = _lookup_backward(grad.contiguous(), u, table, interval, ctx.nonneg)
-    return du, None, dtable, None
-
-
-_lookup.register_autograd(_backward, setup_context=_save)
+register(_lookup, _lookup_backward)

@@ -8,10 +8,12 @@ row of the table holds the slopes and intercepts of all channels there. Hidden u
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from luna.base import LunaError
 
@@ -101,7 +103,13 @@ def _lookup(
 
 @torch.library.custom_op("luna::piecewise_linear_backward", mutates_args=())
 def _lookup_backward(
-    grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, y: Tensor | None, rows: int
+    grad: Tensor,
+    u: Tensor,
+    table: Tensor,
+    interval: Tensor,
+    y: Tensor | None,
+    nonneg: bool,
+    rows: int,
 ) -> tuple[Tensor, Tensor]:
     """d/du: slope . grad. d/dtable: sums of u grad and of grad over an interval's scalars."""
     K, L = table.shape[1], table.shape[2] // 2
@@ -129,31 +137,35 @@ def _blocks(u: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
             yield group, slice(start, start + rows)
 
 
-@_lookup.register_fake
-def _(u: Tensor, keys: Tensor, table: Tensor, nonneg: bool, rows: int) -> tuple[Tensor, Tensor]:
-    y = u.new_empty(*u.shape, table.shape[-1] // 2)
-    return y, torch.empty_like(u, dtype=torch.int32)
+def register(
+    lookup: CustomOpDef, lookup_backward: CustomOpDef, *, keeps_output: bool = False
+) -> None:
+    """Tell torch the shapes and gradients of lookup(u, ..., table, nonneg, ...), which returns y
+    (G, N, L) and intervals (G, N). With `keeps_output` its backward takes y after the intervals, or
+    None where nonneg is false."""
+
+    def lookup_shapes(*inputs: Any) -> tuple[Tensor, Tensor]:
+        u, *_, table = (t for t in inputs if isinstance(t, Tensor))
+        return u.new_empty(*u.shape, table.shape[-1] // 2), torch.empty_like(u, dtype=torch.int32)
+
+    def gradient_shapes(grad: Tensor, u: Tensor, table: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+        return torch.empty_like(u), torch.empty_like(table)
+
+    def save(ctx, inputs, output) -> None:
+        u, *others, table = (t for t in inputs if isinstance(t, Tensor))
+        ctx.others, ctx.options = [None] * len(others), inputs[len(others) + 2 :]
+        y, interval = output
+        ctx.mark_non_differentiable(interval)
+        kept = [y if ctx.options[0] else None] if keeps_output else []
+        ctx.save_for_backward(u, table, interval, *kept)
+
+    def gradients(ctx, grad: Tensor, _):
+        du, dtable = lookup_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)
+        return du, *ctx.others, dtable, *[None] * len(ctx.options)
+
+    lookup.register_fake(lookup_shapes)
+    lookup_backward.register_fake(gradient_shapes)
+    lookup.register_autograd(gradients, setup_context=save)
 
 
-def fake_gradients(grad: Tensor, u: Tensor, table: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    """The shapes that a backward of any of the look-ups returns."""
-    return torch.empty_like(u), torch.empty_like(table)
-
-
-_lookup_backward.register_fake(fake_gradients)
-
-
-def _save(ctx, inputs, output) -> None:
-    u, _, table, nonneg, ctx.rows = inputs
-    y, interval = output
-    ctx.mark_non_differentiable(interval)
-    ctx.save_for_backward(u, table, interval, y if nonneg else None)
-
-
-def _backward(ctx, grad: Tensor, _):
-    u, table, interval, y = ctx.saved_tensors
-    du, dtable = _lookup_backward(grad.contiguous(), u, table, interval, y, ctx.rows)
-    return du, None, dtable, None, None
-
-
-_lookup.register_autograd(_backward, setup_context=_save)
+register(_lookup, _lookup_backward, keeps_output=True)

@@ -6,7 +6,6 @@ float64; its variable has to be set before triton is imported, so in a process o
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from torch import Tensor
 
 import luna
 from luna import LunaError
-from luna.kernels import choice
+from luna.kernels import checked, scalar_mlp
 from luna.kernels import luna_attention as fused
 from luna.kernels.luna_attention import luna_attention, segments
 from luna.kernels.luna_attention.reference import plain
@@ -253,20 +252,15 @@ def test_compiled_equals_eager(causal: bool):
 
 @runs
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_kernels_pass_the_trial_that_chooses_them(
-    causal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setattr(choice, "DEVICES", {DEVICE})
-    monkeypatch.setenv(choice.FOLDER, str(tmp_path))
+def test_the_kernels_are_used_after_a_comparison(causal: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checked, "_compared", compared := set())
     method = luna.build("luna", n_heads=2, head_dim=8, max_len=20, M=4, L=3, causal=causal)
     q, k, v = (torch.randn(2, 2, 20, 8).to(DEVICE) for _ in range(3))
     mask = masks(20).to(DEVICE)
     out = method.to(DEVICE)(q, k, v, mask)
-    (note,) = (json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.iterdir())
-    assert set(note["seconds"]) == {"dense", "piecewise", "triton", "fused"}, note["left_out"]
-    assert method.evaluation(DEVICE) == note["way"]
-    assert torch.allclose(out, method.attend_by("dense", q, k, v, mask) * mask[:, None, :, None],
-                          atol=1e-3)  # fmt: skip
+    assert len(compared) == 1
+    assert method.evaluation(DEVICE) == "fused"
+    assert torch.allclose(out, method.matrix(q, k, mask) @ v, atol=1e-3)
 
 
 @pytest.mark.gpu
@@ -345,13 +339,13 @@ def test_segments_fill_a_gpu_and_no_more():
 
 
 def test_what_is_asked_for_and_missing_is_said(monkeypatch: pytest.MonkeyPatch):
-    """`auto` names what the rules take, until kernels have been tried on the device."""
+    """`auto` takes the kernels where Triton is installed."""
     build = partial(luna.build, "luna", n_heads=2, head_dim=8, max_len=8, share="head")
     for causal in (False, True):
-        monkeypatch.setattr(fused, "TRITON", True)
-        assert build(causal=causal).evaluation("cuda") == "piecewise"
-        assert build(causal=causal, evaluate="fused").evaluation("cuda") == "fused"
-        monkeypatch.setattr(fused, "TRITON", False)
+        for installed, usual in ((True, "fused"), (False, "piecewise")):
+            monkeypatch.setattr(fused, "TRITON", installed)
+            monkeypatch.setattr(scalar_mlp, "TRITON", installed)
+            assert build(causal=causal).evaluation("cuda") == usual
         with pytest.raises(LunaError, match="fused attention on cuda needs triton: pip install"):
             build(causal=causal, evaluate="fused").evaluation("cuda")
     with pytest.raises(LunaError, match="there is no fused attention for mps"):
