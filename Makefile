@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel test test-portable test-gpu chaos tables docs lint format clean
+.PHONY: help setup demo wheel test test-portable test-gpu tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +34,6 @@ test-portable: $(STAMP) ## run the numerical tests as on other processors, in ot
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
-
-chaos: $(STAMP) ## kill, starve and misfeed short runs for an hour; goes on where it stopped
-	@$(PY) -m tests.fire
 
 first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
 	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.py

@@ -17,7 +17,7 @@ import luna
 from lra import phase_one, pretrain
 from lra import run as runner
 from lra.audit import refuse
-from lra.callbacks import Checkpoints, Interrupted
+from lra.callbacks import Interrupted
 from lra.compute import admit
 from lra.compute.count import count_run
 from lra.config import Mask, UserError
@@ -289,36 +289,6 @@ def test_the_identity_covers_both_phases_and_that_of_a_run_without_is_what_it_wa
 
 
 # ---------------------------------------------------------------------- one run
-
-
-class Killed(BaseException):
-    """As abrupt as a process can be stopped from inside."""
-
-
-@pytest.mark.parametrize(("phase", "step"), [(1, 3), (1, 5), (1, 6), (2, 1), (2, 5)])
-def test_killed_in_either_phase_it_resumes_bit_for_bit(
-    small: Small, finished: Run, monkeypatch, phase: int, step: int
-):
-    original = Checkpoints.on_train_batch_end
-
-    def dying(self: Checkpoints, trainer: Any, module: Any, *rest: Any) -> None:
-        vocab = module.network.embedding.token.num_embeddings
-        if trainer.global_step == step and vocab == small().protocol.data.vocab + 2 - phase:
-            raise Killed
-        original(self, trainer, module, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "on_train_batch_end", dying)
-        with pytest.raises(Killed):
-            runner.train(small(*MASKED))
-    result = runner.train(small(*MASKED))
-    for name in (PHASE_ONE, RESULT):
-        assert_equal(weights(folder_of(small(), name)), weights(folder_of(finished, name)))
-    one, two = (read_json(f) for f in (result, folder_of(finished) / RESULT))
-    for key in ("identity", "test", "dev", "steps", "compute"):
-        assert one[key] == two[key]
-    untimed = [{k: v for k, v in r["pretraining"].items() if k != "seconds"} for r in (one, two)]
-    assert untimed[0] == untimed[1]
 
 
 def test_a_phase_one_without_its_weights_is_trained_again(small: Small, finished: Run):

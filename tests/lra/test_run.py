@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -211,52 +210,10 @@ def test_a_damaged_record_is_named(checkpoint, small):
         runner.train(small())
 
 
-@pytest.fixture
-def tiny_disk(tmp_path) -> Iterator[Callable[[str], Path]]:
-    """Mount a small file system; tests that need one skip where mounting is not allowed."""
-    mounted: list[Path] = []
-
-    def mount(options: str) -> Path:
-        path = tmp_path / f"disk{len(mounted)}"
-        path.mkdir()
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True
-        )
-        if done.returncode:
-            pytest.skip("mounting a tmpfs needs privileges")
-        mounted.append(path)
-        return path
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_full_disk_is_one_sentence_and_the_run_resumes(small, tiny_disk):
-    disk = tiny_disk("size=64k")
-    run = small(f"runs_dir={disk}/runs", *SHORT)
-    with pytest.raises(UserError, match="no space left on the disk"):
-        runner.train(run)
-    assert not list(disk.rglob("result.json"))
-    assert not list(disk.rglob("*.tmp*"))
-    subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-    runner.train(run)
-
-
-def test_a_read_only_folder_is_one_sentence(small, tiny_disk):
-    disk = tiny_disk("size=1m")
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    with pytest.raises(UserError, match=r"cannot write to .* \(Read-only file system\)"):
-        runner.train(small(f"runs_dir={disk}/runs"))
-
-
 def test_a_closed_folder_is_one_sentence(small, tmp_path):
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
-    if os.access(closed, os.W_OK):  # root writes everywhere: see the read-only test above
-        pytest.skip("permissions do not bind this user")
-    with pytest.raises(UserError, match=r"cannot write to .* \(Permission denied\)"):
-        runner.train(small(f"runs_dir={closed}/runs"))
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write to .* \(Not a directory\)"):
+        runner.train(small(f"runs_dir={tmp_path / 'file'}"))
 
 
 class Recorder(Logger):

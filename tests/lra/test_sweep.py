@@ -28,18 +28,13 @@ from lra.config import PACKAGE, UserError
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import train
-from lra.runs import find, read_metrics
+from lra.runs import find
 from lra.settings import OVERRIDES, Run, check, compose, guard
 from lra.sweep import Outcome, Summary, attempt, read_outcomes, summarise
 
-from .conftest import command, start
+from .conftest import command
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
-ENDLESS = (
-    "protocol.recipe.steps=900000",
-    "protocol.evaluation.every=300000",
-    "trainer.print_every=0",
-)
 
 
 @pytest.fixture
@@ -129,32 +124,6 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     assert "sweep of 2: 1 done, 1 failed" in done.stdout
     assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
-
-
-def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
-    while sweep.poll() is None:
-        for status in folder.rglob("status.json"):
-            if len(read_metrics(status.with_name("metrics.csv"))) > 3:
-                return read_json(status)["pid"]
-        time.sleep(0.1)
-    raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
-
-
-def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, monkeypatch):
-    """Joblib's would go on to the third job."""
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))  # which it would leave in /dev/shm
-    words = ("hydra/launcher=laptop", "hydra.launcher.n_jobs=2", "seed=1,2,3")
-    with start("train.py", "-m", *overrides, *ENDLESS, *words) as process:
-        try:
-            run = _pid_of_a_run_that_trains(tmp_path, process)
-        finally:
-            process.kill()
-        process.stdout.read()  # ends when its workers have, whose output it is too
-    [status] = [s for p in tmp_path.rglob("status.json") if (s := read_json(p))["pid"] == run]
-    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
-    assert list(tmp_path.rglob("last.ckpt"))
-    assert not list(tmp_path.rglob("seed-3/status.json"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 import torch
 
 import lra
+import luna
 from lra import data
 from lra.cli import main
 from lra.config import UserError
@@ -130,6 +134,57 @@ def test_other_data_and_folders_without_weights_are_refused(
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(UserError, match="has no checkpoint: train the run again"):
         lra.load(copy)
+
+
+def pickled(value: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+class Call:
+    """A call that an unpickler would make."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.mkdir, (Path("outside"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", b"settings: [", "is damaged or invalid"),
+        ("config.yaml", b"\xff\xfe", "is damaged or invalid"),
+        ("config.yaml", b"!!python/object/apply:os.mkdir [outside]", "is damaged or invalid"),
+        ("config.yaml", b"settings: {attention: {}}\nseed: 1", "is damaged or invalid"),
+        ("result.json", b'{"test": {"accu', "is damaged"),
+        ("checkpoints/best.ckpt", pickled(Call()), "holds more than tensors and plain values"),
+        ("checkpoints/best.ckpt", pickled([1]), "is not a checkpoint"),
+        ("checkpoints/best.ckpt", pickled({"a": 1})[:-50], "is damaged"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(
+    record: lra.Record, tmp_path: Path, monkeypatch, name: str, content: bytes, message: str
+):
+    monkeypatch.chdir(tmp_path)  # where a call would leave its trace
+    copy = shutil.copytree(record.folder, tmp_path / "copy")
+    (copy / name).write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        lra.load(copy)
+    assert str(copy / name) in str(refused.value)
+    assert message in str(refused.value)
+    assert not Path("outside").exists()
+
+
+def test_bytes_that_are_wrong_anywhere_are_read_or_refused(record: lra.Record, tmp_path: Path):
+    copy, draw = shutil.copytree(record.folder, tmp_path / "copy"), Random(0)
+    good = (copy / "config.yaml").read_bytes()
+    for _ in range(30):
+        at = draw.randrange(len(good))
+        changed = draw.choice([b"", b"\0", b"'", b"\t", b"9" * 40, b"NaN", b"&a [*a]", b"../.."])
+        rest = draw.choice([b"", good[at + draw.choice([0, 1, 16]) :]])
+        (copy / "config.yaml").write_bytes(good[:at] + changed + rest)
+        with contextlib.suppress(UserError, luna.LunaError):
+            lra.load(copy)
 
 
 def test_mixed_precision_is_that_of_its_training(small: Callable[..., Run], data_dir: Path):

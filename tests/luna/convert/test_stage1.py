@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from luna.base import LunaError
 from luna.convert import convert, describe, distill, feature_parameters
 from luna.convert.layerwise import Layerwise
 from luna.convert.stage1 import STATE
+from luna.convert.states import read_state, write_state
 
 from .kit import Interrupted, bert, comes_again, images, inputs_of, kill, text, vit
 
@@ -140,3 +143,15 @@ def test_a_damaged_state_or_that_of_another_run_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(LunaError, match="cannot be read"):
         distill(student, [text()], steps=2, folder=tmp_path)
+
+
+def test_a_full_disk_under_a_state_is_no_error_of_torch(tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / STATE
+    write_state(path, {"settings": {}, "step": 1})
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_state(path, {"settings": {}, "step": 2})
+    assert read_state(path, {})["step"] == 1
