@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 import time
 import traceback
@@ -16,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 
 import luna
-from lra import code, environment, parent
+from lra import code, environment
 from lra.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.checkpoints import load_checkpoint
 from lra.compute import Admission, admit
@@ -32,8 +31,6 @@ from lra.progress import clock, say
 from lra.runs import RunFolder, plain, processes, writing
 from lra.settings import Run
 
-LEAVE_AFTER = 10.0  # seconds for another process of a run whose first one has ended
-
 code.freeze()  # a sweep forks its runs from a process that has loaded this
 
 
@@ -42,10 +39,6 @@ def train(run: Run, command: str = "") -> Path:
     the command."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
-    if is_main_process():
-        os.environ[parent.FIRST] = str(os.getpid())
-    else:  # it may wait for a first process that was killed
-        parent.leave_after(parent.first_is_gone, LEAVE_AFTER)
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
     deadline = time.monotonic() + limit
     _check_device(run)
