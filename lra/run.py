@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -31,6 +33,9 @@ from lra.progress import clock, say
 from lra.runs import RunFolder, plain, processes, writing
 from lra.settings import Run
 
+FIRST = "LRA_FIRST"  # environment variable: the first process of a run of several
+GRACE = 10.0  # seconds for another one to say what went wrong when the first was killed
+
 code.freeze()  # a sweep forks its runs from a process that has loaded this
 
 
@@ -39,6 +44,10 @@ def train(run: Run, command: str = "") -> Path:
     the command."""
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
+    if is_main_process():
+        os.environ[FIRST] = str(os.getpid())  # Lightning starts the others with this environment
+    elif FIRST in os.environ:
+        threading.Thread(target=_end_after_first, daemon=True).start()
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
     deadline = time.monotonic() + limit
     _check_device(run)
@@ -68,6 +77,15 @@ def train(run: Run, command: str = "") -> Path:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
     return folder.result_file
+
+
+def _end_after_first() -> None:
+    """End this process when the first one of its run was killed: under NCCL it would wait for the
+    other for half an hour, with its GPU. Gloo, SLURM and torchrun end it themselves."""
+    while os.environ[FIRST] in (str(os.getpid()), str(os.getppid())):
+        time.sleep(1)
+    time.sleep(GRACE)
+    os._exit(1)
 
 
 def _train(

@@ -27,7 +27,7 @@ from lra.cli import main
 from lra.config import PACKAGE, PARENT, UserError
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
-from lra.run import train
+from lra.run import FIRST, train
 from lra.runs import find, read_metrics
 from lra.settings import OVERRIDES, Run, check, compose, guard
 from lra.sweep import Outcome, Summary, attempt, child_environment, read_outcomes, summarise
@@ -155,6 +155,13 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, m
     assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
     assert list(tmp_path.rglob("last.ckpt"))
     assert not list(tmp_path.rglob("seed-3/status.json"))
+
+
+def test_a_process_of_a_run_ends_after_the_first_one():
+    code = "from lra import run; run.GRACE = 0; run._end_after_first()"
+    environment = child_environment() | {FIRST: "1000000000"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=120)
+    assert done.returncode == 1
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
