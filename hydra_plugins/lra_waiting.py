@@ -7,28 +7,19 @@ job counts as failed, and the sweep ends with its summary.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import make_dataclass
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 
-from lra import mps
 from lra.config import UserError, first_line
 from lra.sweep import lost
 
 try:
-    from hydra_plugins.hydra_joblib_launcher.config import JobLibLauncherConf
     from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
-
-    # Made by a call: Hydra loads this module under no name that a decorated class could have.
-    LaptopConf = make_dataclass("LaptopConf", [("mps", bool, False)], bases=(JobLibLauncherConf,))
-    ConfigStore.instance().store("laptop_schema", LaptopConf, group="hydra/launcher")
 except ImportError:  # the extra is missing: nothing uses this launcher, but Hydra imports it
     JoblibLauncher = Launcher
 try:
@@ -42,18 +33,13 @@ log = logging.getLogger(__name__)
 class LaptopLauncher(JoblibLauncher):
     """When one worker dies, joblib ends the others too, and their runs write a checkpoint."""
 
-    def __init__(self, mps: bool = False, **joblib: Any) -> None:
-        super().__init__(**joblib)
-        self.mps = mps
-
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         try:
-            with mps.service() if self.mps else contextlib.nullcontext():
-                return super().launch(job_overrides, initial_job_idx)
+            return super().launch(job_overrides, initial_job_idx)
         except TerminatedWorkerError:
             reason = "a worker of joblib died, which ends all others; the same command resumes"
             folder = self.config.hydra.sweep.dir

@@ -6,6 +6,8 @@ import contextlib
 import csv
 import io
 import math
+import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -18,9 +20,8 @@ import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from lra import parent
 from lra.checkpoints import load_checkpoint, of_each_process
-from lra.config import Compile, UserError
+from lra.config import PARENT, Compile, UserError
 from lra.disk import write_atomically
 from lra.runs import RunFolder, read_metrics, writing
 
@@ -51,6 +52,17 @@ def stop_at_once() -> Iterator[None]:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise Interrupted(signum)
+
+
+def sweep_has_died() -> bool:
+    """Tell whether the process of a sweep that waited for this run is gone. Nobody else would stop
+    the run then, while its GPU may be given to another job."""
+    if PARENT not in os.environ:  # started by hand
+        return False
+    forked_for = multiprocessing.parent_process()  # the process above a fork is only its server
+    if forked_for is not None:
+        return not forked_for.is_alive()
+    return os.environ[PARENT] != str(os.getppid())
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -149,7 +161,7 @@ class Checkpoints(pl.Callback):
         signum = self._signum
         if trainer.is_global_zero and not signum:
             late = time.monotonic() > self.deadline
-            signum = signal.SIGTERM if parent.is_gone() else LIMIT if late else 0
+            signum = signal.SIGTERM if sweep_has_died() else LIMIT if late else 0
         if trainer.world_size == 1:
             return signum
         flag = torch.tensor(signum, device=trainer.strategy.root_device)

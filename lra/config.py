@@ -17,6 +17,7 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parent
 # A wheel carries the repository's configs/ inside the package (pyproject.toml).
 CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f.is_dir())
+PARENT = "LRA_PARENT"  # environment variable: the process of a sweep that waits for this run
 
 
 class UserError(Exception):
@@ -240,11 +241,6 @@ class Pretrain:
     def is_the_run(self) -> bool:
         """Whether the run is phase one itself."""
         return self.name is not Objective.none and self.recipe is None
-
-
-class CodeChange(Enum):
-    refuse = "refuse"  # an interrupted run whose code has changed is not resumed
-    accept = "accept"  # it is, and its record names both codes
 
 
 class Gate(Enum):

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import IO
 
-from lra import parent
-
 
 class ForkedRun:
     """`lra <words>` as a fork, with what a sweep uses of subprocess.Popen."""
@@ -72,6 +70,6 @@ def _main(
         for number in (1, 2)
     )
     os.environ.clear()
-    os.environ.update(environment | {parent.VARIABLE: parent.FORKED})
+    os.environ.update(environment)
     sys.argv = ["lra", *words]
     runpy.run_module("lra", run_name="__main__")  # ends with the exit code

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lra import environment, parent, pretrain
-from lra.callbacks import LIMIT, Interrupted, stop_at_once
+from lra import environment, pretrain
+from lra.callbacks import LIMIT, Interrupted, stop_at_once, sweep_has_died
 from lra.checkpoints import load_checkpoint
 from lra.config import Loggers
 from lra.datamodule import InputData
@@ -108,8 +108,10 @@ def _waiting(deadline: float) -> Callable[[str], None]:
     said: set[str] = set()
 
     def wait(holder: str) -> None:
-        if parent.is_gone() or time.monotonic() > deadline:
-            raise Interrupted(signal.SIGTERM if parent.is_gone() else LIMIT)
+        if sweep_has_died():
+            raise Interrupted(signal.SIGTERM)
+        if time.monotonic() > deadline:
+            raise Interrupted(LIMIT)
         if holder not in said:
             say(f"phase one is being trained by {holder}: waiting for it")
             said.add(holder)

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 
 import luna
-from lra import code, environment, parent
+from lra import code, environment
 from lra.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.checkpoints import load_checkpoint
 from lra.compute import Admission, admit
@@ -32,7 +33,8 @@ from lra.progress import clock, say
 from lra.runs import RunFolder, plain, processes, writing
 from lra.settings import Run
 
-LEAVE_AFTER = 10.0  # seconds for another process of a run whose first one has ended
+FIRST = "LRA_FIRST"  # environment variable: the first process of a run of several
+GRACE = 10.0  # seconds for another one to say what went wrong when the first was killed
 
 code.freeze()  # a sweep forks its runs from a process that has loaded this
 
@@ -43,9 +45,9 @@ def train(run: Run, command: str = "") -> Path:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     if is_main_process():
-        os.environ[parent.FIRST] = str(os.getpid())
-    else:  # it may wait for a first process that was killed
-        parent.leave_after(parent.first_is_gone, LEAVE_AFTER)
+        os.environ[FIRST] = str(os.getpid())  # Lightning starts the others with this environment
+    elif FIRST in os.environ:
+        threading.Thread(target=_end_after_first, daemon=True).start()
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
     deadline = time.monotonic() + limit
     _check_device(run)
@@ -75,6 +77,15 @@ def train(run: Run, command: str = "") -> Path:
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
     print(f"record: {folder.result_file}")
     return folder.result_file
+
+
+def _end_after_first() -> None:
+    """End this process when the first one of its run was killed: under NCCL it would wait for the
+    other for half an hour, with its GPU. Gloo, SLURM and torchrun end it themselves."""
+    while os.environ[FIRST] in (str(os.getpid()), str(os.getppid())):
+        time.sleep(1)
+    time.sleep(GRACE)
+    os._exit(1)
 
 
 def _train(

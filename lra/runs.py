@@ -8,10 +8,10 @@ Phase one of a pretrained run (lra/pretrain.py) is a run with a folder of its ow
 `pretrained.json` stands for `result.json`; `begun_with.json` in the folder of phase two repeats it.
 
 `identity` is the hash of settings and data, `code` that of the code (lra/code.py): a run of other
-code has another folder. A repetition (`rerun=true`) is in `seed-<n>-attempt-<k>`. `result.json`
-appears, complete, only when a run has finished. `status.json` says running,
-interrupted, failed or finished. The lock is the kernel's (flock), which releases it when the
-process ends, however it ends.
+code has another folder, and the older one is kept. A repetition (`rerun=true`) is in
+`seed-<n>-attempt-<k>`. `result.json` appears, complete, only when a run has finished.
+`status.json` says running, interrupted, failed or finished. The lock is the kernel's (flock), which
+releases it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from typing import Any
 import yaml
 
 from lra import data
-from lra.code import PRETRAINING, SHARED, UNKNOWN, code_of
-from lra.config import CodeChange, Objective, UserError
+from lra.code import PRETRAINING, SHARED, code_of
+from lra.config import Objective, UserError, readable
 from lra.disk import disk_errors, read_json, take_lock, write_json
 from lra.settings import Run
 
@@ -104,78 +104,48 @@ class RunFolder:
         pretrained = run.pretrain.name is not Objective.none
         parts = SHARED | PRETRAINING if pretrained else SHARED
         self.identity, self.code = identity(run, fingerprint), code_of(run.attention["name"], parts)
-        self._result = PHASE_ONE if run.pretrain.is_the_run else RESULT
-        self.codes = [self.code.hash]  # several, if it was resumed although its code had changed
-        self._group = (
-            Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
-            / run.attention["name"]
-        )  # fmt: skip
-        self._seed, self.attempt = f"seed-{run.seed}", 1
-        self._set(self._group / f"{self.identity}-{self.code.hash}" / self._seed)
-        while run.rerun and (self._next().exists() or (again and self.result_file.exists())):
-            self._set(self._next())
-            self.attempt += 1
-        begun = self.config.exists() or self.attempt > 1
-        self._others = [] if begun else self._of_other_code()
-        if run.code is CodeChange.accept:
-            self._adopt()
+        result = PHASE_ONE if run.pretrain.is_the_run else RESULT
+        self.path, self.attempt = _folder(run, self.identity, self.code.hash, result, again)
+        self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
+        self.result_file, self.status_file = self.path / result, self.path / "status.json"
+        self.begun_with = self.path / "begun_with.json"
+        self.answers = self.path / "answers.npz"
+        self.last = self.path / "checkpoints" / "last.ckpt"
+        self.best = self.path / "checkpoints" / "best.ckpt"
         self._started = _now()
         self._updated = 0.0
-
-    def _set(self, path: Path) -> None:
-        self.path = path
-        self.config, self.metrics = path / "config.yaml", path / "metrics.csv"
-        self.result_file, self.status_file = path / self._result, path / "status.json"
-        self.begun_with = path / "begun_with.json"
-        self.answers = path / "answers.npz"
-        self.last = path / "checkpoints" / "last.ckpt"
-        self.best = path / "checkpoints" / "best.ckpt"
-
-    def _next(self) -> Path:
-        return self.path.with_name(f"{self._seed}-attempt-{self.attempt + 1}")
 
     @property
     def name(self) -> str:
         """Identity and code, which a checkpoint holds."""
         return self.path.parent.name
 
-    def _of_other_code(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Folders of this run with other code, and their configs, newest first."""
-        files = [
-            folder / "config.yaml"
-            for folder in self._group.glob(f"{self.identity}*/{self._seed}")
-            if folder.parent.name != self.name and (folder / "config.yaml").exists()
-        ]
-        files.sort(key=lambda file: -file.stat().st_mtime)
-        return [(f.parent, yaml.safe_load(f.read_text(encoding="utf-8")) or {}) for f in files]
-
-    def _adopt(self) -> None:
-        """Take the folder of an interrupted run of other code, or of one that was taken before."""
-        for folder, config in self._others:
-            finished, codes = (folder / self._result).exists(), config.get("codes") or [UNKNOWN]
-            taken = codes[-1] == self.code.hash
-            if taken or (not finished and (folder / "checkpoints" / "last.ckpt").exists()):
-                self.codes = codes if taken else [*codes, self.code.hash]
-                return self._set(folder)
-
     def changed_code(self) -> str:
-        """What to say of runs that differ from this one in nothing but their code."""
-        for folder, config in self._others:
-            what = f"the code of {self.code.changed_since(config.get('code') or {})} has changed"
-            if folder == self.path:
-                return f"{what} since this run was interrupted: resuming it, as code=accept says"
-            if result := read_result(folder / self._result):
-                score = score_of(result)
-                return f"{what} since {folder} ({score}): running anew, that run is kept"
-            if (folder / "checkpoints" / "last.ckpt").exists():
-                return (
-                    f"{what} since {folder} was interrupted: beginning anew; code=accept resumes "
-                    "that run instead"
-                )
+        """Say what has changed in the code since the latest run of these settings, and that its
+        folder is kept; empty where that run had this code, or there is none."""
+        if self.config.exists():
+            return ""
+        seed = self.path.name.partition("-attempt-")[0]
+        configs = self.path.parents[1].glob(f"{self.identity}*/{seed}/config.yaml")
+        for config in sorted(configs, key=lambda file: -file.stat().st_mtime):
+            older, facts = config.parent, _read_config(config)
+            if facts.get("codes") == [self.code.hash]:
+                break
+            changed = self.code.changed_since(facts.get("code") or {})
+            if result := read_result(older / self.result_file.name):
+                how = f"({score_of(result)})"
+            elif (older / "checkpoints" / "last.ckpt").exists():
+                how = "was interrupted"
+            else:
+                continue
+            return (
+                f"the code of {changed} has changed since {older} {how}: beginning anew, that "
+                "folder is kept"
+            )
         return ""
 
     def code_facts(self) -> dict[str, Any]:
-        return {"codes": self.codes, "code": self.code.parts}
+        return {"codes": [self.code.hash], "code": self.code.parts}
 
     @contextlib.contextmanager
     def lock(self, wait: Callable[[str], None] | None = None) -> Iterator[None]:
@@ -232,6 +202,29 @@ class RunFolder:
         with writing(self.path):
             write_json(self.result_file, result | {"digest": digest(result)})
         self.set_status("finished")
+
+
+def _folder(run: Run, identity: str, code: str, result: str, again: bool) -> tuple[Path, int]:
+    """Decide the folder of a run, and which attempt that is. Every folder is of one code: one that
+    an earlier version of luna-lra has resumed with other code is passed over."""
+    group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
+    first = group / run.attention["name"] / f"{identity}-{code}" / f"seed-{run.seed}"
+    path, attempt = first, 1
+    while True:
+        following = first.with_name(f"{first.name}-attempt-{attempt + 1}")
+        of_other_code = _read_config(path / "config.yaml").get("codes", [code]) != [code]
+        repeated = run.rerun and (following.exists() or (again and (path / result).exists()))
+        if not (of_other_code or repeated):
+            return path, attempt
+        path, attempt = following, attempt + 1
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Read a config.yaml; empty where it is missing."""
+    if not path.exists():
+        return {}
+    with readable(path, "remove that folder and run again"):
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
 
 
 def find(run: Run) -> RunFolder | None:

@@ -31,7 +31,6 @@ from omegaconf.errors import (
 from lra import data, disk, groups
 from lra.config import (
     CONFIGS,
-    CodeChange,
     Compute,
     Gate,
     Loggers,
@@ -73,7 +72,6 @@ class Run:
     data_dir: str
     runs_dir: str
     rerun: bool  # repeat a finished run, in a folder of its own
-    code: CodeChange
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import multiprocessing
 import os
@@ -30,8 +29,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from lra import groups, parent
-from lra.config import UserError, first_line, readable
+from lra import groups
+from lra.config import CONFIGS, PACKAGE, PARENT, UserError, first_line, readable
 from lra.disk import read_json, write_json
 from lra.forked import ForkedRun
 from lra.runs import find, processes, writing
@@ -39,6 +38,7 @@ from lra.settings import OVERRIDES, Run, check, guard
 
 Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
+CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 ELSEWHERE = " is being run by "  # in the error of a run whose lock another process holds
 
@@ -63,8 +63,6 @@ def job(cfg: DictConfig) -> float:
     """Run one job for a launcher and return its score. It never raises, because a launcher would
     then give up the other jobs."""
     hydra = HydraConfig.get()
-    if multiprocessing.parent_process() is not None:  # a worker of joblib
-        _leave_with_parent()
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
@@ -78,13 +76,6 @@ def job(cfg: DictConfig) -> float:
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
     note(hydra.sweep.dir, hydra.job.num, outcome)
     return outcome.score
-
-
-@functools.cache
-def _leave_with_parent() -> None:
-    """By itself a worker waits for ever for the rest of a message that its parent did not finish.
-    A run that it has is stopped before, by `_wait`."""
-    parent.leave_after(parent.is_gone, GRACE + parent.CHECK_EVERY)
 
 
 def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
@@ -145,7 +136,7 @@ def _process(
 ) -> tuple[int, str]:
     """Run one job in its own process; returns its exit code and, if it failed, the reason."""
     words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    environment = {k: v for k, v in parent.environment().items() if k != OVERRIDES}  # in words
+    environment = {k: v for k, v in child_environment().items() if k != OVERRIDES}  # in words
     process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
     errors: list[str] = []
     readers = [
@@ -170,6 +161,17 @@ def _process(
     return process.returncode, _reason(process.returncode, errors, limit)
 
 
+def child_environment() -> dict[str, str]:
+    """Return the environment for a run that imports this very code, wherever it starts, and ends
+    after this process."""
+    # PYTHONSAFEPATH: import nothing from the working directory.
+    environment = os.environ | {PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+    if not CONFIGS.is_relative_to(PACKAGE):  # a clone; another version may be installed
+        paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return environment
+
+
 def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
@@ -188,12 +190,13 @@ def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[st
 def _wait(process: Process, seconds: float) -> bool:
     """Wait for a process; False if it still runs after `seconds`."""
     end = time.monotonic() + seconds
+    launcher = multiprocessing.parent_process()  # of a worker of joblib
     while time.monotonic() < end:
-        if parent.is_gone():
+        if launcher is not None and launcher.pid != os.getppid():  # it has died
             _stop(process)
-            os._exit(1)  # or a joblib worker would start the next job of a dead sweep
+            os._exit(1)  # or this worker would start the next job of a dead sweep
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(parent.CHECK_EVERY, end - time.monotonic()))
+            process.wait(min(CHECK_EVERY, end - time.monotonic()))
             return True
     return False
 

@@ -20,7 +20,6 @@ from lra import data, groups, model
 from lra.answers import Answers
 from lra.checkpoints import load_checkpoint
 from lra.config import (
-    CodeChange,
     Compute,
     Gate,
     Loggers,
@@ -249,7 +248,6 @@ def run_of(settings: dict[str, Any], seed: int, *, data_dir: str | Path = "data"
         data_dir=str(data_dir),
         runs_dir="runs",
         rerun=False,
-        code=CodeChange.refuse,
         retries=0,
         limit_minutes=None,
     )

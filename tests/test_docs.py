@@ -68,8 +68,6 @@ PARSED = {
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
     "lra plan": "measures in processes of its own; tests/lra/test_plan.py",
-    "lra records sign": "needs a key; tests/lra/test_signatures.py",
-    "lra records verify": "the same",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra theory": "measures for minutes; tests/lra/theory",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",

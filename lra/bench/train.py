@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 import pytorch_lightning as pl
 import torch
 
-from lra import parent
 from lra.bench import roofline
 from lra.bench.cases import TrainingStep
 from lra.bench.rows import BenchResult, ratio_by_round
@@ -40,6 +39,7 @@ from lra.fit import build, trainer_for
 from lra.module import LRAModule
 from lra.runs import RunFolder
 from lra.settings import Run, compose
+from lra.sweep import child_environment
 from lra.trained import DTYPES
 
 BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
@@ -268,7 +268,7 @@ class StartCase(BenchCase):
             ]  # fmt: skip
             start = time.perf_counter()
             with subprocess.Popen(
-                command, stdout=subprocess.PIPE, text=True, env=parent.environment()
+                command, stdout=subprocess.PIPE, text=True, env=child_environment()
             ) as process:
                 assert process.stdout is not None
                 for line in process.stdout:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra import signatures
 from lra.config import UserError
 from lra.disk import disk_errors, write_atomically
 
@@ -104,16 +103,6 @@ def add_parsers(commands: Any) -> None:
         "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
     )
     checked.set_defaults(run=_check_records)
-    sign = actions.add_parser("sign", help="sign exported records with an ssh key")
-    sign.add_argument("records", nargs="+", help="files of exported records, or folders of them")
-    sign.add_argument("--key", required=True, help="private ssh key, or a public one in an agent")
-    sign.set_defaults(run=lambda a: print(f"{signatures.sign(a.records, a.key)} records signed"))
-    verify = actions.add_parser("verify", help="check the signatures of exported records")
-    verify.add_argument("records", nargs="+", help="files of exported records, or folders of them")
-    verify.add_argument(
-        "--signers", required=True, help="who may sign: a file of lines 'name public-key'"
-    )
-    verify.set_defaults(run=_verify)
 
 
 def _table(arguments: argparse.Namespace) -> None:
@@ -248,15 +237,6 @@ def _check_records(arguments: argparse.Namespace) -> None:
         f"data, {found[audit.RECOMPUTED]} from their answers, {found[audit.TRUSTED]} have no "
         "answers and are trusted"
     )
-
-
-def _verify(arguments: argparse.Namespace) -> None:
-    wrong = 0
-    for path, signer in signatures.verify(arguments.records, Path(arguments.signers)):
-        print(f"{path}: {f'signed by {signer}' if signer else 'no valid signature'}")
-        wrong += signer is None
-    if wrong:
-        raise SystemExit(1)
 
 
 def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:

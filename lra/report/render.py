@@ -24,7 +24,6 @@ from lra.report.table import (
     one_line,
     pairs_of,
 )  # fmt: skip
-from lra.signatures import SIGNERS, signer
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -230,11 +229,7 @@ def _runs(table: Table, results: Path) -> Iterable[dict[str, str]]:
 def _cited(record: Record, results: Path) -> str:
     """A seed; a link to its record if that lies in the results folder."""
     place = committed(record.path, results)
-    name = (
-        signer(record.path, results / SIGNERS) if place and (results / SIGNERS).exists() else None
-    )
-    signed = f" (signed: {escape_md(name)})" if name else ""
-    return str(record["seed"]) if place is None else f"[{record['seed']}](../{place}){signed}"
+    return str(record["seed"]) if place is None else f"[{record['seed']}](../{place})"
 
 
 def anchor(label: str, task: str) -> str:

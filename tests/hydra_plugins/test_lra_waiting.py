@@ -13,7 +13,6 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from hydra_plugins import lra_waiting
-from lra import mps
 from lra.config import CONFIGS, UserError
 from lra.sweep import Outcome, note, read_outcomes
 
@@ -42,48 +41,6 @@ def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_p
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
     reason = "a worker of joblib died, which ends all others; the same command resumes"
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
-
-
-def control(folder: Path, line: str) -> None:
-    """A control program of MPS that writes down how it is called."""
-    program = folder / mps.CONTROL
-    said = folder / "said"
-    program.write_text(f'#!/bin/sh\necho "$* $(cat)" >> {said}\n{line}\n', encoding="utf-8")
-    program.chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    ("line", "said", "why"),
-    [
-        ("", "-d \n quit\n", None),
-        ("echo 'no GPU' >&2; exit 1", "-d \n", "take turns on the GPU: no GPU"),
-        (None, "", f"take turns on the GPU: {mps.CONTROL} is not installed"),
-    ],
-    ids=["there", "failing", "missing"],
-)
-def test_jobs_share_a_gpu_by_a_service_of_their_own_if_there_is_one(
-    line: str | None, said: str, why: str | None, tmp_path, monkeypatch, caplog
-):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    seen: list[str | None] = []
-    monkeypatch.setattr(
-        lra_waiting.JoblibLauncher, "launch", lambda *_: seen.append(os.environ.get(mps.PIPES))
-    )
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    if line is not None:
-        control(tmp_path, line)
-    lra_waiting.LaptopLauncher(n_jobs=2, mps=True).launch(JOBS, 0)
-    lra_waiting.LaptopLauncher(n_jobs=2).launch(JOBS, 0)
-    notes = tmp_path / "said"
-    assert (notes.read_text(encoding="utf-8") if notes.exists() else "") == said
-    assert [bool(folder) for folder in seen] == [why is None, False]
-    assert mps.PIPES not in os.environ
-    assert (why or "") in caplog.text
-    assert len(caplog.messages) == (why is not None)
-
-    monkeypatch.setenv(mps.PIPES, "/tmp/theirs")  # a service that somebody started before
-    lra_waiting.LaptopLauncher(n_jobs=2, mps=True).launch(JOBS, 0)
-    assert seen[2:] == ["/tmp/theirs"]
 
 
 def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):

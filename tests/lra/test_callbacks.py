@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+import yaml
 
 from lra import run as runner
 from lra.callbacks import Checkpoints, Interrupted
@@ -87,6 +88,27 @@ def test_a_run_killed_at_nine_moments_ends_like_one_that_never_was(small, refere
         assert not (folder_of(small()) / "result.json").exists()
     runner.train(small())
     assert_same(folder_of(small()), reference)
+
+
+def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        kill_at(patch, "on_train_batch_end", 14)
+        with pytest.raises(Killed):
+            runner.train(small())
+    begun = folder_of(small())
+    config = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
+    config |= {"codes": ["0ther0de"], "code": config["code"] | {"the optimiser": "another"}}
+    (begun / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    identity = begun.parent.name.partition("-")[0]
+    older = begun.parent.rename(begun.parent.with_name(f"{identity}-0ther0de")) / begun.name
+    content = {file: file.read_bytes() for file in older.rglob("*.*")}
+    capsys.readouterr()
+    done = runner.train(small()).parent
+    said = capsys.readouterr().out
+    assert f"the code of the optimiser has changed since {older} was interrupted" in said
+    assert "resuming" not in said
+    assert_same(done, reference)
+    assert content == {file: file.read_bytes() for file in older.rglob("*.*")}
 
 
 def test_a_finished_run_returns_its_result_without_training(small, reference, capsys):

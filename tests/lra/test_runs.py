@@ -74,33 +74,33 @@ def test_the_same_code_finds_its_run_again(folder):
     assert folder("a").changed_code() == ""
 
 
-def test_a_finished_run_of_other_code_is_kept_and_run_anew(folder):
-    done = begun(folder("a"), finished=True)
-    for word in ("code=refuse", "code=accept"):
-        now = folder("b", word)
-        assert now.path.parent != done.path.parent
-        assert now.result() is None
-        said = now.changed_code()
-        assert "the code of the attention linear has changed since" in said
-        assert f"{done.path} (test accuracy 25.00%): running anew, that run is kept" in said
-
-
-def test_an_interrupted_run_of_other_code_is_resumed_only_when_told(folder):
-    old = begun(folder("a"), finished=False)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool):
+    older = begun(folder("a"), finished=finished)
     now = folder("b")
-    assert now.path != old.path
-    assert "code=accept resumes that run instead" in now.changed_code()
+    assert now.path.parents[1] == older.path.parents[1]
+    assert now.name != older.name
+    assert now.result() is None
+    how = "(test accuracy 25.00%)" if finished else "was interrupted"
+    assert now.changed_code() == (
+        f"the code of the attention linear has changed since {older.path} {how}: beginning anew, "
+        "that folder is kept"
+    )
+    begun(now, finished=False)
+    assert folder("b").changed_code() == ""  # it is resumed
+    assert folder("a").path == older.path
 
-    taken = folder("b", "code=accept")
-    assert taken.path == old.path
-    assert "resuming it, as code=accept says" in taken.changed_code()
-    assert taken.name == old.name  # which its checkpoint holds
-    both = [folder("a").codes[0], folder("b").codes[0]]
-    assert taken.codes == both
-    taken.config.write_text(yaml.safe_dump(taken.code_facts()), encoding="utf-8")
-    taken.finish({"test": {"accuracy": 0.25}, "dev": {}})
-    assert folder("b", "code=accept").result()["codes"] == both
-    assert folder("b").result() is None  # a run of both codes is not one of the second
+
+def test_a_folder_that_holds_other_code_is_passed_over(folder):
+    """Earlier versions of luna-lra could resume a run although its code had changed."""
+    mixed = begun(folder("a"), finished=False)
+    facts = {"codes": [*mixed.code_facts()["codes"], "b"], "code": {"the attention linear": "b"}}
+    mixed.config.write_text(yaml.safe_dump(facts), encoding="utf-8")
+    now = folder("a")
+    assert (now.path.name, now.attempt) == ("seed-1-attempt-2", 2)
+    assert f"has changed since {mixed.path} was interrupted: beginning anew" in now.changed_code()
+    begun(now, finished=True)
+    assert folder("a").result()["attempt"] == 2
 
 
 def test_runs_from_before_codes_are_of_unknown_code(folder):

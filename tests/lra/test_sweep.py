@@ -22,19 +22,24 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from lra import groups, parent, sweep
+from lra import groups, sweep
 from lra.cli import main
-from lra.config import PACKAGE, UserError
+from lra.config import PACKAGE, PARENT, UserError
 from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
-from lra.run import train
-from lra.runs import find
+from lra.run import FIRST, train
+from lra.runs import find, read_metrics
 from lra.settings import OVERRIDES, Run, check, compose, guard
-from lra.sweep import Outcome, Summary, attempt, read_outcomes, summarise
+from lra.sweep import Outcome, Summary, attempt, child_environment, read_outcomes, summarise
 
-from .conftest import command
+from .conftest import command, start
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
+ENDLESS = (
+    "protocol.recipe.steps=900000",
+    "protocol.evaluation.every=300000",
+    "trainer.print_every=0",
+)
 
 
 @pytest.fixture
@@ -126,33 +131,44 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("gone", "variable"), [("is_gone", parent.VARIABLE), ("first_is_gone", parent.FIRST)]
-)
-def test_a_child_ends_some_time_after_its_parent(gone: str, variable: str):
-    """Also where it waits for a message: joblib's worker for the rest of a job, the second process
-    of a run for the first. The parent is one that was dead before the child had started."""
-    code = f"""
-import multiprocessing, os
-from lra import parent
-parent.CHECK_EVERY = 0.01
-assert not parent.{gone}()
-os.environ[parent.FIRST] = str(os.getpid())  # of a run of several processes, this is the first one
-assert not parent.{gone}()
-os.environ["{variable}"] = "1000000000"
-parent.leave_after(parent.{gone}, 0.01)
-here, there = multiprocessing.Pipe()
-here.recv()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (1, "")
+def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
+    while sweep.poll() is None:
+        for status in folder.rglob("status.json"):
+            if len(read_metrics(status.with_name("metrics.csv"))) > 3:
+                return read_json(status)["pid"]
+        time.sleep(0.1)
+    raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
+
+
+def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, monkeypatch):
+    """Joblib's would go on to the third job."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))  # which it would leave in /dev/shm
+    words = ("hydra/launcher=laptop", "hydra.launcher.n_jobs=2", "seed=1,2,3")
+    with start("train.py", "-m", *overrides, *ENDLESS, *words) as process:
+        try:
+            run = _pid_of_a_run_that_trains(tmp_path, process)
+        finally:
+            process.kill()
+        process.stdout.read()  # ends when its workers have, whose output it is too
+    [status] = [s for p in tmp_path.rglob("status.json") if (s := read_json(p))["pid"] == run]
+    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
+    assert list(tmp_path.rglob("last.ckpt"))
+    assert not list(tmp_path.rglob("seed-3/status.json"))
+
+
+def test_a_process_of_a_run_ends_after_the_first_one():
+    code = "from lra import run; run.GRACE = 0; run._end_after_first()"
+    environment = child_environment() | {FIRST: "1000000000"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=120)
+    assert done.returncode == 1
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
     run = small(*SHORT)
-    monkeypatch.setenv(parent.VARIABLE, str(os.getppid()))  # alive: it trains to its end
+    monkeypatch.setenv(PARENT, str(os.getppid()))  # alive: it trains to its end
     train(run)
-    monkeypatch.setenv(parent.VARIABLE, str(os.getpid()))  # no parent of this process
+    monkeypatch.setenv(PARENT, str(os.getpid()))  # no parent of this process
     with pytest.raises(SystemExit, match="143"):
         train(small("seed=2", *SHORT))
     [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
@@ -165,7 +181,7 @@ def test_a_child_runs_the_code_of_its_parent(tmp_path):
     (tmp_path / "lra").mkdir()
     (tmp_path / "lra" / "__init__.py").touch()
     code = [sys.executable, "-c", "import lra; print(lra.__file__)"]
-    options = {"cwd": tmp_path, "env": parent.environment(), "text": True}
+    options = {"cwd": tmp_path, "env": child_environment(), "text": True}
     assert subprocess.check_output(code, **options).strip() == str(PACKAGE / "__init__.py")
 
 
@@ -235,7 +251,7 @@ def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch):
     monkeypatch.setenv(OVERRIDES, "seed=1,2")
     with pytest.raises(OSError):
         sweep._process([], "#0", None)
-    assert "LRA_PARENT" in seen
+    assert PARENT in seen
     assert OVERRIDES not in seen
 
 
