@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import luna
 from lra import pretrain
@@ -28,12 +28,8 @@ from lra.model.network import Network
 from lra.settings import Run
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
-TORCH_OR_LUNA = ("aten", "prim", "prims", "luna")  # namespaces of operators
+NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known
 SLOT = ("attention", "local")  # the parts that the choice of an attention decides
-
-
-class Uncounted(UserWarning):
-    """An operator of a plug-in has no FLOP formula, so its products count 0."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,10 @@ def count_network(network: Network, *, masked: bool = True, backward: bool = Tru
     ids = torch.zeros(shape, dtype=torch.long, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
     roots = parts_of(network)
-    flops = flops_by_part(network, roots, lambda: network.train()(ids, mask), backward=backward)
+    with tally(network, roots) as flops:
+        out = network.train()(ids, mask)
+        if backward:
+            out.sum().backward()
     sizes = _sizes(network, roots)
     return Count({part: PartCount(**sizes[part], **flops[part]) for part in PARTS})
 
@@ -179,94 +178,76 @@ def slot_flops(slot: luna.Attention, *, masked: bool = True, value_dim: int | No
         return formula(slot, q, q, v)
     x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
     mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    parts = flops_by_part(slot, {slot: "attention"}, lambda: slot(q, q, v, mask, x))
-    return parts["attention"]["flops"]
+    with tally(slot, {slot: "attention"}) as flops:
+        slot(q, q, v, mask, x)
+    return flops["attention"]["flops"]
 
 
 # ---------------------------------------------------------------------- FLOPs by part
 
 
-def flops_by_part(
-    root: nn.Module,
-    roots: dict[nn.Module, str],
-    forward: Callable[[], Tensor],
-    *,
-    backward: bool = False,
-) -> dict[str, dict[str, int]]:
-    """The FLOPs of each part of PARTS, as fields of its PartCount; `roots` are the disjoint modules
-    inside `root` that belong to a part."""
-    prefix = type(root).__name__  # how torch names the outermost module that it meets
-    names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
-    with (
-        FlopCounterMode(display=False, custom_mapping=OPERATORS) as counter,
-        MetaMode(counter.flop_registry),
-    ):
-        with _definitions(names) as defined:
-            out = forward()
-        executed = _by_module(counter)
-        if backward:
-            out.sum().backward()
-        trained = _by_module(counter)
+class Tally(TorchDispatchMode):
+    """Gives the FLOPs of every operator, which torch's counter counts, to the part that runs it."""
 
-    flops = {part: Counter[str]() for part in PARTS}
-
-    def add(part: str, counted: int, executed: int, both: int) -> None:
-        flops[part].update(flops=counted, executed_flops=executed, training_flops=both)
-
-    add("rest", executed["Global"], executed["Global"], trained["Global"])
-    for module, part in roots.items():
-        code, both = executed[names[module]], trained[names[module]]
-        add(part, code, code, both)
-        add("rest", -code, -code, -both)
-    for name, formula in defined.items():  # in the place of what the code of the module does
-        part = next((p for m, p in roots.items() if _contains(names[m], name)), "rest")
-        # The backward pass computes every product twice, once per factor's gradient.
-        add(part, formula - executed[name], 0, 3 * formula - trained[name])
-    return {part: dict(counts) for part, counts in flops.items()}
-
-
-def _by_module(counter: FlopCounterMode) -> Counter[str]:
-    return Counter({name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()})
-
-
-def _contains(module: str, name: str) -> bool:
-    return f"{name}.".startswith(f"{module}.")
-
-
-@contextlib.contextmanager
-def _definitions(names: dict[nn.Module, str]) -> Iterator[Counter[str]]:
-    """The FLOPs by definition of the modules that have one, as they run inside the block."""
-    defined: Counter[str] = Counter()
-
-    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        formula = definition(module)
-        assert formula is not None
-        defined[names[module]] += formula(module, *inputs)
-
-    hooks = [m.register_forward_pre_hook(note) for m in names if definition(m)]
-    try:
-        yield defined
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-class MetaMode(TorchDispatchMode):
-    """Answers 0 where a number is read off a tensor without contents, and warns of operators of
-    plug-ins that have no FLOP formula."""
-
-    def __init__(self, formulas: Container[Any]):
+    def __init__(self, counter: FlopCounterMode, parts: dict[str, str], defined: set[str]):
         super().__init__()
-        self.formulas = formulas
+        self.counter, self.tracker = counter, counter.mod_tracker
+        self.part_of, self.defined = parts, defined  # by the tracker's names of modules
+        self.flops = {part: Counter[str]() for part in PARTS}  # fields of each PartCount
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return 0
-        if func.namespace not in TORCH_OR_LUNA and func._overloadpacket not in self.formulas:
+            return 0  # a number read off a tensor without contents
+        operator = func._overloadpacket
+        if func.namespace not in NAMESPACES and operator not in flop_registry:
             warnings.warn(
-                f"operator {func._overloadpacket} has no FLOP formula, so it counts 0: give it one "
+                f"operator {operator} has no FLOP formula, so it counts 0: give it one "
                 "with torch.utils.flop_counter.register_flop_formula",
-                Uncounted,
                 stacklevel=2,
             )
-        return func(*args, **(kwargs or {}))
+        before = self.counter.get_total_flops()
+        out = func(*args, **(kwargs or {}))
+        if flops := self.counter.get_total_flops() - before:
+            self.note(flops)
+        return out
+
+    def note(self, flops: int) -> None:
+        """Add work of the code; that of a module counted by its definition is only executed."""
+        executed = 0 if self.tracker.is_bw else flops
+        if not self.defined.isdisjoint(self.tracker.parents):
+            self.flops[self.running()].update(executed_flops=executed)
+        else:
+            self.flops[self.running()].update(
+                flops=executed, executed_flops=executed, training_flops=flops
+            )
+
+    def define(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Add the work of a module counted by its definition; the backward pass computes every
+        product twice, once per factor's gradient."""
+        formula = definition(module)
+        if formula and not self.tracker.is_bw:  # where activation checkpointing computes it again
+            flops = formula(module, *inputs)
+            self.flops[self.running()].update(flops=flops, training_flops=3 * flops)
+
+    def running(self) -> str:
+        """The part of the innermost running module that is the root of a part."""
+        names = [name for name in self.tracker.parents if name in self.part_of]
+        return self.part_of[max(names, key=len)] if names else "rest"
+
+
+@contextlib.contextmanager
+def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[dict[str, Counter[str]]]:
+    """Count what runs inside the block, by part; `roots` maps modules of `root` to parts."""
+    prefix = type(root).__name__  # how the tracker names the outermost module it meets
+    names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
+    defined = [module for module in names if definition(module)]
+    with FlopCounterMode(display=False, custom_mapping=OPERATORS) as counter:
+        parts = {names[module]: part for module, part in roots.items()}
+        mode = Tally(counter, parts, {names[module] for module in defined})
+        hooks = [module.register_forward_pre_hook(mode.define) for module in defined]
+        try:
+            with mode:
+                yield mode.flops
+        finally:
+            for hook in hooks:
+                hook.remove()
