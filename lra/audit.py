@@ -140,7 +140,7 @@ def _counts(record: Record) -> Iterator[str]:
         return
     from lra.compute.count import build
 
-    network = build(run, None, "meta")
+    network = build(run, "meta")
     counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if counted != record["compute.parameters"]:
         yield f"its settings give {counted:,} parameters, not {record['compute.parameters']:,}"

@@ -42,10 +42,6 @@ class $Name(KernelAttention):
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         """The formula: features (B, H, n, D) of x (B, H, n, d)."""
         return F.softplus(x) ** self.power
-
-    def feature_flops(self, n: int) -> int:
-        """FLOPs of phi for n tokens of one head: a softplus and a power of each number."""
-        return 2 * n * self.feature_dim
 '''
 
 OPTIONS = """\

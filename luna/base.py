@@ -57,7 +57,7 @@ class Paper:
 class Attention(nn.Module):
     """A drop-in attention on per-head tensors. Projections belong to the caller.
 
-    A method implements `attend` and `flops`, and declares below what is true of it; the
+    A method implements `attend`, and declares below what is true of it; the
     conformance suite holds it to each declaration, in both directions.
     """
 
@@ -77,7 +77,7 @@ class Attention(nn.Module):
     convex: ClassVar[bool] = True  # outputs lie within the values' range
     equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs
     compares: bool = True  # queries with keys; options may decide it
-    linear_in_n: ClassVar[bool] = True  # flops(n) grows linearly, else quadratically
+    linear_in_n: ClassVar[bool] = True  # its FLOPs grow linearly, else quadratically
     full_precision: ClassVar[bool] = True  # float32 with autocast off; False keeps half precision
     # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}
     exempt: ClassVar[dict[str, str]] = {}
@@ -126,12 +126,6 @@ class Attention(nn.Module):
         methods that read the mask for the keys alone; padded queries are the contract's business.
         """
         return self.attend(q, k, v, key_mask, None)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Forward FLOPs of all heads for one example of n tokens; one multiply-add = 2."""
-        raise LunaError(
-            f"attention '{self.name}' does not count its FLOPs: implement its flops(n, d_v)"
-        )
 
     @classmethod
     def projected(cls, profile: str) -> str:

@@ -53,8 +53,3 @@ def resolve_constant(name: str, constant: Constant | None, profile: str) -> Cons
             "it needs profile=published; under strict the constant is 'per_head'"
         )
     return constant or ("original" if profile == "published" else "per_head")
-
-
-def inverse_flops(m: int, steps: int | None) -> int:
-    """Four m x m products per step; exact: an SVD (21 m^3, Golub and Van Loan) and one product."""
-    return 23 * m**3 if steps is None else 8 * m**3 * steps

@@ -4,9 +4,8 @@ For features phi_q, phi_k (B, H, n, D) and values v (B, H, n, e):
 
     S = phi_k^T v (D, e)    z = phi_k^T 1 (D)    o_i = S^T phi_q[i] / den(z . phi_q[i])
 
-A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi, its width D
-and its FLOPs. Everything else (masks, the causal and the streaming form, the implied matrix, the
-FLOPs of the sums) is here.
+A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi and its
+width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class KernelAttention(Attention):
     """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
 
     A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they
-    differ) and :meth:`feature_flops`; one whose normaliser is another overrides :meth:`den`.
+    differ); one whose normaliser is another overrides :meth:`den`.
     `start` is the position of the first row, for features that depend on it.
 
     After a forward in eval mode `dead_fraction` holds the fraction of real queries whose weights
@@ -118,10 +117,6 @@ class KernelAttention(Attention):
 
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return self.phi(k, mask, start)
-
-    def feature_flops(self, n: int) -> int:
-        """Forward FLOPs of one feature map on n tokens of one head."""
-        raise NotImplementedError(f"{type(self).__name__} must implement feature_flops()")
 
     def den(self, c: Tensor) -> Tensor:
         """The divisor of a query's weighted sum of values, c being the sum of its weights."""
@@ -221,11 +216,6 @@ class KernelAttention(Attention):
         if self.causal:
             A = A.tril()
         return A / self.den(A.sum(-1, keepdim=True))
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Two feature maps, then 4 n D e + 3 n D + n e: S and z, the two products, the division."""
-        D, e = self.feature_dim, d_v or self.head_dim
-        return self.n_heads * (2 * self.feature_flops(n) + 4 * n * D * e + 3 * n * D + n * e)
 
 
 class _Sides(nn.Module):

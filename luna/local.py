@@ -55,7 +55,6 @@ class LocalBranch(nn.Module):
         if kind not in KINDS:
             raise LunaError(f"unknown local branch '{kind}'{nearest(kind, KINDS)}")
         self.kind, self.causal, self.cls = kind, causal, cls
-        self.n_heads, self.head_dim = n_heads, head_dim
         self.kernel, self.per_head = KINDS[kind]
         self.grid = None
         if len(self.kernel) == 2:
@@ -113,11 +112,6 @@ class LocalBranch(nn.Module):
         if h * w != n:
             raise LunaError(f"dwc={self.kind}: {n} tokens do not fill a grid of {h} x {w}")
         return h, w
-
-    def flops(self, n: int) -> int:
-        """2 K a value, and the bias, for n tokens of all heads (the CLS token among the n)."""
-        values = (n - self.cls) * self.n_heads * self.head_dim
-        return values * (2 * self.weight[0].numel() + (self.bias is not None))
 
     def extra_repr(self) -> str:
         return f"{self.kind}, causal={self.causal}, cls={self.cls}"

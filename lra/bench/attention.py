@@ -18,8 +18,6 @@ NOTES = (
     "gradients in evaluation mode, forward + backward in training mode",
     "memory: the allocator's peak during forward + backward, without inputs and parameters",
     f"slope: the exponent of n, fitted to the {TAIL} longest lengths measured",
-    "the last table: the time of the library divided by that of the same method written straight "
-    "from its formula (`lra/bench/plain.py`), both called in turn; below 1 the library is faster",
 )
 
 
@@ -43,25 +41,8 @@ def benchmark(options: Namespace) -> Benchmark:
 def tables(result: BenchResult) -> Iterator[SheetTable]:
     for measure in ("train_seconds", "forward_seconds", "peak_bytes", "flops"):
         yield by_length(result, GROUP, measure, last=("slope", _slope), cheapest_first=True)
-    yield from _to_plain(result)
 
 
 def _slope(found: Selection, case: str) -> str:
     fitted = slope({n: fastest(row) for n, row in found[case].items() if row.values})
     return "–" if fitted is None else f"{fitted:.2f}"
-
-
-def _to_plain(result: BenchResult) -> Iterator[SheetTable]:
-    """No table if no length is a multiple of the blocks of the plain versions."""
-    own, plain = (result.select(GROUP, f"{key}_seconds") for key in ("train", "plain"))
-    lengths = sorted({n for rows in own.values() for n in rows})
-    lines = []
-    for case, rows in plain.items():
-        ratio = {n: fastest(own[case][n]) / fastest(row) for n, row in rows.items() if row.values}
-        if ratio:
-            cells = [f"{ratio[n]:.2f}" if n in ratio else "–" for n in lengths]
-            lines.append([f"`{case}`", *cells])
-    if lines:
-        title = "Time of forward + backward, divided by that of the formula in plain PyTorch"
-        head = [GROUP, *(f"{n:,}" for n in lengths)]
-        yield SheetTable(title, head, sorted(lines, key=lambda line: line[-1]))

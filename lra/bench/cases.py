@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import luna
 from lra import data, model, optim
-from lra.bench.plain import PLAIN, WHOLE
 from lra.bench.worker import BenchCase, BenchMeter
+from lra.compute.count import slot_flops
 from lra.config import Clip, Mask, UserError
 from lra.settings import Run, compose
 
@@ -51,19 +51,15 @@ class AttentionCase(BenchCase):
     value_dim: int | None = None  # width of the values, if it is not head_dim
 
     def flops(self, n: int) -> int:
-        return self.batch * self.build(n, torch.device("meta")).flops(n, self.value_dim)
+        slot = self.build(n, torch.device("meta"))
+        return self.batch * slot_flops(slot, value_dim=self.value_dim)
 
     def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         attention = self.build(n, meter.device)
         q, k, v, x = self.inputs(n, meter.device)
         train = training_pass(attention, [q, k, v], partial(attention, q, k, v, None, x))
-        rivals = {"train_seconds": train}
-        plain = PLAIN.get(self.method) if self.profile == "strict" else None
-        if plain and n % WHOLE == 0:
-            formula = partial(plain, attention, q, k, v, x)
-            rivals["plain_seconds"] = training_pass(attention, [q, k, v], formula)
         attention.train()
-        costs = meter.seconds(rivals) | meter.peak_bytes(train)
+        costs = meter.seconds({"train_seconds": train}) | meter.peak_bytes(train)
         attention.eval()
         forward = torch.no_grad()(partial(attention, q, k, v, None, x))
         return costs | meter.seconds({"forward_seconds": forward})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +49,6 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
         "time that the framework adds to a training loop, of loading data and of start-up",
         {"overrides": [], "steps": 30, "rounds": 5},
     ),
-    "data": (
-        "time of generating, preparing, opening and reading data",
-        {"prepare": None, "workers": 2, "seconds": 6.0},
-    ),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "overrides": {"nargs": "*", "help": "as for lra train: task=listops model=small"},
@@ -69,12 +64,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "threads": {"help": "threads of torch, on a CPU"},
     "device": {"choices": ["cpu", "cuda"], "help": "where to measure"},
     "seconds": {"help": "longest time of one call: a method is not run at lengths that would "
-                "take longer; in bench data: time of each measurement over all rounds"},
+                "take longer"},
     "mib": {"help": "largest memory: a method is not run at lengths that would need more"},
     "timeout": {"help": "seconds for one method in one round, after which it is stopped"},
-    "prepare": {"nargs": "+", "action": "append", "metavar": ("TASK", "KEY=VALUE"),
-                "help": "as for lra data prepare, once per data set (default: generated ones)"},
-    "workers": {"help": "processes that prepare data"},
     "rounds": {"help": "rounds over all cases"},
     "out": {"help": "folder for numbers, page and picture"},
 }  # fmt: skip
@@ -82,7 +74,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def add_parser(commands: Any, draw: Draw) -> None:
     bench = commands.add_parser(
-        "bench", help="measure time and memory of attentions, models, training or data"
+        "bench", help="measure time and memory of attentions, models or training"
     )
     kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
     for name, (help, own) in BENCHMARKS.items():
@@ -102,21 +94,20 @@ def add_parser(commands: Any, draw: Draw) -> None:
 
 def _run(options: argparse.Namespace, draw: Draw) -> None:
     _check(options)
-    from lra.bench import attention, causal, compute, convert, data, luna, rounds, sheet, train
+    from lra.bench import attention, causal, compute, convert, luna, rounds, sheet, train
 
     files = {"attention": attention, "causal": causal, "luna": luna, "convert": convert,
-             "compute": compute, "train": train, "data": data}  # fmt: skip
+             "compute": compute, "train": train}  # fmt: skip
     benchmark = files[options.what].benchmark(options)
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
     settings = {key: getattr(options, key) for key in options.settings}
     facts = sheet.facts_of(benchmark, command, settings)
     stem = sheet.stem_of(benchmark, facts, options.out)
-    with benchmark.folder or contextlib.nullcontext():
-        for done, rows in rounds.rounds(benchmark.cases, benchmark.rules):
-            facts["settings"]["rounds"] = done
-            result = sheet.BenchResult(facts=facts, rows=rows)
-            page = sheet.page(result, files[options.what].tables(result))
-            written = sheet.write(result, page, stem) + draw(result, stem)
+    for done, rows in rounds.rounds(benchmark.cases, benchmark.rules):
+        facts["settings"]["rounds"] = done
+        result = sheet.BenchResult(facts=facts, rows=rows)
+        page = sheet.page(result, files[options.what].tables(result))
+        written = sheet.write(result, page, stem) + draw(result, stem)
     print(page)
     for path in written:
         print(f"written to {path}")

@@ -18,6 +18,7 @@ from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult, Selection, break_even, ratios
 from lra.bench.sheet import Benchmark, SheetTable, by_length, rounds_of
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
+from lra.compute.count import slot_flops
 from lra.config import UserError
 from luna.convert.host import transformers
 from luna.convert.swap import convert, feature_parameters
@@ -125,7 +126,7 @@ class ConvertedCase(BenchCase):
         slot: dict[str, Any] = {"n_heads": sizes.heads, "head_dim": sizes.head_dim, "max_len": n}
         with torch.device("meta"):
             attention = luna.build(self.method, profile=self.profile, **slot)
-        return self.batch * (sizes.dense_flops(n) + sizes.layers * attention.flops(n))
+        return self.batch * (sizes.dense_flops(n) + sizes.layers * slot_flops(attention))
 
     def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         model = self.geometry.build(n)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -65,7 +64,6 @@ class Benchmark:
     cases: Sequence[BenchCase]
     rules: BenchRules
     settings: dict[str, Any] = field(default_factory=dict)  # besides those of the command line
-    folder: TemporaryDirectory | None = None  # read by cases, removed at the end
 
 
 # ---------------------------------------------------------------------- cells

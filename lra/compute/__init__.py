@@ -1,7 +1,7 @@
 """Parameters and FLOPs of a network, and the budget they are held to."""
 
 from lra.compute.budget import Budget, budget_of
-from lra.compute.count import Count, PartCount, count, count_run
+from lra.compute.count import Count, PartCount, count_run
 from lra.compute.gate import Admission, admit, settled
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "PartCount",
     "admit",
     "budget_of",
-    "count",
     "count_run",
     "settled",
 ]

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 import luna
 from lra import groups
-from lra.compute.count import Count, count_once
+from lra.compute.count import Count, count_run
 from lra.config import Objective, Pretrain, Protocol, Tolerance, UserError, nearest
 from lra.settings import Run, row_of_own_task, scale
 
@@ -77,7 +77,7 @@ def budget_of(run: Run) -> Budget:
                 f"compute.reference='{reference}' is not an attention"
                 f"{nearest(reference, luna.names())}"
             )
-        count = count_once(run, {"name": reference})
+        count = count_run(run, {"name": reference}, backward=False)
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference

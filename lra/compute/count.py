@@ -1,51 +1,45 @@
-"""Count the parameters and the work of a network by running it.
+"""Count the parameters and the FLOPs of a network by running it.
 
-One example goes forward and backward on the meta device, where tensors have shapes and no contents.
-Every operation on the way (`lra.compute.ops` has its cost) is added to the part of the network that
-runs it. FLOPs count products, a multiply-add being 2; element-wise work is counted separately, in
-elements. A module whose code does other work than its definition is counted by the definition
-(`lra.compute.definitions`); what the code executes is recorded beside it.
+One example goes forward and backward on the meta device, where tensors have shapes and no contents,
+under torch's own FLOP counter: products, a multiply-add being 2. `lra.compute.definitions` has what
+is counted in another way, and what the code executes is recorded beside it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.module_tracker import ModuleTracker
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+import luna
 from lra import pretrain
-from lra.compute.definitions import DEFINITIONS
-from lra.compute.ops import OpWork, moved, rule
+from lra.compute.definitions import OPERATORS, definition
 from lra.config import Mask
 from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
 from lra.settings import Run
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
+NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known
 SLOT = ("attention", "local")  # the parts that the choice of an attention decides
-NEGLIGIBLE = 1e-3  # share of all elements that operations of unknown cost may read and write
 
 
-class Uncounted(UserWarning):
-    """Operations whose cost is unknown did more than a negligible share of the work."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class PartCount:
-    """Size and work of one part of the network; work is per example."""
+    """Size and FLOPs of one part of the network; FLOPs are per example."""
 
     parameters: int = 0  # trainable
     buffers: int = 0  # stored elements that are not trained
     flops: int = 0  # forward
     training_flops: int = 0  # forward and backward
-    elementwise: int = 0  # forward, in elements
     executed_flops: int = 0  # forward, as the code does it
 
     def __add__(self, other: PartCount) -> PartCount:
@@ -57,8 +51,6 @@ class PartCount:
 @dataclass(frozen=True)
 class Count:
     parts: dict[str, PartCount]
-    # Operations of unknown cost, each with its share of the elements read and written.
-    uncounted: dict[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> PartCount:
@@ -83,68 +75,64 @@ class Count:
         return asdict(self.total) | slot | {"parts": parts}
 
 
+# ---------------------------------------------------------------------- a run
+
+_counts: dict[tuple[Any, ...], Count] = {}  # the gate, the solver and the tables ask again
+
+
 def count_run(run: Run, attention: dict[str, Any] | None = None, *, backward: bool = True) -> Count:
-    """Count the network that `run` would train, or the same with another attention."""
+    """Count the network that `run` would train, or the same with another attention; the FLOPs of
+    training only with `backward`."""
+    run = run if attention is None else replace(run, attention=attention)
+    phase = run.pretrain.name if run.pretrain.is_the_run else None
+    facts = repr((run.task, run.attention, run.model, run.protocol, phase))
+    key = (luna.get(run.attention["name"]), facts)
+    if (key, True) in _counts:
+        return _counts[key, True]
+    if (key, backward) not in _counts:
+        _counts[key, backward] = _count_built(run, backward)
+    return _counts[key, backward]
+
+
+def _count_built(run: Run, backward: bool) -> Count:
     masked = run.protocol.data.mask is not Mask.none
     try:
-        network = build(run, attention, "meta")
-        return count(network, masked=masked, backward=backward)
+        return count_network(build(run, "meta"), masked=masked, backward=backward)
     except (NotImplementedError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        name = (attention or run.attention)["name"]
         warnings.warn(
-            f"attention '{name}' does not run on the meta device ({reason}): counted on the CPU",
-            stacklevel=2,
+            f"attention '{run.attention['name']}' does not run on the meta device ({reason}): "
+            "counted on the CPU",
+            stacklevel=3,
         )
-    return count(build(run, attention, "cpu"), masked=masked, backward=backward)
+    return count_network(build(run, "cpu"), masked=masked, backward=backward)
 
 
-_counted: dict[str, Count] = {}
-
-
-def count_once(run: Run, attention: dict[str, Any]) -> Count:
-    """The forward count of a reference or a backbone, cached: the gate and every search need it."""
-    key = repr((run.task.name, attention, run.model, run.protocol))
-    if key not in _counted:
-        _counted[key] = count_run(run, attention, backward=False)
-    return _counted[key]
-
-
-def build(run: Run, attention: dict[str, Any] | None, device: str) -> Network:
-    run = run if attention is None else replace(run, attention=attention)
+def build(run: Run, device: str) -> Network:
+    """Build the network that a run trains."""
     with torch.device(device):
         network = pretrain.build_network(run)
     return network.to(device)  # random draws are made on the CPU, whatever the default device
 
 
-def count(network: Network, *, masked: bool = True, backward: bool = True) -> Count:
+def count_network(network: Network, *, masked: bool = True, backward: bool = True) -> Count:
     """Count a network in training mode on its own device, at its full stored length."""
     device = next(network.parameters()).device
     shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
-    parts = parts_of(network)
-    with tally(network, parts) as seen:
+    roots = parts_of(network)
+    with tally(network, roots) as flops:
         out = network.train()(ids, mask)
         if backward:
             out.sum().backward()
-    _count_tensors(network, parts, seen.parts)
-    uncounted = seen.uncounted()
-    if sum(uncounted.values()) > NEGLIGIBLE:
-        names = ", ".join(f"{name} ({share:.1%})" for name, share in uncounted.items())
-        warnings.warn(
-            f"operations of unknown cost moved more than {NEGLIGIBLE:.1%} of all elements: "
-            f"{names}; teach lra/compute/ops.py what they cost",
-            Uncounted,
-            stacklevel=2,
-        )
-    return Count(seen.parts, uncounted)
+    sizes = _sizes(network, roots)
+    return Count({part: PartCount(**sizes[part], **flops[part]) for part in PARTS})
 
 
 def parts_of(network: Network) -> dict[nn.Module, str]:
     """The root module of each part; everything outside them is `rest`."""
     roots: dict[nn.Module, str] = {
-        network: "rest",
         network.embedding: "embedding",
         network.head: "head",
         network.encoder.norm: "norms",
@@ -159,108 +147,107 @@ def parts_of(network: Network) -> dict[nn.Module, str]:
     return roots
 
 
-def _count_tensors(
-    root: nn.Module, roots: dict[nn.Module, str], parts: dict[str, PartCount]
-) -> None:
-    """Add up parameters and buffers of each part; a shared tensor counts once."""
+def _sizes(network: nn.Module, roots: dict[nn.Module, str]) -> dict[str, dict[str, int]]:
+    """Parameters and buffers of each part, as fields of its PartCount; a shared tensor counts
+    once."""
     seen: set[int] = set()
+    sizes = {part: Counter[str]() for part in PARTS}
 
     def visit(module: nn.Module, part: str) -> None:
         part = roots.get(module, part)
-        tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        for t in tensors:
+        for t in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
             if id(t) not in seen:
                 seen.add(id(t))
-                kind = "parameters" if t.requires_grad else "buffers"
-                setattr(parts[part], kind, getattr(parts[part], kind) + t.numel())
+                sizes[part]["parameters" if t.requires_grad else "buffers"] += t.numel()
         for child in module.children():
             visit(child, part)
 
-    visit(root, "rest")
+    visit(network, "rest")
+    return {part: dict(size) for part, size in sizes.items()}
 
 
-# ---------------------------------------------------------------------- the tally
+# ---------------------------------------------------------------------- an attention alone
+
+
+def slot_flops(slot: luna.Attention, *, masked: bool = True, value_dim: int | None = None) -> int:
+    """Forward FLOPs of a slot on one example of full length."""
+    slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
+    q = torch.empty(1, H, n, d, device="meta")
+    v = torch.empty(1, H, n, value_dim or d, device="meta")
+    if formula := definition(slot):
+        return formula(slot, q, q, v)
+    x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
+    mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
+    with tally(slot, {slot: "attention"}) as flops:
+        slot(q, q, v, mask, x)
+    return flops["attention"]["flops"]
+
+
+# ---------------------------------------------------------------------- FLOPs by part
 
 
 class Tally(TorchDispatchMode):
-    """Adds the cost of every operation to the part that is running."""
+    """Gives the FLOPs of every operator, which torch's counter counts, to the part that runs it."""
 
-    def __init__(self, tracker: ModuleTracker, parts: dict[str, str], defined: set[str]):
+    def __init__(self, counter: FlopCounterMode, parts: dict[str, str], defined: set[str]):
         super().__init__()
-        self.tracker = tracker
-        self.part_of, self.defined = parts, defined  # keyed by the tracker's module names
-        self.parts = {name: PartCount() for name in PARTS}
-        self.moved = 0
-        self.unknown: dict[str, int] = {}
+        self.counter, self.tracker = counter, counter.mod_tracker
+        self.part_of, self.defined = parts, defined  # by the tracker's names of modules
+        self.flops = {part: Counter[str]() for part in PARTS}  # fields of each PartCount
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
             return 0  # a number read off a tensor without contents
-        out = func(*args, **kwargs)
-        count, elements = rule(func), 0 if func.is_view else moved(args, out)
-        by_code = not self.defined.isdisjoint(self.tracker.parents)
-        self.moved += elements
-        if count is not None:
-            self.note(count(args, kwargs, out), by_code)
-        elif not by_code:
-            name = str(func._overloadpacket)
-            self.unknown[name] = self.unknown.get(name, 0) + elements
+        operator = func._overloadpacket
+        if func.namespace not in NAMESPACES and operator not in flop_registry:
+            warnings.warn(
+                f"operator {operator} has no FLOP formula, so it counts 0: give it one "
+                "with torch.utils.flop_counter.register_flop_formula",
+                stacklevel=2,
+            )
+        before = self.counter.get_total_flops()
+        out = func(*args, **(kwargs or {}))
+        if flops := self.counter.get_total_flops() - before:
+            self.note(flops)
         return out
 
-    def note(self, work: OpWork, by_code: bool) -> None:
-        """Add work; `by_code` is that of a module counted by its definition: only executed."""
-        part, forward = self.parts[self.running()], not self.tracker.is_bw
-        if forward:
-            part.executed_flops += work.flops
-        if not by_code:
-            part.training_flops += work.flops
-            if forward:
-                part.flops += work.flops
-                part.elementwise += work.elements
+    def note(self, flops: int) -> None:
+        """Add work of the code; that of a module counted by its definition is only executed."""
+        executed = 0 if self.tracker.is_bw else flops
+        if not self.defined.isdisjoint(self.tracker.parents):
+            self.flops[self.running()].update(executed_flops=executed)
+        else:
+            self.flops[self.running()].update(
+                flops=executed, executed_flops=executed, training_flops=flops
+            )
 
-    def define(self, part: str, work: OpWork) -> None:
+    def define(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Add the work of a module counted by its definition; the backward pass computes every
         product twice, once per factor's gradient."""
-        self.parts[part].flops += work.flops
-        self.parts[part].elementwise += work.elements
-        self.parts[part].training_flops += 3 * work.flops
+        formula = definition(module)
+        if formula and not self.tracker.is_bw:  # where activation checkpointing computes it again
+            flops = formula(module, *inputs)
+            self.flops[self.running()].update(flops=flops, training_flops=3 * flops)
 
     def running(self) -> str:
         """The part of the innermost running module that is the root of a part."""
         names = [name for name in self.tracker.parents if name in self.part_of]
         return self.part_of[max(names, key=len)] if names else "rest"
 
-    def uncounted(self) -> dict[str, float]:
-        return {name: n / max(self.moved, 1) for name, n in self.unknown.items()}
-
 
 @contextlib.contextmanager
-def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[Tally]:
-    """Count what runs inside the block; `roots` maps modules of `root` to names of parts."""
+def tally(root: nn.Module, roots: dict[nn.Module, str]) -> Iterator[dict[str, Counter[str]]]:
+    """Count what runs inside the block, by part; `roots` maps modules of `root` to parts."""
     prefix = type(root).__name__  # how the tracker names the outermost module it meets
     names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
-    parts = {names[module]: part for module, part in roots.items()}
-    defined = {module: f for module in names if (f := definition(module))}
-    with ModuleTracker() as tracker:
-        counter = Tally(tracker, parts, {names[module] for module in defined})
-        hooks = [m.register_forward_pre_hook(_definer(counter, f)) for m, f in defined.items()]
+    defined = [module for module in names if definition(module)]
+    with FlopCounterMode(display=False, custom_mapping=OPERATORS) as counter:
+        parts = {names[module]: part for module, part in roots.items()}
+        mode = Tally(counter, parts, {names[module] for module in defined})
+        hooks = [module.register_forward_pre_hook(mode.define) for module in defined]
         try:
-            with counter:
-                yield counter
+            with mode:
+                yield mode.flops
         finally:
             for hook in hooks:
                 hook.remove()
-
-
-def definition(module: nn.Module) -> Callable[..., OpWork] | None:
-    return next((f for cls, f in DEFINITIONS.items() if isinstance(module, cls)), None)
-
-
-def _definer(counter: Tally, formula: Callable[..., OpWork]) -> Callable[..., None]:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if counter.tracker.is_bw:  # activation checkpointing computes it again
-            return
-        counter.define(counter.running(), formula(module, *inputs))
-
-    return hook

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import luna
-from lra import data
 from lra.compute.budget import Budget, Cost, budget_of, cost_of, times
 from lra.compute.count import Count, count_run
-from lra.compute.solve import build_slots, check_knobs, closest, range_of, solve
+from lra.compute.solve import check_knobs, closest, range_of, solve
 from lra.config import Gate, UserError
 from lra.pretrain import phase_one
 from lra.settings import Run
-from luna import LunaError
 
 SIZES = ("parameters", "flops")
 LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
@@ -98,10 +94,6 @@ def admit(run: Run) -> Admission:
     if run.compute.solve:
         run, solved = solve(run, budget)
     count, first = count_run(run), _count_first(run)
-    declared = declared_flops(run)
-    if matched and declared is None:
-        raise UserError(_no_formula(run))
-    compare_formula(run, count, declared)
     ratios = budget.ratios(cost_of(run, count, first))
     admission = Admission(run, count, budget, ratios, solved, first)
     # An exemption is from the size, never from the length of training.
@@ -120,41 +112,6 @@ def _count_first(run: Run) -> Count | None:
 def settled(run: Run) -> Run:
     """The run as it will be trained: with the options that compute.solve finds."""
     return solve(run, budget_of(run))[0] if run.compute.solve else run
-
-
-def declared_flops(run: Run) -> int | None:
-    """FLOPs of all layers by the method's own formula; None if it has none."""
-    slots = build_slots(run, run.attention)
-    texts = 2 if data.get(run.task.name).dual else 1
-    try:
-        return texts * sum(slot.flops(slot.max_len) for slot in slots)
-    except (LunaError, NotImplementedError):
-        return None
-
-
-def compare_formula(run: Run, count: Count, declared: int | None) -> None:
-    """Warn where formula and count disagree. A formula holds the products and, in some papers, the
-    element-wise work at one to two FLOPs per element."""
-    part = count.parts["attention"]
-    highest = 1.001 * part.flops + 2 * part.elementwise
-    if declared is None or 0.999 * part.flops <= declared <= highest:
-        return
-    warnings.warn(
-        f"attention '{run.attention['name']}' declares {declared:,} FLOPs, but {part.flops:,} and "
-        f"{part.elementwise:,} element-wise operations were counted: its flops() is wrong, or one "
-        "of its operations is not counted (lra/compute/ops.py)",
-        stacklevel=3,
-    )
-
-
-def _no_formula(run: Run) -> str:
-    name = run.attention["name"]
-    return (
-        f"attention '{name}' does not declare its FLOPs, so compute=matched cannot check the "
-        f"count: give {luna.get(name).__name__} a method flops(self, n, d_v=None) that returns the "
-        "forward FLOPs of all heads on one example of n tokens (a KernelAttention: "
-        "feature_flops(self, n)), or run it with compute=report"
-    )
 
 
 def refusal(admission: Admission) -> str:

@@ -18,7 +18,6 @@ COLUMNS = {  # of PartCount
     "buffers": "buffers",
     "flops": "MFLOPs",
     "training_flops": "training",
-    "elementwise": "elements, M",
     "executed_flops": "executed",
 }
 
@@ -42,7 +41,7 @@ def _table(admitted: Admission) -> Table:
         title=f"{run.task.name}/{run.attention['name']} {options}, model {run.model.name}, "
         f"protocol {run.protocol.name}",
         caption="Per example of full length. MFLOPs: products of the forward pass, a multiply-add "
-        "being 2. Training: forward and backward. Elements: element-wise work of the forward pass. "
+        "being 2. Training: forward and backward. "
         "Executed: MFLOPs of the code, which may evaluate a definition in another way.",
         title_justify="left",
         caption_justify="left",

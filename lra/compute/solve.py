@@ -18,7 +18,7 @@ import torch
 import luna
 from lra import data
 from lra.compute.budget import Budget, Cost
-from lra.compute.count import PartCount, count_once, definition, tally
+from lra.compute.count import count_run, slot_flops
 from lra.config import Mask, Pooling, UserError, nearest
 from lra.settings import Run
 from luna import LunaError
@@ -89,8 +89,10 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
     if slots is None:
         return None
     # The network without its slots: attention=uniform has no parameters and no products.
-    around = count_once(run, {"name": "uniform", "dwc": run.attention.get("dwc", "none")})
-    cost = Cost(around.parameters + slots.parameters, around.flops + slots.flops, None)
+    empty = {"name": "uniform", "dwc": run.attention.get("dwc", "none")}
+    around = count_run(run, empty, backward=False)
+    parameters, flops = slots
+    cost = Cost(around.parameters + parameters, around.flops + flops, None)
     ratios = budget.ratios(cost)
     return Setting(options, ratios, budget.excess(ratios))
 
@@ -116,10 +118,10 @@ def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
     return slots
 
 
-_counted: dict[str, PartCount] = {}  # a refusal searches again where the gate has searched
+_counted: dict[str, tuple[int, int]] = {}  # a refusal searches again where the gate has searched
 
 
-def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
+def _slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
     """Parameters and forward FLOPs of all slots; None where the options exclude each other. A
     parameter that layers share counts once, but works in each of them."""
     key = repr((run.task.name, attention, run.model, run.protocol))
@@ -130,22 +132,10 @@ def _slots(run: Run, attention: dict[str, Any]) -> PartCount | None:
             return None
         trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
         texts = 2 if data.get(run.task.name).dual else 1
-        flops = texts * len(slots) * slot_flops(slots[0], run.protocol.data.mask is not Mask.none)
-        _counted[key] = PartCount(parameters=sum(trained.values()), flops=flops)
+        masked = run.protocol.data.mask is not Mask.none
+        flops = texts * len(slots) * slot_flops(slots[0], masked=masked)
+        _counted[key] = sum(trained.values()), flops
     return _counted[key]
-
-
-def slot_flops(slot: luna.Attention, masked: bool = True) -> int:
-    """Forward FLOPs of a slot on one example of full length."""
-    slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
-    q = torch.empty(1, H, n, d, device="meta")
-    if formula := definition(slot):
-        return formula(slot, q, q, q).flops
-    x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
-    mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    with tally(slot, {slot: "attention"}) as seen:
-        slot(q, q, q, mask, x)
-    return seen.parts["attention"].flops
 
 
 # ---------------------------------------------------------------------- knobs

@@ -16,8 +16,8 @@ from typing import Any
 import luna
 from lra import data
 from lra.compute.budget import Budget, budget_of, cost_of, times
-from lra.compute.count import Count, count_run
-from lra.compute.solve import closest, slot_flops
+from lra.compute.count import Count, count_run, slot_flops
+from lra.compute.solve import closest
 from lra.disk import write_atomically
 from lra.settings import Run, compose
 
@@ -92,17 +92,15 @@ def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[CostRow]:
         for key, value in published.attention.items()
         if key in shipped.compute.knobs or any(r.attention[key] != value for r in runs.values())
     ]
-    counts: dict[str, Count] = {}
     for setting, run in runs.items():
-        key = str(run.attention)
-        counts[key] = counts.get(key) or count_run(run)
+        count = count_run(run)
         yield CostRow(
             task=run.task.name,
             attention=run.attention["name"],
             setting=setting,
             options={key: run.attention[key] for key in shown},
-            count=counts[key],
-            ratios=budget.ratios(cost_of(run, counts[key])),
+            count=count,
+            ratios=budget.ratios(cost_of(run, count)),
             budget=budget,
             exempt=run.compute.exempt,
         )
@@ -121,7 +119,7 @@ Made by `lra compute table{overrides} --write`; do not edit. `table.csv` has the
 counts.
 
 * FLOPs are those of a forward pass on one example of full stored length: sums of products, a
-  multiply-add being 2, counted on the network itself. Element-wise work is in the CSV, in elements.
+  multiply-add being 2, counted on the network itself.
 * The budget is {reference} on the same backbone, parameters ±{parameters:.0%}, FLOPs ±{flops:.0%}.
 * *published* is the papers' setting, *shipped* what the attention's file sets by default, *solved*
   the setting of its knobs closest to the budget. × is the ratio to the budget.

@@ -54,8 +54,3 @@ class Agent(Attention):
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         F, G = self.factors(q, k, mask)
         return torch.einsum("bhim,bhmj->bhij", F, G)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Scores of both steps 4 n m d, both sums 4 n m e, two softmaxes 10 n m."""
-        d, e, m = self.head_dim, d_v or self.head_dim, min(self.agents, n)
-        return self.n_heads * n * m * (4 * d + 4 * e + 10)

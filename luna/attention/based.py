@@ -50,6 +50,3 @@ class Based(KernelAttention):
     def _taylor(self, x: Tensor) -> Tensor:
         x = x * self.d_out**-0.25
         return torch.cat([torch.ones_like(x[..., :1]), x, 0.5**0.5 * products(x)], -1)
-
-    def feature_flops(self, n: int) -> int:
-        return self.map_q.flops(n) + 2 * n * self.feature_dim

@@ -166,16 +166,6 @@ class BigBird(Attention):
         scores = scores + (times * real.mT).to(scores).log()
         return zero_padding(scores.softmax(-1).nan_to_num(0.0)[..., :n, :n], mask)
 
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 b^2 (d + e) for each of the N blocks (n filled up) and each block of keys: N at the
-        two ends, 4 + R beside them, 5 + R elsewhere."""
-        b = self.block
-        N = n // b + 1 if self.profile == "official" else -(-n // b)
-        R = min(self.R, N) if self.profile == "strict" else self.R
-        fixed = [len({0, i - 1, i, i + 1, N - 1}) for i in range(1, N - 1)]
-        pairs = min(N, 2) * N + sum(fixed) + len(fixed) * R
-        return self.n_heads * 2 * b * b * pairs * (self.head_dim + (d_v or self.head_dim))
-
 
 def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """(rows, {0, i-1, i, i+1, N-1}) for the rows 1 ... N-2: first those two, whose sets are

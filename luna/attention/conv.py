@@ -46,6 +46,3 @@ class Conv(Attention):
         values = v.mT.flatten(1, 2)  # (B, H e, n); padded values are 0 already
         out = F.conv1d(values, self.weight.to(v.dtype), padding=self.kernel // 2, groups=H * e)
         return out.unflatten(1, (H, e)).mT
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        return 2 * self.kernel * n * self.n_heads * (d_v or self.head_dim)

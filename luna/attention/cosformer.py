@@ -78,6 +78,3 @@ class CosFormer(KernelAttention):
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return super().features(q, k, None if self.profile == "published" else mask)
-
-    def feature_flops(self, n: int) -> int:
-        return 3 * n * self.head_dim

@@ -145,8 +145,3 @@ class Flowformer(StreamingAttention):
         phi_q, phi_k, weight, share = found or self.capacities(q, k, mask)
         A = torch.einsum("bhi,bhid,bhjd,bhj->bhij", weight, phi_q, phi_k, share)
         return A.tril() if self.causal else A
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """The two products 4 n d e, the four flows and their sums 20 n d, the weights 2 n e."""
-        d, e = self.head_dim, d_v or self.head_dim
-        return self.n_heads * (4 * n * d * e + 20 * n * d + 2 * n * e)

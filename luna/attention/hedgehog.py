@@ -77,7 +77,7 @@ class Hedgehog(WeightedKernelAttention):
         self.bounded = BOUNDED.get(normalisation)
         self.weighted = self.bounded is None
         self.tokenwise = not self.weighted
-        self.d_out, self.feature_dim = d_out, 2 * d_out
+        self.feature_dim = 2 * d_out
 
         maps = 1 if share_heads else slot.n_heads
         self.map_q = HeadwiseLinear(maps, slot.head_dim, d_out, bias=bias)
@@ -94,9 +94,6 @@ class Hedgehog(WeightedKernelAttention):
 
     def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         return scaled_exp(self.map_k(k))
-
-    def feature_flops(self, n: int) -> int:
-        return self.map_q.flops(n) + 6 * n * self.d_out
 
 
 def _initialise(linear: HeadwiseLinear, init: str) -> None:

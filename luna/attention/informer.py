@@ -157,9 +157,3 @@ class Informer(Redrawn):
         active = (M.unsqueeze(-2) > M.unsqueeze(-1)).sum(-1) < self.counts(n)[1]
         mean = real.mT.to(scores) / real.sum(2, keepdim=True).clamp_min(1)
         return torch.where(active.unsqueeze(-1), dense_weights(q, k, real.mT), mean)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 n U d of the sampled scores, 2 u n (d + e) of the active rows, n e of the mean."""
-        d, e = self.head_dim, d_v or self.head_dim
-        U, u = self.counts(n)
-        return self.n_heads * (2 * n * U * d + 2 * min(u, n) * n * (d + e) + n * e)

@@ -53,8 +53,3 @@ class Kernelized(Attention):
         exponent = -distance.square() / (2 * self.head_dim**0.5)
         C = (exponent + alibi_bias(q, k) if self.slot.alibi else exponent).exp()
         return C if mask is None else C * mask[:, None, None, :]
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Two n x n products, 2 n² (d + e), and the squared norms, 4 n d."""
-        d, e = self.head_dim, d_v or self.head_dim
-        return self.n_heads * (2 * n * n * (d + e) + 4 * n * d)

@@ -40,7 +40,3 @@ class Linear(KernelAttention):
 
     def den(self, c: Tensor) -> Tensor:
         return super().den(c) if self.profile == "strict" else c + self.eps
-
-    def feature_flops(self, n: int) -> int:
-        """exp, comparison and addition of every entry."""
-        return 3 * n * self.head_dim

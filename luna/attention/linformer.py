@@ -73,7 +73,6 @@ class Linformer(Attention):
         super().__init__(slot)
         at_least("linformer", 1, k=k)
         positive("linformer", init_std=init_std)
-        self.k = k
         self.trained = self.profile != "published" if trained is None else trained
         self.one_projection = share in ("kv", "heads_kv")  # E = F
         self._untied = share_layers  # until tie() is called
@@ -120,7 +119,3 @@ class Linformer(Attention):
         K = torch.einsum("...rj,...jd->...rd", E, k)
         weights = (torch.einsum("bhid,bhrd->bhir", q, K) / math.sqrt(self.head_dim)).exp()
         return (weights / weights.sum(-1, keepdim=True)) @ F
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """E k and the scores, 4 n k d; F v and the weighted sum, 4 n k e."""
-        return self.n_heads * 4 * n * self.k * (self.head_dim + (d_v or self.head_dim))

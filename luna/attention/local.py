@@ -115,10 +115,3 @@ class Local(Attention):
         real = real[:, :, home * b + place]  # the entry of the mask that each token meets
         A = dense_weights(q, k, visible & real & real.mT)
         return torch.where(real, A, visible.to(A) / b)[..., :n, :n]
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 (d + e) for each of n tokens, filled up to whole blocks, and each of its b (1 + back +
-        ahead) keys."""
-        N = n // self.block + 1 if self.official else -(-n // self.block)
-        keys = self.block * (1 + self.look_back + self.look_ahead)
-        return self.n_heads * 2 * N * self.block * keys * (self.head_dim + (d_v or self.head_dim))

@@ -148,10 +148,3 @@ class Longformer(Attention):
         is_global = torch.isin(t, self.positions)
         visible = (-self.left <= offset) & (offset <= self.right) | is_global | is_global[:, None]
         return dense_weights(q, k, visible & real_tokens(mask, q).mT)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a
-        row of n more."""
-        G = sum(g < n for g in self.global_tokens)
-        keys = min(self.left + 1 + self.right, n)
-        return self.n_heads * 2 * n * (keys + 2 * G) * (self.head_dim + (d_v or self.head_dim))

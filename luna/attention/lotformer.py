@@ -174,8 +174,3 @@ class LOTFormer(Attention):
             )
             u, v = (u + update, v) if t % 2 == 0 else (u, v + update)
         return ((S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps).exp()
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """4 n R d for the scores, 4 n R e for the products, 5 per entry and half-step of a plan."""
-        R, d, e, T = self.R, self.head_dim, d_v or self.head_dim, self.half_steps
-        return self.n_heads * (4 * n * R * d + 4 * n * R * e + (10 * T + 8) * n * R)

@@ -85,9 +85,6 @@ class FourierMap(FeatureMap):
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         return self.fourier(x)
 
-    def flops(self, n: int) -> int:
-        return self.fourier.flops(n)
-
 
 KERNELS: dict[str, type[FeatureMap]] = {
     "learned": LearnedFeatures,
@@ -175,6 +172,3 @@ class Luna(KernelAttention):
         both = None if mask is None else torch.cat([mask, mask])
         phi_q, phi_k = self.map(torch.cat([q, k]), both).chunk(2)
         return phi_q, phi_k if mask is None else phi_k * mask[:, None, :, None]
-
-    def feature_flops(self, n: int) -> int:
-        return self.map.flops(n)

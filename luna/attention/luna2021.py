@@ -91,8 +91,3 @@ class Luna2021(StreamingAttention):
         mean = tokens_seen(None, q, mask).clamp_min(1).reciprocal().unsqueeze(-1)
         scores = (q @ k.mT).tril() @ G  # (B, H, n, l)
         return ((scores * mean * scale).softmax(-1) @ G.mT).tril() * mean
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Scores of both steps and K' 6 n l d, V' and the sum 4 n l e, two softmaxes 10 n l."""
-        d, e, packed = self.head_dim, d_v or self.head_dim, self.p.shape[1]
-        return self.n_heads * n * packed * (6 * d + 4 * e + 10)

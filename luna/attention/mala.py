@@ -88,8 +88,3 @@ class Mala(StreamingAttention):
         s = s / (self.head_dim**0.5 * m) if self.scale == "mean" else s
         z = s.sum(-1, keepdim=True).clamp_min(EPS)
         return (s + s / z - z / m) * seen
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Two products 4 n d e; features and their sums 10 n d; values and offset 4 n e."""
-        d, e = self.head_dim, d_v or self.head_dim
-        return self.n_heads * (4 * n * d * e + 10 * n * d + 4 * n * e)

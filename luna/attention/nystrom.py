@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.inverse import Constant, inverse, inverse_flops, resolve_constant
+from luna.inverse import Constant, inverse, resolve_constant
 from luna.segments import (
     masked_softmax,
     members,
@@ -163,12 +163,3 @@ class Nystrom(Attention):
         absent = torch.diag_embed(1 - shown.squeeze(1).squeeze(1)).unsqueeze(1)
         A = A * shown.mT + absent
         return F @ inverse(A, self.inverse_steps, self.constant) @ (G * shown.mT)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Scores and sums 4 n m (d + e), F Z 2 n m², A 2 m² d, inverse, convolution 2 n K e."""
-        d, e, m = self.head_dim, d_v or self.head_dim, min(self.landmarks, n)
-        conv = 2 * n * self.conv.kernel_size[0] * e if self.conv else 0
-        if self._exact(n):
-            return self.n_heads * (2 * n * n * (d + e) + conv)
-        products = 4 * n * m * (d + e) + 2 * n * m * m + 2 * m * m * d
-        return self.n_heads * (products + inverse_flops(m, self.inverse_steps) + conv)

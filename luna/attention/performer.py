@@ -159,10 +159,6 @@ class Performer(WeightedKernelAttention):
         top = u.amax(-1, keepdim=True)
         return (u - (top + self.log_scale)).exp(), (top - norm).squeeze(-1)
 
-    def feature_flops(self, n: int) -> int:
-        d, m = self.head_dim, self.m
-        return 2 * n * d * m + 3 * n * d + 5 * n * m
-
     # ------------------------------------------------------------------ the quirks
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -41,6 +41,3 @@ class PerformerReLU(KernelAttention):
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return super().features(q, k, None if self.profile == "official" else mask)
-
-    def feature_flops(self, n: int) -> int:
-        return 2 * n * self.head_dim

@@ -149,11 +149,3 @@ class PolaFormer(Attention):
             )
         g = linear(x, gate.weight.to(x.dtype), gate.bias.to(x.dtype))
         return g.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Per head two streams of width 2d with e / 2 columns, 8 n d e; maps and denominators,
-        20 n d; the gate, 2 n (H d) d. Then the local branch of all heads."""
-        H, d, e = self.n_heads, self.head_dim, d_v or self.head_dim
-        gate = 0 if self.gate is None else 2 * n * H * d * d
-        local = 0 if self.local is None else self.local.flops(n)
-        return H * (8 * n * d * e + 20 * n * d + gate) + local

@@ -70,6 +70,3 @@ class ReBased(KernelAttention):
 
     def den(self, c: Tensor) -> Tensor:
         return super().den(c) if self.profile == "strict" else c + 1e-12
-
-    def feature_flops(self, n: int) -> int:
-        return self.map_q.map.flops(n) + n * (8 * self.d_out + 2 * self.feature_dim)

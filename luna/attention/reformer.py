@@ -197,19 +197,6 @@ class Reformer(Redrawn):
         key = bucket * n + torch.arange(n, device=bucket.device)
         return (key.unsqueeze(-1) > key.unsqueeze(-2)).sum(-1)
 
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """4 r n c (d + e) for the chunks and r n d b for the hash, b summed over its factors; n in
-        whole chunks."""
-        both = self.head_dim + (d_v or self.head_dim)
-        if self.profile == "official":
-            n += 10 - n % 10
-            return self.n_heads * (2 * n * (n // 5) * both + n * self.head_dim * OFFICIAL_BUCKETS)
-        if n <= self.chunk:
-            return self.n_heads * 2 * n * n * both
-        n += -n % self.chunk
-        hashing = n * self.head_dim * sum(self._factors(n))
-        return self.n_heads * self.rounds * (4 * n * self.chunk * both + hashing)
-
 
 def unit_keys(qk: Tensor) -> Tensor:
     return qk * (qk.square().mean(-1, keepdim=True) + 1e-6).rsqrt() / qk.shape[-1] ** 0.5

@@ -59,8 +59,3 @@ class RFF(WeightedKernelAttention):
 
     def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         return self.map(k), k.square().sum(-1) / (2 * self.head_dim**0.5)
-
-    def feature_flops(self, n: int) -> int:
-        """The softmax kernel adds norms, exponentials and products of the keys, half per side."""
-        weights = n * (self.head_dim + self.feature_dim // 2 + 1) if self.weighted else 0
-        return self.map.flops(n) + weights

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from luna.attention.kernelized import gaussian
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.inverse import Constant, inverse, inverse_flops, resolve_constant
+from luna.inverse import Constant, inverse, resolve_constant
 
 RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and survives .half()
 
@@ -132,9 +132,3 @@ class Skyformer(Attention):
         W = delta @ inverse(delta @ M @ delta, self.inverse_steps, self.constant) @ delta
         A = kernel(q, z) @ W @ kernel(k, z).mT
         return A if mask is None else A * mask[:, None, None, :]
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """Kernel 4 n m d, both sums 4 n m e, P_K Z 2 n m², inverse; M costs nothing, it is in P."""
-        d, e, m = self.head_dim, d_v or self.head_dim, self.landmarks
-        products = 4 * n * m * (d + e) + 2 * n * m * m
-        return self.n_heads * (products + inverse_flops(m, self.inverse_steps))

@@ -170,7 +170,3 @@ class Softmax(Attention):
         if mask is not None:
             weights = weights * mask[:, None, None, :]
         return weights / weights.sum(-1, keepdim=True).clamp_min(1e-30)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """The two products, 2 n² (d + e), and the softmax, 5 n²."""
-        return self.n_heads * n * n * (2 * self.head_dim + 2 * (d_v or self.head_dim) + 5)

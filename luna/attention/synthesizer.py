@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -54,9 +54,6 @@ class Random(nn.Module):
         n = q.shape[-2]
         return self.R[:, :n, :n].to(q.dtype).unsqueeze(0)
 
-    def flops(self, n: int) -> int:
-        return 0
-
 
 class FactorizedRandom(nn.Module):
     R1: Tensor  # (H, n_max, r)
@@ -64,7 +61,6 @@ class FactorizedRandom(nn.Module):
 
     def __init__(self, s: Sizes):
         super().__init__()
-        self.rank = s.rank
         _table(self, "R1", (s.n_heads, s.n_max, s.rank), s.frozen)
         _table(self, "R2", (s.n_heads, s.rank, s.n_max), s.frozen)
 
@@ -72,14 +68,11 @@ class FactorizedRandom(nn.Module):
         n = q.shape[-2]
         return (self.R1[:, :n].to(q.dtype) @ self.R2[..., :n].to(q.dtype)).unsqueeze(0)
 
-    def flops(self, n: int) -> int:
-        return 2 * n * n * self.rank
-
 
 class Dense(nn.Module):
     def __init__(self, s: Sizes):
         super().__init__()
-        self.head_dim, self.reshaped = s.head_dim, s.reshaped
+        self.reshaped = s.reshaped
         self.W2 = _dense(s.head_dim, s.n_max)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -92,17 +85,12 @@ class Dense(nn.Module):
             ..., :n
         ]  # (B, n, H, n_max) read as (B, H, n, n_max)
 
-    def flops(self, n: int) -> int:
-        columns = self.W2.out_features if self.reshaped else n
-        return 2 * n * self.head_dim * columns + n * self.head_dim + n * columns
-
 
 class FactorizedDense(nn.Module):
     def __init__(self, s: Sizes):
         super().__init__()
-        self.head_dim = s.head_dim
-        self.a, self.b = s.factor, s.n_max // s.factor
-        self.W_a, self.W_b = _dense(s.head_dim, self.a), _dense(s.head_dim, self.b)
+        self.b = s.n_max // s.factor
+        self.W_a, self.W_b = _dense(s.head_dim, s.factor), _dense(s.head_dim, self.b)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n, hidden = q.shape[-2], q.relu()
@@ -112,9 +100,6 @@ class FactorizedDense(nn.Module):
         j = torch.arange(n, device=q.device)
         return A[..., j // self.b] * B[..., j % self.b]  # (B, H, n, n)
 
-    def flops(self, n: int) -> int:
-        return n * (2 * self.head_dim + 1) * (self.a + self.b) + n * self.head_dim + n * n
-
 
 class Dot(nn.Module):
     def __init__(self, s: Sizes):
@@ -123,9 +108,6 @@ class Dot(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return (q * self.head_dim**-0.5) @ k.mT
-
-    def flops(self, n: int) -> int:
-        return 2 * n * n * self.head_dim
 
 
 PARTS: dict[str, Callable[[Sizes], nn.Module]] = {
@@ -212,12 +194,6 @@ class Synthesizer(Attention):
                 B = B - MASKED * ~(mask[:, None, :, None] & mask[:, None, None, :])
         E = (B - B.amax(-1, keepdim=True)).exp() * visible
         return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """The parts, their sum (n² each after the first), the softmax (5 n²) and A v (2 n² e)."""
-        parts = sum(cast(Dot, part).flops(n) for part in self.parts.values())
-        sums = (len(self.parts) - 1) * n * n
-        return self.n_heads * (parts + sums + 5 * n * n + 2 * n * n * (d_v or self.head_dim))
 
 
 def _check(names: list[str], form: str, rank: int, factor: int | None, max_len: int) -> None:

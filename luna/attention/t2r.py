@@ -54,6 +54,3 @@ class T2R(KernelAttention):
 
     def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return self.phi(q * self.head_dim**-0.5 if self.scale_q else q, mask, start)
-
-    def feature_flops(self, n: int) -> int:
-        return self.map.flops(n) + 2 * n * self.feature_dim

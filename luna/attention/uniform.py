@@ -39,7 +39,3 @@ class Uniform(Attention):
         real = q.new_ones(B, m) if mask is None else mask.to(q.dtype)
         share = real / real.sum(-1, keepdim=True).clamp(min=1)
         return share[:, None, None, :].expand(B, H, n, m)
-
-    def flops(self, n: int, d_v: int | None = None) -> int:
-        """One sum over the tokens and one division."""
-        return self.n_heads * (n + 1) * (d_v or self.head_dim)

@@ -44,9 +44,6 @@ class FixedBank(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         return torch.stack([function(u) for function in FIXED[: self.L]], dim=-1)
 
-    def flops(self, n_scalars: int) -> int:
-        return n_scalars * self.L
-
 
 BANKS: dict[str, type[Channels] | type[FixedBank]] = {"mlp": Channels, "fixed": FixedBank}
 
@@ -55,7 +52,6 @@ class BankFeatures(FeatureMap):
     """What both maps share: projections, bank and coefficients."""
 
     signed = True
-    weighting: int  # FLOPs of the coefficients, per value of the bank
 
     def __init__(self, slot: Slot, options: LunaOptions, n_projections: int):
         super().__init__(slot, options)
@@ -70,16 +66,9 @@ class BankFeatures(FeatureMap):
         coef = self.coef[:, None, None, :].to(x.dtype) * self.scale  # (G, 1, 1, L)
         return self.channels(self.projections(x)) * coef
 
-    def flops(self, n: int) -> int:
-        scalars, L = n * self.projections.d_out, self.coef.shape[1]
-        weighting = self.weighting * scalars * L
-        return self.projections.flops(n) + self.channels.flops(scalars) + weighting
-
 
 class BankSum(BankFeatures):
     """`bank_coef`: D projections, one weighted sum of the bank for each."""
-
-    weighting = 2
 
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options, options.feature_dim)
@@ -90,8 +79,6 @@ class BankSum(BankFeatures):
 
 class BankConcat(BankFeatures):
     """`bank_coef_concat`: M projections, each passed through the weighted bank."""
-
-    weighting = 1
 
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options, options.M)

@@ -38,7 +38,7 @@ class Envelope(nn.Module):
 
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__()
-        G, hidden, self.head_dim = options.groups(slot), options.envelope_hidden, slot.head_dim
+        G, hidden = options.groups(slot), options.envelope_hidden
         self.of_norm = options.envelope == "norm"
         d = 1 if self.of_norm else slot.head_dim
         self.hidden = HeadwiseLinear(G, d, hidden) if hidden else None
@@ -55,9 +55,3 @@ class Envelope(nn.Module):
         if self.hidden is not None:
             x = self.hidden(x).relu()
         return self.squash(self.out(x))
-
-    def flops(self, n: int) -> int:
-        """n tokens of one head: the norm, the linear maps, their biases and activations."""
-        layers = [layer for layer in (self.hidden, self.out) if layer is not None]
-        norm = 2 * n * self.head_dim if self.of_norm else 0
-        return norm + sum(layer.flops(n) + 2 * n * layer.d_out for layer in layers)

@@ -26,9 +26,5 @@ class HeadwiseLinear(nn.Module):
         y = x @ self.weight.to(x.dtype).mT  # (B, H, n, d_out)
         return y if self.bias is None else y + self.bias.to(x.dtype).unsqueeze(-2)
 
-    def flops(self, n: int) -> int:
-        """One head: 2 n d_in d_out. The bias is counted with the activation that follows."""
-        return 2 * n * self.d_in * self.d_out
-
     def extra_repr(self) -> str:
         return f"maps={len(self.weight)}, {self.d_in} -> {self.d_out}, bias={self.bias is not None}"

@@ -33,10 +33,6 @@ class FeatureMap(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
         raise NotImplementedError
 
-    def flops(self, n: int) -> int:
-        """Forward FLOPs on n tokens of one head."""
-        raise NotImplementedError
-
 
 def freeze(module: nn.Module) -> None:
     """Make buffers of a module's own parameters: they stay in checkpoints and are never trained,
@@ -61,9 +57,6 @@ class Projections(HeadwiseLinear):
         assert self.bias is not None
         nn.init.normal_(self.weight, std=self.d_in**-0.5)
         nn.init.zeros_(self.bias)
-
-    def flops(self, n: int) -> int:
-        return super().flops(n) + n * self.d_out
 
 
 class Channels(nn.Module):
@@ -104,12 +97,6 @@ class Channels(nn.Module):
             )
 
         return over_groups(u, len(self.g), channels)
-
-    def flops(self, n_scalars: int) -> int:
-        """As the listing evaluates them, whatever `evaluate` is: 5 w + 2 per scalar and
-        channel, or 3 w for the hidden layer and 2 w + 2 per channel where it is shared."""
-        (_, C, w), L = self.e.shape, self.g.shape[1]
-        return n_scalars * (C * 3 * w + L * (2 * w + 2))
 
     def extra_repr(self) -> str:
         (G, C, w), L = self.e.shape, self.g.shape[1]
@@ -175,9 +162,3 @@ class LearnedFeatures(FeatureMap):
         if self.envelope is not None:
             y = y * self.envelope(x).unsqueeze(-2)
         return y.flatten(-2)
-
-    def flops(self, n: int) -> int:
-        count = self.projections.flops(n) + self.channels.flops(n * self.projections.d_out)
-        if self.envelope is not None:
-            count += self.envelope.flops(n) + n * self.feature_dim
-        return count

@@ -44,9 +44,5 @@ class FourierFeatures(nn.Module):
             return (u + self.b.to(x.dtype)).cos() * (2 / self.n_frequencies) ** 0.5
         return torch.cat([u.cos(), u.sin()], dim=-1) * self.n_frequencies**-0.5
 
-    def flops(self, n: int) -> int:
-        """n tokens of one head: the projection, a sine or a phase, and a cosine."""
-        return 2 * n * self.head_dim * self.n_frequencies + 2 * n * self.n_frequencies
-
     def extra_repr(self) -> str:
         return f"{self.head_dim} -> {self.n_frequencies * (2 if self.b is None else 1)}"

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 import luna
 from luna import Attention
@@ -113,12 +112,3 @@ class Sizes(TorchDispatchMode):
     def largest(self) -> int:
         """Elements of the largest of them."""
         return max(shape.numel() for shape in self.shapes)
-
-
-def counted_flops(attention: Attention, n: int, d_v: int | None = None) -> int:
-    """What torch's counter sees of a forward pass on one example: products and convolutions."""
-    tensors = qkv(1, attention.n_heads, n, attention.head_dim, d_v=d_v)
-    x = torch.zeros(1, n, attention.n_heads * attention.head_dim)
-    with FlopCounterMode(display=False) as counter:
-        attention(*tensors, x=x)
-    return counter.get_total_flops()

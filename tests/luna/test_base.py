@@ -285,8 +285,6 @@ def test_what_a_method_lacks_is_refused():
         echo.step(None, *(t[:, :, 0] for t in tensors))
     with pytest.raises(LunaError, match="'echo' has no implied attention matrix"):
         echo.matrix(*tensors[:2])
-    with pytest.raises(LunaError, match="'echo' does not count its FLOPs"):
-        echo.flops(3)
     echo.needs_x = True
     with pytest.raises(LunaError, match="'echo' needs the hidden states"):
         echo(*tensors)

@@ -92,9 +92,6 @@ class Relu(KernelAttention):
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return x.relu()
 
-    def feature_flops(self, n: int) -> int:
-        return n * D
-
 
 def relu(**slot) -> Relu:
     return Relu(Slot(n_heads=H, head_dim=D, max_len=64, **slot)).eval()
@@ -136,9 +133,3 @@ def test_gradients_at_dead_queries_are_finite(causal: bool):
     relu(causal=causal)(q, k.abs(), v).square().sum().backward()
     assert all(t.grad.isfinite().all() for t in (q, k, v))
     assert (q.grad[0, 0, 5] == 0).all()
-
-
-def test_flops_are_the_documented_count():
-    """Two maps of n D, then 4 n D e + 3 n D + n e a head."""
-    assert relu().flops(10, 3) == H * (2 * 10 * D + 4 * 10 * D * 3 + 3 * 10 * D + 10 * 3)
-    assert relu().flops(10) == relu().flops(10, D)

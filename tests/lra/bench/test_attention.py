@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import luna
 from lra.bench.attention import tables
 from lra.bench.rows import BenchResult
 from lra.cli import main
@@ -36,30 +35,13 @@ def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureF
     ]
     assert all(len(row.values) == 2 for rows in times.values() for row in rows.values())
     flops = found.select("attention", "flops")["softmax (published)"]
-    softmax = luna.build("softmax", n_heads=1, head_dim=8, max_len=64)
-    assert {n: row.values for n, row in flops.items()} == {
-        n: [softmax.flops(n)] for n in (16, 32, 64)
-    }
+    assert {n: row.values for n, row in flops.items()} == {n: [4 * n * n * 8] for n in (16, 32, 64)}
 
     page, out = written[".md"].read_text(encoding="utf-8"), capsys.readouterr().out
     assert page in out
     assert found.facts["machine"]["device"] in page
     assert page.count("\n| `softmax (published)` |") == 4  # one line in each table
     assert f"written to {written['.json']}" in out
-
-
-def test_a_ratio_to_plain_is_below_one_where_the_library_is_faster():
-    found = result_of({
-        ("attention", case, n, measure): values
-        for case, factor in (("slow", 3.0), ("fast", 0.5))
-        for n in (128, 256)
-        for measure, values in (("train_seconds", [factor * n, 9e9]), ("plain_seconds", [n]))
-        if (n, measure) != (128, "plain_seconds")
-    })  # fmt: skip
-    *_, table = tables(found)
-    assert table.lines == [["`fast`", "–", "0.50"], ["`slow`", "–", "3.00"]]
-    only = [row for row in found.rows if row.measure == "train_seconds"]
-    assert len(list(tables(BenchResult(facts=found.facts, rows=only)))) == 4
 
 
 def test_the_slope_is_that_of_its_own_measure():

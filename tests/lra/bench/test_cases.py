@@ -10,7 +10,6 @@ import torch
 
 import luna
 from lra.bench.cases import AttentionCase, StepCase, TrainingStep, methods_of, random_batch
-from lra.bench.plain import WHOLE
 from lra.bench.rows import slope
 from lra.bench.worker import BenchMeter, BenchRules
 from lra.settings import compose
@@ -38,13 +37,12 @@ def test_memory_is_that_of_the_matrices():
 def test_values_may_be_narrower_than_queries():
     wide = case("linear", head_dim=64, value_dim=8)
     assert [x.shape[-1] for x in wide.inputs(4, METER.device)] == [64, 64, 8, 128]
-    slot = luna.build("linear", n_heads=2, head_dim=64, max_len=256)
-    assert wide.flops(256) == slot.flops(256, 8)
+    assert wide.flops(256) == 2 * (4 * 256 * 64 * 8 + 2 * 256 * 64)
     assert wide.costs(4, METER)["train_seconds"] > 0
 
 
 def test_training_leaves_no_gradients_and_forward_makes_none(monkeypatch: pytest.MonkeyPatch):
-    """Each pass in its own mode; the plain version only where its blocks divide the length."""
+    """Each pass in its own mode."""
     modes: list[tuple[bool, bool]] = []
     forward = luna.Attention.forward
     linear = case("linear")
@@ -55,11 +53,8 @@ def test_training_leaves_no_gradients_and_forward_makes_none(monkeypatch: pytest
         return forward(self, *arguments)
 
     monkeypatch.setattr(luna.Attention, "forward", spy)
-    assert set(linear.costs(WHOLE, METER)) == {
-        "train_seconds", "plain_seconds", "peak_bytes", "forward_seconds",
-    }  # fmt: skip
+    assert set(linear.costs(64, METER)) == {"train_seconds", "peak_bytes", "forward_seconds"}
     assert modes == [(True, True)] * 3 + [(False, False)] * 2
-    assert "plain_seconds" not in linear.costs(WHOLE // 2, METER)
 
 
 def test_a_training_step_changes_the_weights_and_clears_the_gradients():

@@ -20,7 +20,6 @@ from lra.cli import main
         ("convert --seconds -1", "--seconds must be greater than 0, got -1.0"),
         ("compute --steps 0", "--steps must be greater than 0, got 0"),
         ("luna --lengths 0", "--lengths must be greater than 0, got 0"),
-        ("data --prepare lisstops", "unknown task 'lisstops'; did you mean listops?"),
     ],
 )
 def test_mistakes_are_one_sentence(words: str, sentence: str, capsys: pytest.CaptureFixture[str]):

@@ -85,7 +85,7 @@ def test_lengths_without_a_ratio_are_left_out():
 
 
 def test_a_file_without_a_picture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = tmp_path / "data.json"
-    result_of({}, benchmark="lra bench data").save(file)
+    file = tmp_path / "train.json"
+    result_of({}, benchmark="lra bench train").save(file)
     assert main(["figures", "scaling", str(file)]) == 2
-    assert "is from `lra bench data`, which has no picture" in capsys.readouterr().err
+    assert "is from `lra bench train`, which has no picture" in capsys.readouterr().err

@@ -95,12 +95,6 @@ def test_knows_its_horizon() -> None:
     assert build("cosformer", max_len=16, P="valid")(*qkv(n=17)).isfinite().all()
 
 
-def test_flops() -> None:
-    n, d, e = 1000, 32, 20
-    F = 2 * 3 * n * d + 4 * n * 2 * d * e + 3 * n * 2 * d + n * e
-    assert build("cosformer").flops(n, e) == 2 * F
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

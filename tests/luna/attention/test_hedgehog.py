@@ -132,12 +132,6 @@ def test_kaiming_is_of_the_3d_tensor() -> None:
     assert (attention.map_q.bias == 0).all()
 
 
-def test_flops() -> None:
-    n, d, e, width = 1000, 32, 20, 24
-    F = 2 * (2 * n * d * width + 6 * n * width) + 4 * n * 2 * width * e + 3 * n * 2 * width + n * e
-    assert build("hedgehog", d_out=width, init="kaiming").flops(n, e) == 2 * F
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

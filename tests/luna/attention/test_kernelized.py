@@ -12,7 +12,6 @@ from ..kit import (
     H,
     N,
     build,
-    counted_flops,
     difference,
     mask_of,
     qkv,
@@ -82,12 +81,3 @@ def test_dropout_acts_on_the_weights_and_only_in_training():
     gone = dropped == 0
     assert 0.23 < gone.double().mean() < 0.27
     assert difference(dropped, (C / 0.75).masked_fill(gone, 0)) < 1e-12
-
-
-@pytest.mark.parametrize("n", [1, 64, 100])
-def test_flops(n):
-    """4 n² d + 4 n d: the products, which torch counts, and the norms, which it does not."""
-    attention = build("kernelized")
-    assert attention.flops(n) == H * (4 * n * n * D + 4 * n * D)
-    assert attention.flops(n) == counted_flops(attention, n) + H * 4 * n * D
-    assert attention.flops(n, 8) == counted_flops(attention, n, 8) + H * 4 * n * D

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import luna
 
-from ..kit import D, H, N, build, counted_flops, difference, mask_of, qkv, softmax_attention
+from ..kit import D, H, N, build, difference, mask_of, qkv, softmax_attention
 
 SHARES = ("none", "kv", "heads", "heads_kv")
 
@@ -127,20 +127,6 @@ def test_init(init, std, bound):
         if bound:
             assert 0.99 * bound < head.abs().max() <= bound
     assert build("linformer", init_std=0.5).E.std().item() == pytest.approx(0.5, rel=0.02)
-
-
-@pytest.mark.parametrize(("n", "millions"), [(1024, 34), (2048, 67), (4096, 134)])
-def test_flops_of_the_lra_sizes(n, millions):
-    attention = build("linformer", n_heads=1, max_len=n)
-    assert round(attention.flops(n) / 1e6) == millions
-    assert attention.flops(n) == 8 * n * 128 * D
-
-
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize(("n", "d_v"), [(64, None), (50, 6), (1, None)])
-def test_flops_are_what_torch_counts(share, n, d_v):
-    attention = linformer(share=share)
-    assert attention.flops(n, d_v) == counted_flops(attention, n, d_v)
 
 
 @pytest.mark.parametrize(

@@ -294,12 +294,6 @@ def test_image_setting_is_mean_pooling_at_init() -> None:
     assert (64 * attention.matrix(q, k) - 1).abs().max() < 1e-4
 
 
-def test_flops() -> None:
-    n, d, R, T = 1000, 32, 32, 50
-    assert build("lotformer").flops(n) == 2 * (8 * n * R * d + (10 * T + 8) * n * R)
-    assert build("lotformer").flops(n, 20) == 2 * (4 * n * R * (d + 20) + (10 * T + 8) * n * R)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -16,7 +16,6 @@ from ..kit import (
     H,
     N,
     build,
-    counted_flops,
     difference,
     mask_of,
     qkv,
@@ -190,22 +189,6 @@ def test_empty_example_and_too_few_tokens():
     assert difference(out[2:], softmax_attention(q, k, v, mask)[2:], mask[2:]) < 1e-10
     out.sum().backward()
     assert all(t.grad.isfinite().all() for t in (q, k, v))
-
-
-@pytest.mark.parametrize(("n", "millions"), [(1024, 169), (2048, 236), (4096, 370)])
-def test_flops_of_the_lra_sizes(n, millions):
-    attention = build("nystrom", n_heads=1, max_len=n)
-    assert round(attention.flops(n) / 1e6) == millions
-    assert attention.flops(n) == 8 * n * 128 * D + 2 * n * 128**2 + 2 * 128**2 * D + 48 * 128**3
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize(("n", "d_v"), [(64, None), (50, 6), (16, None), (5, 3)])
-def test_flops_are_what_torch_counts(profile, n, d_v):
-    for conv_kernel in (None, 5):
-        options = {"landmarks": 16, "conv_kernel": conv_kernel, "profile": profile}
-        attention = build("nystrom", **options)
-        assert attention.flops(n, d_v) == counted_flops(attention, n, d_v)
 
 
 def test_parameters():

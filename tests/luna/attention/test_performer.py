@@ -267,12 +267,6 @@ def test_seed_and_heads() -> None:
     assert list(build("performer").parameters()) == []
 
 
-def test_flops() -> None:
-    n, d, m, e = 1000, 32, 128, 20
-    F = 2 * (2 * n * d * m + 3 * n * d + 5 * n * m) + 4 * n * m * e + 3 * n * m + n * e
-    assert build("performer").flops(n, e) == 2 * F
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

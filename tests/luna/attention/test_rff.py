@@ -110,13 +110,6 @@ def test_is_fixed() -> None:
     assert build("rff").map.Omega.shape == (32, 32)
 
 
-def test_flops() -> None:
-    n, d, P, e = 1000, 32, 32, 20
-    F = 2 * (2 * n * d * P + 2 * n * P) + 4 * n * 2 * P * e + 3 * n * 2 * P + n * e
-    assert build("rff").flops(n, e) == 2 * F
-    assert build("rff", kernel="softmax").flops(n, e) == 2 * (F + 2 * n * (d + P + 1))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -174,17 +174,6 @@ def test_dropout() -> None:
         assert torch.equal(kept, kept[:1, :1].expand_as(kept)) == shared
 
 
-def test_flops() -> None:
-    n, d, e = 100, 32, 20
-    attention = build("synthesizer")
-    assert attention.flops(n) == 2 * (4 * n * n * d + 6 * n * n)
-    assert attention.flops(n, e) == 2 * (2 * n * n * d + 2 * n * n * e + 6 * n * n)
-    low_rank = build("synthesizer", form="factorized_random", rank=3)
-    assert low_rank.flops(n) == 2 * (2 * n * n * 3 + 5 * n * n + 2 * n * n * d)
-    dense = build("synthesizer", form="dense")
-    assert dense.flops(n) == 2 * (2 * n * n * d + n * d + n * n + 5 * n * n + 2 * n * n * d)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

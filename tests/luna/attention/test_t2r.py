@@ -102,12 +102,6 @@ def test_one_map_for_q_and_k() -> None:
     assert torch.equal(phi_q, phi_k)
 
 
-def test_flops() -> None:
-    n, d, r, e = 1000, 32, 48, 20
-    F = 2 * (2 * n * d * r + 2 * n * r) + 4 * n * r * e + 3 * n * r + n * e
-    assert build("t2r", r=r).flops(n, e) == 2 * F
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
