@@ -20,8 +20,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lra.config import UserError, first_line
-from lra.sweep import GRACE, lost
+from lra.base.config import UserError, first_line
+from lra.sweeps.sweep import GRACE, lost
 
 # Environment of Ray, which reads it on import; variables that are already set win.
 SETTINGS = {

@@ -15,8 +15,8 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 
-from lra.config import UserError, first_line
-from lra.sweep import lost
+from lra.base.config import UserError, first_line
+from lra.sweeps.sweep import lost
 
 try:
     from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher

@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lra.config import UserError
-    from lra.record import Record, Records
-    from lra.settings import Run
-    from lra.trained import Predictions, Trained
+    from lra.base.config import UserError
+    from lra.results.record import Record, Records
+    from lra.settings.compose import Run
+    from lra.training.trained import Predictions, Trained
 
 __all__ = ["Predictions", "Record", "Records", "Run", "Trained", "UserError", "compose", "load",
            "records", "train"]  # fmt: skip
 
 _TYPES = {
-    "Predictions": "trained",
-    "Record": "record",
-    "Records": "record",
-    "Run": "settings",
-    "Trained": "trained",
-    "UserError": "config",
+    "Predictions": "training.trained",
+    "Record": "results.record",
+    "Records": "results.record",
+    "Run": "settings.compose",
+    "Trained": "training.trained",
+    "UserError": "base.config",
 }
 
 
@@ -46,7 +46,7 @@ def compose(words: Sequence[str] = ()) -> Run:
     run = lra.compose(["task=image", "attention=performer", "budget=0.01"])
     run.protocol.recipe.lr
     """
-    from lra.settings import compose
+    from lra.settings.compose import compose
 
     return compose(words)
 
@@ -57,10 +57,10 @@ def train(run: Run) -> Record:
     record = lra.train(lra.compose(["experiment=demo"]))
     record.score, record["test.loss"], record.folder
     """
-    from lra.config import UserError
-    from lra.record import read
-    from lra.run import train
-    from lra.runs import processes
+    from lra.base.config import UserError
+    from lra.results.record import read
+    from lra.runs.folder import processes
+    from lra.training.run import train
 
     if processes(run) > 1:
         raise UserError(
@@ -81,8 +81,9 @@ def load(
     trained = lra.load("luna-listops")  # a run's folder works too
     trained.evaluate("val").accuracy
     """
-    from lra import bundle, trained
-    from lra.record import Record
+    from lra.results import bundle
+    from lra.results.record import Record
+    from lra.training import trained
 
     place = folder.folder if isinstance(folder, Record) else Path(folder)
     read = bundle.read if (place / bundle.WEIGHTS).exists() else trained.load
@@ -94,7 +95,7 @@ def records(*folders: str | Path) -> Records:
 
     lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
     """
-    from lra.record import Records, load
+    from lra.results.record import Records, load
 
     return Records(load(folders or ["runs"]))
 

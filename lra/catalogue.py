@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import luna
-from lra import groups
-from lra.config import UserError
-from lra.disk import disk_errors, write_atomically
+from lra.base import groups
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, write_atomically
 
 # The lines of the README that enclose the table.
 BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"

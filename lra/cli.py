@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra import groups
-from lra.config import CONFIGS, UserError
-from lra.settings import check, guard, with_added
+from lra.base import groups
+from lra.base.config import CONFIGS, UserError
+from lra.settings.compose import check, guard, with_added
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,7 +59,8 @@ def start(command: str, words: Sequence[str]) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from lra import search_path, sweep
+    from lra.settings import search_path
+    from lra.sweeps import sweep
 
     typed = sys.argv
 
@@ -83,13 +84,13 @@ def start(command: str, words: Sequence[str]) -> None:
 
 def _train(cfg: DictConfig) -> None:
     run = check(cfg)  # before anything heavy is imported
-    from lra.run import train
+    from lra.training.run import train
 
     train(run, _typed("train"))
 
 
 def _convert(cfg: DictConfig) -> None:
-    from lra import conversion
+    from lra.training import conversion
 
     conversion.convert(conversion.check(cfg), _typed("convert"))
 
@@ -144,7 +145,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     how.add_argument("--write", action="store_true", help="write it into this folder's README.md")
     listing.set_defaults(run=_list)
 
-    from lra.ask import add_parsers as add_ask
+    from lra.results.predict import add_parsers as add_ask
 
     add_ask(commands)
 
@@ -198,7 +199,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     add_theory(commands)
 
-    from lra.status import add_parser as add_status
+    from lra.sweeps.status import add_parser as add_status
 
     add_status(commands)
 
@@ -219,7 +220,7 @@ def _list(arguments: argparse.Namespace) -> None:
 def _compute(arguments: argparse.Namespace) -> None:
     from lra.compute.show import show
     from lra.compute.table import main as table
-    from lra.settings import compose
+    from lra.settings.compose import compose
 
     words = arguments.overrides
     if words[:1] == ["table"]:
@@ -232,7 +233,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     for name in ("hours", "jobs", "steps"):
         if (value := getattr(arguments, name)) is not None and value <= 0:
             raise UserError(f"--{name} must be greater than 0, got {value:g}")
-    from lra.plan import show
+    from lra.bench.plan import show
 
     show(arguments)
 

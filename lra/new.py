@@ -12,8 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from lra.config import CONFIGS, UserError
-from lra.disk import disk_errors
+from lra.base.config import CONFIGS, UserError
+from lra.base.disk import disk_errors
 
 CLASS = '''\
 """$Name attention: what it is, in one sentence. Paper: https://arxiv.org/abs/0000.00000"""
@@ -120,7 +120,7 @@ def check(name: str) -> None:
             f"'{name}' cannot name a method: use lower-case letters, digits and underscores, start "
             "with a letter, and avoid the keywords of Python"
         )
-    from lra.search_path import method_names  # imports Hydra
+    from lra.settings.search_path import method_names  # imports Hydra
 
     if name in method_names():
         raise UserError(f"there is an attention '{name}' already; choose another name")

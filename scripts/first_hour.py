@@ -132,7 +132,7 @@ def _done(out: Path, name: str, words: list[str]) -> bool:
 def environment(device: str, quick: bool) -> None:
     import torch
 
-    from lra import environment
+    from lra.runs import environment
 
     facts = {"machine": environment.machine(torch.device(device)),
              "versions": environment.versions(), "switches": environment.switches(),

@@ -11,12 +11,12 @@ cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python
 
 # The tests that compare floating-point numbers, and those that meet files, users and processes.
-numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/test_optim.py
+numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/training/test_optim.py
          tests/lra/data/*/test_generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
-         tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones)
-surroundings=(tests/lra/data tests/lra/report tests/lra/test_run.py tests/lra/test_callbacks.py
-              tests/lra/test_status.py tests/lra/test_settings.py tests/luna/kernels)
-few=(tests/lra/test_run.py::test_the_first_losses_are_the_golden_ones
+         tests/lra/training/test_run.py::test_the_first_losses_are_the_golden_ones)
+surroundings=(tests/lra/data tests/lra/report tests/lra/training/test_run.py tests/lra/training/test_callbacks.py
+              tests/lra/sweeps/test_status.py tests/lra/settings/test_compose.py tests/luna/kernels)
+few=(tests/lra/training/test_run.py::test_the_first_losses_are_the_golden_ones
      tests/lra/data/listops/test_generator.py tests/lra/data/pathfinder/test_generator.py
      tests/lra/report/test_stats.py)
 

@@ -1,10 +1,11 @@
-"""The import rules of docs/architecture.md: one direction, and `luna` knows nothing of `lra`."""
+"""The tower of docs/architecture.md: imports run down its list, and never in a circle."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,15 +14,16 @@ MODULES = {
     for package in ("luna", "lra")
     for path in (ROOT / package).rglob("*.py")
 }
+VAGUE = {"found", "known", "own", "given", "kept", "chosen"}  # what they hold, their name hides
 
 
-def room(module: str) -> str:
-    return ".".join(module.split(".")[:2])
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(path: Path) -> Iterator[str]:
     """Our modules that a file imports anywhere, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -35,31 +37,55 @@ def imports(path: Path) -> Iterator[str]:
                 yield name
 
 
-def rules() -> dict[str, set[str]]:
-    """Per room, the rooms that it may import from."""
-    allowed: dict[str, set[str]] = {}
+def package(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def floors() -> dict[str, int]:
+    """The floor of each package, the lowest 0."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for line in text.splitlines():
-        if not line.startswith("| `"):
-            continue
-        rooms, _, sources = (cell.strip() for cell in line.strip("|").split("|"))
-        named = set(re.findall(r"`([\w.]+)`", sources))
-        named |= set(allowed) if sources == "all above" else set()
-        allowed |= {name: named | {name} for name in re.findall(r"`([\w.]+)`", rooms)}
-    return allowed
+    lines = re.findall(r"^((?:(?:lra|luna)\.\w+ )+) +\S", text, flags=re.M)
+    return {name: at for at, line in enumerate(reversed(lines)) for name in line.split()}
 
 
-def test_every_import_follows_the_rules():
-    allowed = rules()
-    wrong = [
+def test_every_package_has_a_floor():
+    inside = {package(module) for module in MODULES if "." in module}
+    assert inside - {"lra.__main__"} == set(floors())
+
+
+def test_imports_run_down():
+    floor = floors()
+    upward = [
         f"{module} imports {target}"
         for module, path in MODULES.items()
-        if "." in module
         for target in imports(path)
-        # `luna` and `lra` themselves are the public doors of their packages
-        if "." in target and room(target) not in allowed.get(room(module), set())
+        if package(module) in floor
+        and package(module) != package(target)
+        and floor.get(package(target), len(floor)) >= floor[package(module)]
     ]
-    assert not wrong
+    assert not upward  # nor sideways; `lra` and `luna` themselves are for users
+
+
+def test_no_imports_in_a_circle():
+    doors = {"lra", "luna"}  # which import on demand what they offer to users
+    graph = {name: {*imports(path)} - {name} - doors for name, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_no_package_hides_a_file_behind_a_name():
+    for module, path in MODULES.items():
+        if path.name != "__init__.py":
+            continue
+        files = {name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == module}
+        defined = {
+            alias.asname or alias.name
+            for node in tree(path).body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if f"{node.module}.{alias.name}" not in MODULES
+        }
+        defined |= {node.name for node in tree(path).body if hasattr(node, "name")}
+        assert not files & defined, module
 
 
 def test_luna_knows_nothing_of_lra():
@@ -67,11 +93,15 @@ def test_luna_knows_nothing_of_lra():
     assert not [n for n, path in luna.items() if any(t.startswith("lra") for t in imports(path))]
 
 
-def test_configs_have_one_reader_and_nothing_of_hydra_is_private():
-    texts = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
-    assert [name for name, text in texts.items() if "OmegaConf.load(" in text] == ["lra.groups"]
-    assert not [name for name, text in texts.items() if "hydra._internal" in text]
+def test_variables_say_what_they_hold():
+    stored = (
+        (module, node.id)
+        for module, path in MODULES.items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    assert not sorted({f"{module}: {name}" for module, name in stored if name in VAGUE})
 
 
-def test_every_room_has_a_rule():
-    assert {room(module) for module in MODULES if "." in module} == set(rules())
+def test_hydra_is_used_by_its_public_names():
+    assert not [n for n, path in MODULES.items() if "hydra._internal" in path.read_text("utf-8")]

@@ -20,8 +20,8 @@ import pytest
 
 from lra import cli
 from lra.data import own
-from lra.settings import OVERRIDES, check, initialised, with_added
-from lra.status import jobs
+from lra.settings.compose import OVERRIDES, check, initialised, with_added
+from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,17 +40,17 @@ NOT_RUN = {
     "pip install": "needs a network",
     "source ": "the shell's own",
     "export ": "the shell's own",
-    "ray ": "starts a cluster; tests/lra/test_sweep.py has one",
+    "ray ": "starts a cluster; tests/lra/sweeps/test_sweep.py has one",
     "eval ": "the shell's own; tests/lra/test_cli.py asks for completions",
     "docker ": "needs Docker",
     "lra train experiment=demo attention=foo": "needs a package installed; tests/lra/test_new.py",
-    "lra train --config-dir mine": "its folder is the reader's; tests/lra/test_groups.py",
+    "lra train --config-dir mine": "its folder is the reader's; tests/lra/base/test_groups.py",
     "lra compute --config-dir mine": "the same",
     "lra data prepare text --protocol short --config-dir mine": "the same",
 }
 # Those whose words are composed, job by job, and nothing is run.
 COMPOSED = {
-    "lra train -m": "a process for each job; tests/lra/test_sweep.py runs sweeps",
+    "lra train -m": "a process for each job; tests/lra/sweeps/test_sweep.py runs sweeps",
     "python train.py -m": "the same",
     "lra train task=pathx attention=luna trainer=ddp": "needs four GPUs",
     "torchrun ": "the same",
@@ -67,7 +67,7 @@ PARSED = {
     "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
-    "lra plan": "measures in processes of its own; tests/lra/test_plan.py",
+    "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra theory": "measures for minutes; tests/lra/theory",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",

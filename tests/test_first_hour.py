@@ -14,8 +14,8 @@ from types import ModuleType
 import pytest
 
 from lra import cli
-from lra.settings import check, initialised
-from lra.status import jobs
+from lra.settings.compose import check, initialised
+from lra.sweeps.status import jobs
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "first_hour.py"
 Main = Callable[..., int]

@@ -32,12 +32,11 @@ import numpy as np
 import pytest
 import torch
 
-from lra import parent
-from lra.checkpoints import load_checkpoint
+from lra.base.disk import read_json
 from lra.cli import main
-from lra.disk import read_json
-from lra.runs import read_metrics
-from lra.status import of_folder
+from lra.runs.folder import read_metrics
+from lra.sweeps.status import of_folder
+from lra.training.checkpoints import load_checkpoint
 from tests.lra.conftest import SMALL, start
 
 TOO_LONG = 300.0  # seconds; a command that takes longer hangs
@@ -50,7 +49,9 @@ VARYING = {"at", "checksum", "command", "digest", "git", "peak_memory_mib", "sec
            "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["lra.run", "lra.bundle", "lra.data.commands", __name__])
+FORKS.set_forkserver_preload(
+    ["lra.training.run", "lra.results.bundle", "lra.data.commands", __name__]
+)
 
 
 def interruptions(few: int) -> int:
@@ -139,7 +140,6 @@ def run_command(words: list[str], log: Path, disk: FailingDisk, ready: Event) ->
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    os.environ[parent.VARIABLE] = parent.FORKED
     disk.install()
     ready.set()
     try:

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import luna
-from lra import data, model, optim
+from lra import data, model
+from lra.base.config import Clip, Mask, UserError
 from lra.bench.worker import BenchCase, BenchMeter
 from lra.compute.count import slot_flops
-from lra.config import Clip, Mask, UserError
-from lra.settings import Run, compose
+from lra.settings.compose import Run, compose
+from lra.training import optim
 
 
 def methods_of(words: Iterable[str]) -> list[dict[str, Any]]:

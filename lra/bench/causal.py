@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import luna
+from lra.base.config import UserError
 from lra.bench.cases import AttentionCase, methods_of
 from lra.bench.rows import BenchResult
 from lra.bench.sheet import Benchmark, SheetTable, by_length
 from lra.bench.worker import BenchMeter, BenchRules
-from lra.config import UserError
 
 GROUP = "causal"
 METHODS = ("luna", "linear", "softmax")

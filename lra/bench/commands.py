@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.config import UserError
+from lra.base.config import UserError
 
 if TYPE_CHECKING:
     from lra.bench.rows import BenchResult

@@ -20,7 +20,7 @@ from lra.bench.worker import BenchRules
 from lra.compute.budget import budget_of, cost_of, times
 from lra.compute.count import count_run
 from lra.report.notes import compute_class
-from lra.settings import compose
+from lra.settings.compose import compose
 
 NOTES = (
     "batch {} of n = {:,}; the time of a round is the median of {} steps; the table shows the "

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import luna
+from lra.base.config import UserError
 from lra.bench.cases import methods_of
 from lra.bench.rows import BenchResult, Selection, break_even, ratios
 from lra.bench.sheet import Benchmark, SheetTable, by_length, rounds_of
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
 from lra.compute.count import slot_flops
-from lra.config import UserError
 from luna.convert.host import transformers
 from luna.convert.swap import convert, feature_parameters
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from lra.base.config import UserError
 from lra.bench.cases import AttentionCase, StepCase, training_pass
 from lra.bench.rows import BenchResult, median, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, by_length, with_range
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
-from lra.config import UserError
-from lra.settings import compose
+from lra.settings.compose import compose
 from luna.kernels import cpu
 from luna.kernels.scalar_mlp import scalar_mlp
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from lra.base.config import UserError
 from lra.bench.rows import BenchRow
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules, rows_of, work
-from lra.config import UserError
 
 PATIENCE = 100  # a process may take this many times the seconds that one call may take
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.config import UserError
-from lra.disk import write_atomically
+from lra.base.config import UserError
+from lra.base.disk import write_atomically
 
 ANY = "any"  # every measure
 TAIL = 3  # a slope is fitted over this many of the longest measured lengths

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lra import environment
+from lra.base.disk import disk_errors
 from lra.bench.rows import (
     MEASURES,
     BenchResult,
@@ -28,7 +28,7 @@ from lra.bench.rows import (
 )
 from lra.bench.worker import BenchCase, BenchRules
 from lra.data.parallel import cores
-from lra.disk import disk_errors
+from lra.runs import environment
 
 PACKAGES = ("numba", "transformers")  # reported besides those that every run reports
 

@@ -16,18 +16,18 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from lra.base.config import Loggers, UserError
 from lra.bench.cases import random_batch
 from lra.bench.train import Stopwatch, rehearsal
 from lra.bench.worker import BenchCase, BenchMeter
 from lra.compute import admit
-from lra.config import Loggers, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.parallel import cores
 from lra.data.prepare import find
-from lra.environment import peak_memory_mib
-from lra.runs import processes
-from lra.settings import Run, compose
+from lra.runs.environment import peak_memory_mib
+from lra.runs.folder import processes
+from lra.settings.compose import Run, compose
 
 MOST_STEPS, LEAST_SECONDS, MOST_SECONDS = 10_000, 1.0, 30.0  # of one measurement
 EVALUATED = 3  # batches, the first of which warms up

@@ -23,24 +23,24 @@ from typing import Any, ClassVar
 import pytorch_lightning as pl
 import torch
 
+from lra.base.config import UserError
 from lra.bench import roofline
 from lra.bench.cases import TrainingStep
 from lra.bench.rows import BenchResult, ratio_by_round
 from lra.bench.sheet import Benchmark, SheetTable, rounds_of, with_range
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules
-from lra.callbacks import Checkpoints
 from lra.compute.count import count_run
-from lra.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
-from lra.fit import build, trainer_for
-from lra.module import LRAModule
-from lra.runs import RunFolder
-from lra.settings import Run, compose
-from lra.sweep import child_environment
-from lra.trained import DTYPES
+from lra.runs.folder import RunFolder
+from lra.settings.compose import Run, compose
+from lra.sweeps.sweep import child_environment
+from lra.training.callbacks import Checkpoints
+from lra.training.fit import build, trainer_for
+from lra.training.module import LRAModule
+from lra.training.trained import DTYPES
 
 BARE, FRAMEWORK, LOADING = "bare loop", "framework", "data loading"
 START = "start to first step"

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lra.base.config import first_line
 from lra.bench.rows import ANY, BenchRow
-from lra.config import first_line
 
 Call = Callable[[], object]
 

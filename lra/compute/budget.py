@@ -12,10 +12,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import luna
-from lra import groups
+from lra.base import groups
+from lra.base.config import Objective, Pretrain, Protocol, Tolerance, UserError, nearest
 from lra.compute.count import Count, count_run
-from lra.config import Objective, Pretrain, Protocol, Tolerance, UserError, nearest
-from lra.settings import Run, row_of_own_task, scale
+from lra.settings.compose import Run, row_of_own_task, scale
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention

@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import luna
-from lra import pretrain
+from lra.base.config import Mask
 from lra.compute.definitions import OPERATORS, definition
-from lra.config import Mask
+from lra.model import pretrain
 from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
-from lra.settings import Run
+from lra.settings.compose import Run
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lra.base.config import Gate, UserError
 from lra.compute.budget import Budget, Cost, budget_of, cost_of, times
 from lra.compute.count import Count, count_run
 from lra.compute.solve import check_knobs, closest, range_of, solve
-from lra.config import Gate, UserError
-from lra.pretrain import phase_one
-from lra.settings import Run
+from lra.model.pretrain import phase_one
+from lra.settings.compose import Run
 
 SIZES = ("parameters", "flops")
 LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}

@@ -8,10 +8,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from lra.base.config import Gate
 from lra.compute.count import PartCount
 from lra.compute.gate import Admission, admit
-from lra.config import Gate
-from lra.settings import Run
+from lra.settings.compose import Run
 
 COLUMNS = {  # of PartCount
     "parameters": "parameters",

@@ -17,10 +17,10 @@ import torch
 
 import luna
 from lra import data
+from lra.base.config import Mask, Pooling, UserError, nearest
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import count_run, slot_flops
-from lra.config import Mask, Pooling, UserError, nearest
-from lra.settings import Run
+from lra.settings.compose import Run
 from luna import LunaError
 from luna.registry import check_options
 

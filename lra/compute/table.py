@@ -15,11 +15,11 @@ from typing import Any
 
 import luna
 from lra import data
+from lra.base.disk import write_atomically
 from lra.compute.budget import Budget, budget_of, cost_of, times
 from lra.compute.count import Count, count_run, slot_flops
 from lra.compute.solve import closest
-from lra.disk import write_atomically
-from lra.settings import Run, compose
+from lra.settings.compose import Run, compose
 
 FOLDER = Path("results/compute")
 SETTINGS = ("published", "shipped", "solved")

@@ -19,7 +19,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.config import UserError, nearest
+from lra.base.config import UserError, nearest
 
 if TYPE_CHECKING:
     from lra.data.arrays import Example

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError, readable
+from lra.base.config import UserError, readable
 from lra.data.store import ArrayFile, HeldRows, Rows
 
 SPLITS = ("train", "val", "test")

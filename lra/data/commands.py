@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS
 from lra.data.options import default_length
 from lra.data.task import TaskOptions

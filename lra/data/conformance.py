@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lra import data
-from lra.config import DataRules, Mask, Pad, UserError
+from lra.base.config import DataRules, Mask, Pad, UserError
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.card import card
 from lra.data.loader import Loader

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lra.config import Mask
+from lra.base.config import Mask
 from lra.data.arrays import Split
 from lra.data.loader import Batch, Loader
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import read_json, write_json
 from lra.data.arrays import Prepared, remedy
 from lra.data.store import read_errors, sha256
-from lra.disk import read_json, write_json
 
 BLOCKS, BLOCK = 64, 4096  # of a sample; positions and bytes each
 LARGE = 2**30  # bytes from which hashing takes long enough to be announced

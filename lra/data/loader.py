@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lra.config import DataRules, Mask, Pad, UserError
+from lra.base.config import DataRules, Mask, Pad, UserError
 from lra.data.arrays import IGNORED, Split
 
 BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators

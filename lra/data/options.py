@@ -15,8 +15,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from lra import groups
-from lra.config import UserError, first_line, nearest
+from lra.base import groups
+from lra.base.config import UserError, first_line, nearest
 from lra.data.task import Task, TaskOptions, plain
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from lra import code
-from lra.config import UserError
+from lra.base import code
+from lra.base.config import UserError
 from lra.data import byte_ids
 from lra.data.arrays import Example
 from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from lra.config import UserError
+from lra.base.config import UserError
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from lra import data
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, require_space
 from lra.data.arrays import (
     MANIFEST,
     SPLITS,
@@ -29,7 +30,6 @@ from lra.data.parallel import cores
 from lra.data.progress import Progress
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
-from lra.disk import disk_errors, require_space
 
 
 def identity(task: Task, options: TaskOptions, max_length: int) -> str:

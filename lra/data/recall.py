@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Split
 from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions, read_by
 

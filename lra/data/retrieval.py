@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, release

@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from lra import data
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, write_atomically
 from lra.data.arrays import IGNORED, Prepared
-from lra.disk import disk_errors, write_atomically
 
 WIDTH = 100  # columns of a line
 GAP = 8  # pixels between pictures

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lra.config import UserError
-from lra.disk import disk_errors, take_lock
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, take_lock
 
 CHUNK = 2**22  # bytes
 

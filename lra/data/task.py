@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import Example, Ids, Layout, Prepared, Split
 
 TINY = Path(__file__).parent / "tiny"  # the bundled miniatures

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.config import Dev
+from lra.base.config import Dev
 from lra.data import byte_ids
 from lra.data.arrays import Example
 from lra.data.sources import archives, imdb, tfds

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lra import data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared, read_manifest, statistics
 from lra.data.prepare import load
 from lra.data.store import sha256

@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from lra.base.config import UserError
 from lra.bench.rows import BenchResult
-from lra.config import UserError
 from lra.figures.draw import NO_MATPLOTLIB
 
 DRAWN = ("attention", "causal", "convert", "luna", "compute")  # benchmarks with a picture

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import name
 from lra.report.looks import LUNA, PALETTE, SOFTMAX
-from lra.trained import Trained, watching
+from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
 

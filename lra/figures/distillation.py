@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
-from lra.record import CONVERSION, Record, paths, read
 from lra.report.looks import LINES, looks
+from lra.results.record import CONVERSION, Record, paths, read
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
+from lra.base.config import UserError
 
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "luna",

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lra.config import Pooling, UserError
+from lra.base.config import Pooling, UserError
 from lra.figures.draw import heading, rows_for, save_figure
 from lra.report.looks import PALETTE
-from lra.trained import Trained
+from lra.training.trained import Trained
 
 SHORT = 80  # tokens that fit on one line
 WRAP = 64  # tokens per line of a longer sequence

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import students
 from lra.figures.draw import heading, save_figure
 from lra.figures.students import Student

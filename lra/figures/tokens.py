@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import students
 from lra.figures.draw import save_figure
 from lra.figures.students import ModelMaps, Student

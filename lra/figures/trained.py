@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lra.groups import usual_options
+from lra.base.groups import usual_options
 from lra.report.table import pairs_of
-from lra.trained import Trained
+from lra.training.trained import Trained
 
 
 def name(trained: Trained) -> str:

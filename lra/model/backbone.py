@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import luna
-from lra.config import Model, Positions, Style, UserError
+from lra.base.config import Model, Positions, Style, UserError
 from lra.model import rotary
 from lra.model.init import INITIALISERS
 from luna.local import LocalBranch

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lra.config import ClsMask, Pooling, Positions, Style
+from lra.base.config import ClsMask, Pooling, Positions, Style
 
 
 class Learned(nn.Module):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lra.config import Init, Interaction, Pooling
+from lra.base.config import Init, Interaction, Pooling
 from lra.model.init import INITIALISERS
 
 

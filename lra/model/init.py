@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from lra.config import Init
+from lra.base.config import Init
 
 TRUNCATED_STD = 0.87962566103423978  # std of a standard normal truncated at +-2
 

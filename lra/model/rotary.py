@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lra.config import Positions, UserError
+from lra.base.config import Positions, UserError
 from luna.base import Attention
 
 BASE = 10_000.0

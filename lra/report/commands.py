@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.config import UserError
-from lra.disk import disk_errors, write_atomically
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
-    from lra.record import Record
     from lra.report.table import Table
+    from lra.results.record import Record
 
 SUFFIXES = (".md", ".csv", ".tex")
 FORMATS = ("md", "csv", "tex", "json")  # of tables on standard output
@@ -133,8 +133,8 @@ def tables_of(results: Path) -> list[Table]:
 
 
 def _records(results: Path) -> list[Record]:
-    from lra import audit
-    from lra.record import read_all
+    from lra.results import audit
+    from lra.results.record import read_all
 
     folder = results / "records"
     if not folder.is_dir():
@@ -227,8 +227,8 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _check_records(arguments: argparse.Namespace) -> None:
-    from lra import audit
-    from lra.record import load
+    from lra.results import audit
+    from lra.results.record import load
 
     records = load(arguments.folders)
     found = audit.check(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
@@ -241,8 +241,8 @@ def _check_records(arguments: argparse.Namespace) -> None:
 
 def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     """Copy the records of all sources, or none of them if one is refused."""
-    from lra import audit
-    from lra.record import export, load
+    from lra.results import audit
+    from lra.results.record import export, load
 
     audit.refuse(load(sources))
     found = export(sources, Path(target), answers=answers)

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.config import UserError
-from lra.record import Record
+from lra.base.config import UserError
+from lra.results.record import Record
 
 LISTED = 3  # attentions listed for each value of a difference
 FactsOf = Callable[[Record], Mapping[str, Any]]

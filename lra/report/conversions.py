@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lra.record import CONVERSION, Record, digest, once
 from lra.report import paired, published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, options_of, pairs_of
+from lra.results.record import CONVERSION, Record, digest, once
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError
-from lra.record import Record
+from lra.base.config import UserError
 from lra.report.compare import FactsOf, differing
 from lra.report.table import (
     Effect,
@@ -19,6 +18,7 @@ from lra.report.table import (
     sortable,
     usual_of,
 )
+from lra.results.record import Record
 
 BASES = (
     "softmax",

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lra import data
-from lra.code import PRETRAINING, Code
-from lra.config import UserError
-from lra.facts import flat
-from lra.record import TRAINING, Record, first_attempts, once
+from lra.base.code import PRETRAINING, Code
+from lra.base.config import UserError
 from lra.report import published, stats
 from lra.report.agreement import agreements
 from lra.report.compare import differing, refuse_mixtures
@@ -36,6 +34,8 @@ from lra.report.table import (
     sortable,
     usual_of,
 )  # fmt: skip
+from lra.results.facts import flat
+from lra.results.record import TRAINING, Record, first_attempts, once
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"

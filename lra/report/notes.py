@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lra.code import UNKNOWN
-from lra.record import Record
+from lra.base.code import UNKNOWN
 from lra.report import stats
 from lra.report.specs import TableSpec
 from lra.report.table import (
@@ -18,6 +17,7 @@ from lra.report.table import (
     setting_of,
     sortable,
 )
+from lra.results.record import Record
 
 
 def notes(

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.record import TRAINING, Record
 from lra.report import published
 from lra.report.looks import places
 from lra.report.notes import compute_class
 from lra.report.render import committed, stages
 from lra.report.table import Cell, Table, options_of, pairs_of
+from lra.results.record import TRAINING, Record
 
 TEMPLATE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "script.html"))
 SCRIPT_PLACE, PLACE = "<!--SCRIPT-->\n", "/*DATA*/"

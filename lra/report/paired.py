@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lra.record import Record
 from lra.report.stats import holm
+from lra.results.record import Record
 
 FLIPS = 10_000
 BLOCK = 100  # flips held at once; numpy draws four signs together, so a multiple of four

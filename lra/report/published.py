@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lra.config import UserError, nearest
+from lra.base.config import UserError, nearest
 
 FILE = Path(__file__).with_name("published.yaml")
 

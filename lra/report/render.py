@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lra.record import STAGES, Record
 from lra.report.notes import compute_class
 from lra.report.table import (
     Agreement,
@@ -24,6 +23,7 @@ from lra.report.table import (
     one_line,
     pairs_of,
 )  # fmt: skip
+from lra.results.record import STAGES, Record
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from lra import groups
-from lra.config import UserError
-from lra.record import Record
+from lra.base import groups
+from lra.base.config import UserError
 from lra.report.table import setting_of
+from lra.results.record import Record
 
 SPECS = Path(__file__).with_name("tables.yaml")
 

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from lra.config import UserError
-from lra.groups import later_options, usual_options
-from lra.record import TRAINING, Record
+from lra.base.config import UserError
+from lra.base.groups import later_options, usual_options
 from lra.report import published, stats
 from lra.report.published import Published
+from lra.results.record import TRAINING, Record
 
 Name = TypeVar("Name", bound=Hashable)
 DEAD_QUERIES = (

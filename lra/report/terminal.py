@@ -14,8 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
-from lra.config import UserError, nearest
-from lra.record import TRAINING, Record, load
+from lra.base.config import UserError, nearest
 from lra.report import conversions, stats
 from lra.report.leaderboard import build, comparable, compared
 from lra.report.notes import budget_names
@@ -32,6 +31,7 @@ from lra.report.render import (
 )  # fmt: skip
 from lra.report.specs import TableSpec
 from lra.report.table import DEAD_QUERIES, Table, TableRow
+from lra.results.record import TRAINING, Record, load
 
 # Facts that every title or caption shows; a title adds the others in which tables differ.
 ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",

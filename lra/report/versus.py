@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lra.config import UserError
-from lra.facts import flat
-from lra.record import Record, first_attempts, load, read
+from lra.base.config import UserError
 from lra.report import paired, stats
+from lra.results.facts import flat
+from lra.results.record import Record, first_attempts, load, read
 
 BINS = 4  # of lengths, equally many examples in each
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lra.config import UserError, nearest
-from lra.disk import disk_errors, read_json, write_atomically
+from lra.base.config import UserError, nearest
+from lra.base.disk import disk_errors, read_json, write_atomically
 
 CLAIMS = ("C1", "C2", "C3", "C4", "C5", "C6", "trained")
 FILE = "theory.json"
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from lra.runs import digest
+    from lra.runs.folder import digest
     from lra.theory import draw
 
     file, needs = arguments.out / FILE, {"C6": "bench", "trained": "runs"}
@@ -65,7 +65,8 @@ def measured(claim: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """What a claim's measurement gives, with everything that it came from."""
     from omegaconf import OmegaConf
 
-    from lra import environment, groups
+    from lra.base import groups
+    from lra.runs import environment
     from lra.theory import fits, runtime, sampling, spectra, trained
 
     sizes = groups.read("theory", arguments.size)

@@ -15,7 +15,7 @@ import lra
 from lra import model
 from lra.theory.kernels import Array
 from lra.theory.spectra import TOLERANCE
-from lra.trained import Trained, watching
+from lra.training.trained import Trained, watching
 from luna.attention.performer import Performer
 from luna.base import Attention
 

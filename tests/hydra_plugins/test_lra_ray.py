@@ -9,8 +9,8 @@ import pytest
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from lra.config import UserError
-from lra.settings import explain
+from lra.base.config import UserError
+from lra.settings.compose import explain
 
 
 def test_ray_does_not_wait_for_a_machine_that_it_has_not():

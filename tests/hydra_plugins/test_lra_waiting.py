@@ -13,8 +13,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from hydra_plugins import lra_waiting
-from lra.config import CONFIGS, UserError
-from lra.sweep import Outcome, note, read_outcomes
+from lra.base.config import CONFIGS, UserError
+from lra.sweeps.sweep import Outcome, note, read_outcomes
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
 

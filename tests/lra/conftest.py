@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lra import groups
-from lra.config import Model, Protocol
-from lra.settings import Run, compose
+from lra.base import groups
+from lra.base.config import Model, Protocol
+from lra.settings.compose import Run, compose
 
 from .report.browser import Browser, browser
 from .synthetic import Make, write_conversion, write_run

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from lra import record as records
 from lra.report.leaderboard import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table, TableRow
-from lra.runs import SCHEMA_VERSION, digest, identity_of
+from lra.results import record as records
+from lra.runs.folder import SCHEMA_VERSION, digest, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "luna": {"M": 8, "L": 8, "kernel": "learned", "envelope": "none"},

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra import datamodule, module
-from lra.callbacks import Compiled
-from lra.config import Compile
+from lra.base.config import Compile
 from lra.data import device
 from lra.data.device import DeviceLoader
 from lra.data.prepare import find_or_prepare
-from lra.fit import build, trainer_for
-from lra.runs import RunFolder
-from lra.settings import Run
+from lra.runs.folder import RunFolder
+from lra.settings.compose import Run
+from lra.training import datamodule, module
+from lra.training.callbacks import Compiled
+from lra.training.fit import build, trainer_for
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 import luna
-from lra import groups, new
-from lra import run as runner
+from lra import new
+from lra.base import groups
+from lra.base.config import UserError
+from lra.base.disk import read_json
 from lra.cli import main
-from lra.config import UserError
-from lra.disk import read_json
-from lra.settings import compose, initialised
-from lra.status import jobs
+from lra.settings.compose import compose, initialised
+from lra.sweeps.status import jobs
+from lra.training import run as runner
 from luna import base
 
 from .conftest import REPOSITORY

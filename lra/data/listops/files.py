@@ -11,12 +11,12 @@ from typing import TextIO
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors
 from lra.data.arrays import SPLITS, Example
 from lra.data.listops.tokens import CLOSE, binary, encode, fault
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.disk import disk_errors
 
 PREFIX = "basic"  # what the official generator calls its files
 ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.listops import files as tsv
 from lra.data.listops import generator, tokens

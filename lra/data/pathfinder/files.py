@@ -20,11 +20,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from PIL import Image
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors
 from lra.data.pathfinder.generator import PathfinderSettings
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.disk import disk_errors
 
 T = TypeVar("T")
 

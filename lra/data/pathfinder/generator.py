@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.parallel import ordered_map
 from lra.data.pathfinder.exact import cosine, sine
 from lra.data.pathfinder.pen import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse

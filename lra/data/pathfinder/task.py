@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder import generator

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.store import read_errors
 
 CHUNK = 2**20

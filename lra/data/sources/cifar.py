@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.config import UserError, first_line
+from lra.base.config import UserError, first_line
 from lra.data.sources import archives
 from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors

@@ -13,10 +13,10 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, require_space
 from lra.data.progress import Progress
 from lra.data.store import lock, sha256
-from lra.disk import disk_errors, require_space
 
 ANSWER = 10.0  # seconds within which a server must answer or send more
 RESOLVE = 3.0  # seconds more for the name look-up, which no timeout covers

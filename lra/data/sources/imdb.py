@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.progress import Progress
 from lra.data.sources import archives
 from lra.data.sources.archives import Checksum

@@ -17,13 +17,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, require_space
 from lra.data.progress import Progress
 from lra.data.sources import archives
 from lra.data.sources.archives import Member
 from lra.data.sources.fetch import fetch
 from lra.data.store import lock, new_folder, read_errors
-from lra.disk import disk_errors, require_space
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 NAME = "lra_release.gz"

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import disk_errors
 from lra.data.sources.fetch import fetch
 from lra.data.store import lock
-from lra.disk import disk_errors
 
 PINNED = "4.9.10"
 AT_ONCE = 1000  # records read at a time: three times as fast as one by one

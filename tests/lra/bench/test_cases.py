@@ -12,7 +12,7 @@ import luna
 from lra.bench.cases import AttentionCase, StepCase, TrainingStep, methods_of, random_batch
 from lra.bench.rows import slope
 from lra.bench.worker import BenchMeter, BenchRules
-from lra.settings import compose
+from lra.settings.compose import compose
 
 METER = BenchMeter(BenchRules(rounds=1, threads=1, calls=1, least=0.0, dear=math.inf))
 STEP = ("task=listops", "attention=linear", "compute=off", "model.n_layers=1",

@@ -10,7 +10,7 @@ from lra.bench.compute import tables
 from lra.bench.rows import BenchResult
 from lra.cli import main
 from lra.compute.count import count_run
-from lra.settings import compose
+from lra.settings.compose import compose
 
 from .results import result_of
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lra.base.config import UserError
 from lra.bench import luna as bench
 from lra.bench.rows import BenchResult
 from lra.bench.worker import BenchMeter, BenchRules
-from lra.config import UserError
 from luna.kernels import cpu
 
 from .results import Costs, result_of

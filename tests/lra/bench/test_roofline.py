@@ -15,7 +15,7 @@ from lra.bench import roofline
 from lra.bench.train import DeviceCase
 from lra.bench.worker import BenchMeter, BenchRules
 from lra.compute.count import count_run
-from lra.settings import compose
+from lra.settings.compose import compose
 
 from ..conftest import SMALL
 from .results import result_of

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from lra.base.config import UserError
 from lra.bench import rounds
 from lra.bench.rows import ANY, BenchRow
 from lra.bench.worker import BenchCase, BenchMeter, BenchRules, rows_of
-from lra.config import UserError
 
 RULES = BenchRules(rounds=2, threads=1)
 CASES = [BenchCase(group="g", name=name, lengths=[8, 16]) for name in "ab"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lra.base.config import UserError
 from lra.bench.rows import ANY, BenchResult, break_even, ratio_by_round, ratios, slope
-from lra.config import UserError
 
 from .results import result_of
 

@@ -10,13 +10,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import luna
-from lra import groups
+from lra.base import groups
+from lra.base.config import CONFIGS, Tolerance
 from lra.compute import budget_of
 from lra.compute.budget import Budget
 from lra.compute.count import Count, count_run
-from lra.config import CONFIGS, Tolerance
-from lra.runs import plain
-from lra.settings import Run, move_cost_facts
+from lra.runs.folder import plain
+from lra.settings.compose import Run, move_cost_facts
 
 from ..conftest import composed
 

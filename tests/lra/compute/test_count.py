@@ -10,10 +10,10 @@ from torch import Tensor
 
 import luna
 from lra import data, model
+from lra.base.groups import usual_options
 from lra.compute.count import build, count_network, count_run, slot_flops
 from lra.compute.table import head_flops
-from lra.groups import usual_options
-from lra.settings import Run
+from lra.settings.compose import Run
 from luna.attention.longformer import Longformer
 from luna.base import Attention, Paper, register
 

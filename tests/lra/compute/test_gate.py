@@ -12,13 +12,13 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra import run as runner
+from lra.base.config import Gate, UserError
 from lra.compute import Admission, admit, count_run
 from lra.compute.budget import times
 from lra.compute.solve import closest, compare
-from lra.config import Gate, UserError
 from lra.report.notes import compute_class
-from lra.settings import Run, compose
+from lra.settings.compose import Run, compose
+from lra.training import run as runner
 from luna.base import Attention, Paper, register
 
 from ..conftest import composed

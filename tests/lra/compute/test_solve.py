@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 import luna
-from lra import run as runner
+from lra.base.config import UserError
+from lra.base.disk import read_json
 from lra.compute import admit, count_run, settled
 from lra.compute.budget import Budget, Cost
 from lra.compute.solve import closest, compare, knob_values, solve
-from lra.config import UserError
-from lra.disk import read_json
+from lra.training import run as runner
 
 from ..conftest import composed
 from .kit import TOLERANCE, budget, shipped

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra import groups
+from lra.base import groups
 from lra.cli import main
 from lra.data import own
 from lra.data.arrays import SPLITS, Example, Prepared

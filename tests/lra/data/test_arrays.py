@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared, Writer
 from lra.data.prepare import load, prepare
 

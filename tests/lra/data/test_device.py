@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lra.config import Mask, Pad
+from lra.base.config import Mask, Pad
 from lra.data.device import DeviceLoader
 from lra.data.loader import Loader
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import image
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import find_or_prepare, prepare

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import intact
 from lra.data.options import read
 from lra.data.prepare import find_or_prepare

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lra.data
-from lra.config import DataRules, Mask, Pad, UserError
+from lra.base.config import DataRules, Mask, Pad, UserError
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader, _cut
 

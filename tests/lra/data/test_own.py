@@ -14,7 +14,7 @@ import pytest
 
 import lra
 from lra import data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import own
 from lra.data.prepare import find_or_prepare
 from lra.report.leaderboard import build

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.parallel import cores, ordered_map
 
 

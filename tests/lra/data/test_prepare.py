@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import prepare as preparing
 from lra.data.arrays import MANIFEST, Prepared
 from lra.data.prepare import find, find_or_prepare, load, prepare

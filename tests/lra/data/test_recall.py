@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import lra.data
-from lra import audit
-from lra import record as records
-from lra.config import UserError
+from lra.base.config import UserError
+from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.data.recall import draw
 from lra.data.store import HeldRows
-from lra.disk import read_json
-from lra.fit import build
-from lra.settings import Run, compose
+from lra.results import audit
+from lra.results import record as records
+from lra.settings.compose import Run, compose
+from lra.training.fit import build
 from tests.lra.data.kit import differences
 
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import prepare

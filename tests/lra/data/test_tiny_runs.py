@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from lra import data
-from lra.config import Pad
+from lra.base.config import Pad
+from lra.base.disk import read_json
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
-from lra.disk import read_json
-from lra.fit import build
-from lra.run import train
-from lra.settings import Run, compose
+from lra.settings.compose import Run, compose
+from lra.training.fit import build
+from lra.training.run import train
 from tests.lra.conftest import SMALL
 
 LONG = ("pathfinder64", "pathx", "pathfinder256")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import MANIFEST, Prepared, manifest_text, read_manifest
 from lra.data.verify import verify
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lra.run import train
-from lra.settings import compose
-from lra.trained import Trained, load
+from lra.settings.compose import compose
+from lra.training.run import train
+from lra.training.trained import Trained, load
 
 from ..conftest import SMALL
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import luna
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import channels, students
 from lra.figures.channels import COLOURS, DEAD, LayerChannels
-from lra.trained import Trained
+from lra.training.trained import Trained
 
 from .conftest import LUNA, PAIR, SOFTMAX, TEXT
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import distillation
 
 RECORD = {

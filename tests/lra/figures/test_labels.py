@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.config import CONFIGS
+from lra.base.config import CONFIGS
 from lra.figures import records as figures
 from lra.figures.labels import spread
 

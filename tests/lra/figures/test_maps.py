@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import maps
-from lra.trained import Trained
+from lra.training.trained import Trained
 
 from .conftest import SOFTMAX
 

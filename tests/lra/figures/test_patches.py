@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import patches, students
 from luna.base import LunaError
 

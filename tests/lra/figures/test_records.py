@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra import record as records
 from lra.cli import main
 from lra.figures import agreement
 from lra.figures import records as figures
@@ -15,6 +14,7 @@ from lra.report import looks
 from lra.report.leaderboard import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import TableRow
+from lra.results import record as records
 
 from ..synthetic import Make, table
 

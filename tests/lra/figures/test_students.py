@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.figures import channels, students, tokens
 from luna.convert import convert
 from tests.luna.convert.kit import bert

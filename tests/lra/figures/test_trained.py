@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lra.figures.trained import conditions, name
-from lra.trained import Trained
+from lra.training.trained import Trained
 
 from .conftest import LUNA
 

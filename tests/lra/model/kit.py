@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lra.config import (
+from lra.base.config import (
     Clip,
     ClsMask,
     DataRules,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import luna
-from lra.config import Pooling, UserError
+from lra.base.config import Pooling, UserError
 from lra.model import build
 from lra.model.backbone import AttentionLayer
 

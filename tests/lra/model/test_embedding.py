@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lra.config import ClsMask, Pooling, Positions
+from lra.base.config import ClsMask, Pooling, Positions
 from lra.model.embedding import Embedding
 
 from .kit import CLEAN, OFFICIAL, example, network, shake, sinusoids

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra.config import ClsMask, Pooling, UserError
+from lra.base.config import ClsMask, Pooling, UserError
 from lra.model.heads import POOLINGS
 
 from .kit import CLEAN, OFFICIAL, SKYFORMER, affine, example, network, shake

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lra.config import Positions
+from lra.base.config import Positions
 from lra.model import build
 
 from .kit import OFFICIAL, SKYFORMER, TINY, Task, protocol

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra import data
-from lra.config import Interaction, Pooling, Positions, UserError
+from lra.base.config import Interaction, Pooling, Positions, UserError
 from lra.model import build
 
 from .kit import (

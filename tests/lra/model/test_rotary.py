@@ -10,9 +10,9 @@ from torch import nn
 
 import luna
 from lra import data, model
-from lra.config import Positions, UserError
+from lra.base.config import Positions, UserError
 from lra.model.rotary import Rotary, build
-from lra.settings import compose
+from lra.settings.compose import compose
 
 N, D = 12, 8
 

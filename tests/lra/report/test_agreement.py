@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.report.agreement import interval, ranks, spearman
 from lra.report.leaderboard import build_all
 from lra.report.render import markdown
 from lra.report.specs import TableSpec, specs
 from lra.report.table import Table
+from lra.results import record as records
 
 from ..synthetic import Make
 

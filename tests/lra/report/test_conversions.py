@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.report import conversions
 from lra.report.render import markdown, to_csv
 from lra.report.table import Table
+from lra.results import record as records
 
 from ..synthetic import Make
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
+from lra.base.config import UserError
 from lra.cli import main
-from lra.config import UserError
 from lra.report.effects import effects
 from lra.report.render import markdown, to_json
 from lra.report.table import Effect
+from lra.results import record as records
 
 from ..synthetic import Make, table
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.report.leaderboard import FIVE, build
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
 from lra.report.table import cells_by_row
+from lra.results import record as records
 
 from ..synthetic import Make, row, table
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lra import groups
+from lra.base import groups
 from lra.report import looks
 
 from ..synthetic import Make, table

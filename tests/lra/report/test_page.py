@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from lra import record as records
 from lra.report.leaderboard import FIVE, build
 from lra.report.page import page
 from lra.report.specs import TableSpec
+from lra.results import record as records
 
 from ..synthetic import write_run
 from .browser import Browser, available

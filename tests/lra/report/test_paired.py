@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lra.record import Record
 from lra.report import paired
+from lra.results.record import Record
 
 
 def record(answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1) -> Record:

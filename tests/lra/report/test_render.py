@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
 from lra.report.leaderboard import FIVE, build
 from lra.report.render import latex, latex_cost, latex_published, markdown, to_csv, to_json
 from lra.report.specs import TableSpec
+from lra.results import record as records
 
 from ..synthetic import Make, table
 

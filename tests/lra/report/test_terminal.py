@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lra import record as records
 from lra.cli import main
+from lra.results import record as records
 
 from ..synthetic import Make
 

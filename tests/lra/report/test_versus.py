@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from lra import cli
-from lra.answers import Answers
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import prepare
 from lra.data.arrays import Layout, Split
-from lra.record import load
 from lra.report import versus
+from lra.results.record import load
+from lra.runs.answers import Answers
 
 N = 400
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import lra
-from lra import cli, groups
-from lra.runs import digest
+from lra import cli
+from lra.base import groups
+from lra.runs.folder import digest
 from lra.theory import draw, fits, kernels, runtime, sampling, spectra, trained
 from lra.theory.commands import CLAIMS
 

@@ -13,7 +13,7 @@ YAML = Path(__file__).parents[3] / "configs" / "attention" / "luna.yaml"
 
 
 def test_the_config_repeats_every_comment():
-    """Its keys and values are compared with the class in tests/lra/test_settings.py."""
+    """Its keys and values are compared with the class in tests/lra/settings/test_compose.py."""
     stated = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(LunaOptions), re.M))
     assert list(stated) == list(luna.options("luna"))
     repeated = dict(re.findall(r"^(\w+): .*  # (.*)$", YAML.read_text(encoding="utf-8"), re.M))

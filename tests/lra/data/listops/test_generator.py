@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.listops import generator, tokens
 from lra.data.listops.generator import TreeShape, accept, block, generate, grow
 from tests.lra.data.listops.test_tokens import evaluate

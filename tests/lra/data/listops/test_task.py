@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.listops import files as tsv
 from lra.data.listops.task import TINY_SIZES

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.pathfinder import generator
 from lra.data.pathfinder.exact import arctan2
 from lra.data.pathfinder.generator import (

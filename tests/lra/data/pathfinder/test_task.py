@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder.generator import ImageGenerator, generate, settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.sources import archives
 
 from .. import kit

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data import retrieval
 from lra.data.prepare import prepare
 from lra.data.sources import archives, release

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.config import UserError
+from lra.base.config import UserError
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, prepare
 from lra.data.sources import cifar, fetch, imdb, tfds
 from lra.data.verify import verify
-from lra.run import train
-from lra.settings import compose, guard
+from lra.settings.compose import compose, guard
+from lra.training.run import train
 from tests.lra.conftest import REPOSITORY
 
 from .. import kit

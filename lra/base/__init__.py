@@ -1,0 +1,1 @@
+"""Schema of a config, safe writing, the hash of the code."""

@@ -1,0 +1,321 @@
+"""The schema of a run: one dataclass per config group, without defaults, which are in configs/.
+
+`lra.settings.compose.check` compares what Hydra composed with it before anything heavy is imported,
+so a misspelt key or a value of the wrong type costs a second and not a night.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# A wheel carries the repository's configs/ inside the package (pyproject.toml).
+CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f.is_dir())
+PARENT = "LRA_PARENT"  # environment variable: the process of a sweep that waits for this run
+
+
+class UserError(Exception):
+    """A mistake of the user, in one sentence that says what to do; commands exit with 2."""
+
+
+@contextlib.contextmanager
+def readable(path: Path, cure: str) -> Iterator[None]:
+    """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
+    make parsers, most of them not ours, raise anything."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) and str(path) in str(error):
+            raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{path} is damaged or invalid ({reason}): {cure}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; the name of its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the closest known names, or all of them."""
+    known = sorted(known)
+    spelt = {name.lower(): name for name in known}  # M is close to m
+    close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known)}"
+
+
+class Mask(Enum):
+    length = "length"  # padding by true length
+    nonzero = "nonzero"  # id 0 is padding, even a black pixel: quirk of every public LRA code
+    none = "none"
+
+
+class Pad(Enum):
+    full = "full"  # always to pad_to
+    batch = "batch"  # to the longest example of the batch, rounded up to 64
+
+
+class Positions(Enum):
+    learned = "learned"
+    fixed = "fixed"  # interleaved sinusoids
+    rope = "rope"  # queries and keys are turned by their position
+    rope2d = "rope2d"  # by row and column, on image tasks
+    alibi = "alibi"  # scores fall with the distance, in methods that compute them one by one
+    none = "none"
+
+
+class Pooling(Enum):
+    masked_mean = "masked_mean"  # over real tokens
+    mean = "mean"  # over all stored positions, padding included
+    cls = "cls"  # a prepended learned token
+    first = "first"  # the first token, which the official dual encoder calls CLS
+    none = "none"  # every token has a label of its own
+
+
+class ClsMask(Enum):
+    real = "real"  # the CLS token is always visible
+    first = "first"  # quirk: it copies the first token's mask, so a black pixel hides it
+
+
+class Interaction(Enum):
+    concat = "concat"  # [a, b]
+    nli = "nli"  # [a, b, a*b, a-b]
+
+
+class Init(Enum):
+    torch = "torch"  # nn.Linear's default
+    flax = "flax"  # Xavier-uniform encoder kernels, N(0, 1e-6) biases, LeCun-normal head
+
+
+class Gelu(Enum):
+    erf = "none"
+    tanh = "tanh"
+
+
+class Schedule(Enum):
+    constant = "constant"
+    rsqrt = "rsqrt"  # warm-up, then lr / sqrt(step)
+    cosine = "cosine"  # warm-up from 0, then a half cosine to 0
+    onecycle = "onecycle"  # linear up and down, beta1 cycling against it
+    cosine_floor = "cosine_floor"  # warm-up from a tenth, then a half cosine to 0.4 of the peak
+
+
+class Clip(Enum):
+    none = "none"
+    value = "value"
+    norm = "norm"
+
+
+class Dev(Enum):
+    """Where the dev split comes from in a task without one (Text)."""
+
+    train = "train"  # the last 10 % of the training set, which are removed from it
+    test = "test"  # quirk of every public LRA code: the test set itself
+
+
+class Select(Enum):
+    best = "best"
+    last = "last"
+
+
+@dataclass
+class DataRules:
+    """How prepared examples become batches."""
+
+    max_length: int  # longer examples are cut; 0: the task's own length
+    pad_to: int  # stored length, and the size of the position table; 0: the task's own length
+    pad: Pad
+    mask: Mask
+    vocab: int  # rows of the embedding table; 0: the number of the task's ids, which is the least
+
+
+@dataclass
+class Style:
+    """Details of the backbone in which published codes differ; sizes are in the model group."""
+
+    positions: Positions
+    position_std: float
+    embedding_std: float
+    init: Init
+    qkv_bias: bool
+    out_bias: bool
+    gelu: Gelu
+    ln_eps: float
+    mask_output: bool  # multiply the final LayerNorm's output by the mask
+    pooling: Pooling
+    cls_mask: ClsMask  # of the token that pooling=cls prepends
+    interaction: Interaction  # of the dual encoder
+    dual_hidden_layers: int  # of the dual encoder's head: 1, or 2 with half the width in the second
+
+
+@dataclass
+class Recipe:
+    """Optimiser, schedule, batch and steps. In a checked run `budget` has already scaled steps and
+    warm-up."""
+
+    batch: int  # over all processes
+    steps: int
+    warmup: int
+    schedule: Schedule
+    lr: float
+    betas: list[float]
+    eps: float
+    weight_decay: float
+    clip: Clip
+    clip_at: float
+
+
+@dataclass
+class Evaluation:
+    every: int  # optimiser steps
+    dev_batches: int  # batches taken from an endless dev stream; -1: the whole dev split
+    dev: Dev
+    drop_last: bool  # quirk: the last partial batch is never scored
+    select: Select  # which checkpoint the reported test accuracy belongs to
+    select_after: float  # fraction of the steps before which no best checkpoint is kept
+
+
+@dataclass
+class Protocol:
+    name: str
+    version: int
+    profile: str
+    precision: str
+    data: DataRules
+    style: Style
+    recipe: Recipe
+    evaluation: Evaluation
+    tasks: dict[str, Any]  # where fields above are looked up, one row per task
+    # Values for single attentions, where their released configurations differ from the row.
+    methods: dict[str, Any] = field(default_factory=dict)
+    preset: str = "matched"  # of attentions, unless attention.preset is given
+
+
+@dataclass
+class Model:
+    name: str
+    n_layers: int
+    d_model: int
+    n_heads: int
+    qkv_dim: int  # of all heads together
+    mlp_dim: int
+    dropout: float
+    attention_dropout: float
+    tasks: dict[str, Any] = field(default_factory=dict)  # per-task sizes, where a model has them
+    sizes_of: str | None = None  # the attention whose sizes are taken from `methods`
+    methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
+
+
+class Objective(Enum):
+    """What a network learns from the training inputs before it sees a label."""
+
+    none = "none"
+    masked = "masked"  # the tokens that were replaced by a mask token
+    causal = "causal"  # the next token
+
+
+@dataclass
+class Pretrain:
+    """Phase one of a run. All but the name is None where there is none."""
+
+    name: Objective
+    rate: float | None = None  # of the tokens that are masked; None takes that of the task
+    rates: dict[str, float] = field(default_factory=dict)  # by task, and `others`
+    seed: int | None = None  # None: the run's own; a number is shared by all seeds of phase two
+    every: int | None = None  # optimiser steps between evaluations on held-out training inputs
+    recipe: Recipe | None = None  # None in the run that is phase one itself
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether the run begins with the weights of a phase one."""
+        return self.recipe is not None
+
+    @property
+    def is_the_run(self) -> bool:
+        """Whether the run is phase one itself."""
+        return self.name is not Objective.none and self.recipe is None
+
+
+class Gate(Enum):
+    matched = "matched"  # a run outside its budget does not start
+    report = "report"  # it starts, and its record says how far outside it is
+    off = "off"  # count the run, compare it with nothing
+
+
+@dataclass
+class Tolerance:
+    """How far a run may be from its budget, as a share of it."""
+
+    parameters: float
+    flops: float  # forward, per example
+    examples: float  # steps x batch
+
+
+@dataclass
+class Compute:
+    mode: Gate
+    # An attention, at its published options; or numbers: {parameters: .., flops: ..}.
+    reference: Any
+    tolerance: Tolerance
+    solve: bool  # set the attention's knobs as close to the budget as possible
+    # From the attention's file: the preset of its options, the options that decide its cost with
+    # their ranges, and the reason if no value of them meets the budget.
+    preset: str = "matched"
+    knobs: dict[str, Any] = field(default_factory=dict)
+    exempt: str | None = None
+    both_phases: bool = False  # the examples of phase one count too, weighted by their FLOPs
+
+
+class Compile(Enum):
+    off = "off"
+    default = "default"  # by torch.compile
+    graphs = "graphs"  # and replayed as CUDA graphs, without Python in between
+
+
+@dataclass
+class Trainer:
+    accelerator: str
+    devices: Any  # their number on each node, or a list of them
+    num_nodes: int
+    strategy: str
+    precision: str
+    threads: int | None  # of torch; None leaves the choice to torch
+    compile: Compile
+    checkpoint_every: int  # steps between checkpoints to resume from
+    log_every: int  # steps a row of metrics.csv averages over
+    print_every: float  # seconds between progress lines, outside of a terminal
+    progress: str  # auto | bar | lines | off
+
+
+class WandbMode(Enum):
+    offline = "offline"
+    online = "online"
+
+
+@dataclass
+class Wandb:
+    project: str
+    mode: WandbMode
+
+
+@dataclass
+class MLflow:
+    experiment: str
+    store: str  # a database such as sqlite:///mlflow.db, or the address of a server
+
+
+@dataclass
+class Loggers:
+    """Loggers besides metrics.csv, which is always written; None for those not chosen."""
+
+    csv: dict[str, Any] | None = None
+    wandb: Wandb | None = None
+    tensorboard: dict[str, Any] | None = None
+    mlflow: MLflow | None = None

@@ -1,0 +1,116 @@
+"""Atomic writing of files, and readable errors of disks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from lra.base.config import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+
+
+def sentence(error: OSError, place: Path | str, cure: str) -> str | None:
+    """What a full, broken or closed disk means for the user; None for other errors."""
+    if error.errno in FULL:
+        return f"no space left on the disk of {place}: free some, or {cure}"
+    if error.errno in BROKEN:
+        return f"the disk of {place} fails ({os.strerror(error.errno)}): check it, or {cure}"
+    if error.errno in CLOSED:
+        problem = f"cannot write to {place} ({os.strerror(error.errno)})"
+        return f"{problem}: change its permissions, or {cure}"
+    return None
+
+
+@contextlib.contextmanager
+def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[None]:
+    """Turn errors of full, broken and closed disks into a UserError that names the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if (message := sentence(error, place, cure)) is not None:
+            raise UserError(message) from error
+        raise
+
+
+def take_lock(handle: IO[Any], place: Path, *, wait: bool = False) -> bool:
+    """Take the kernel's lock on an open file; False if another process holds it. The kernel
+    releases it when the process ends, even if it is killed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"the file system of {place} has no locks ({os.strerror(error.errno or 0)}), so two "
+            "processes could write the same files: choose a folder on another one"
+        ) from error
+    return True
+
+
+def require_space(folder: Path, needed: int, cure: str = "choose another folder") -> None:
+    """Refuse at once what cannot fit on the folder's disk."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"no space left on the disk of {folder}: {needed / 1e6:,.0f} MB are needed, "
+            f"{free / 1e6:,.0f} MB are free; free some, or {cure}"
+        )
+
+
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
+    """Write all or nothing, even if the process dies: a temporary file, fsync, rename. What a
+    process of this machine left there when it was killed is removed."""
+    start = f"{path.name}.tmp-{socket.gethostname()}-"
+    temporary = path.with_name(f"{start}{os.getpid()}")
+    for other in path.parent.iterdir():
+        if other.name.startswith(start) and not is_running(other.name.removeprefix(start)):
+            other.unlink(missing_ok=True)
+    try:
+        with temporary.open("wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def is_running(process: str) -> bool:
+    """Whether this machine has a process of this number."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """None where there is no such file; UserError where it is not a JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged (no JSON object); remove it and run again")
+    return value

@@ -1,0 +1,150 @@
+"""The one reader of the YAML files in `configs/`, for code that needs less than a whole run.
+
+Whole runs are composed by Hydra (lra/settings/compose.py). A folder of the user's, given with
+--config-dir, is searched before ours: a file in it adds a choice to a group, or replaces the one of
+that name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from lra.base.config import CONFIGS, UserError, nearest, readable
+
+# Keys of an attention's file that are not options of the method (configs/train.yaml has their
+# meaning).
+NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
+
+# Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
+VARIABLE = "LRA_CONFIG_DIR"
+MEND = "correct that file"
+PROVIDER = "user"  # name of that folder in Hydra's search path
+
+
+def folders() -> list[Path]:
+    """The folders to search, in this order."""
+    added = os.environ.get(VARIABLE)
+    if not added:
+        return [CONFIGS]
+    if not Path(added).is_dir():
+        raise UserError(f"--config-dir or {VARIABLE} names {added}, which is not a folder")
+    return [Path(added).absolute(), CONFIGS]
+
+
+def names(group: str) -> list[str]:
+    """All choices of a group such as `attention`."""
+    return sorted({file.stem for folder in folders() for file in (folder / group).glob("*.yaml")})
+
+
+def find(group: str, name: str) -> Path | None:
+    files = (folder / group / f"{name}.yaml" for folder in folders())
+    return next((file for file in files if file.is_file()), None)
+
+
+def read(group: str, name: str) -> DictConfig:
+    """The file of a choice, merged over the files of the same group in its defaults list; not
+    resolved. Overrides of other groups in that list are left out."""
+    file = find(group, name)
+    if file is None:
+        raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
+    with readable(file, MEND):
+        own = _load(file).copy()
+        listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
+        parents = [parent for parent in listed if parent != "_self_"]
+        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
+    return cast(DictConfig, merged)
+
+
+@cache
+def _load(file: Path) -> DictConfig:
+    return cast(DictConfig, OmegaConf.load(file))
+
+
+# ---------------------------------------------------------------------- an attention's options
+
+
+def _preset(option: str, *, _root_: DictConfig) -> Any:
+    """Resolves `${preset:<option>}` in an attention's file: the option's value in the chosen
+    preset, or else in `published`. A mapping holds one value per task."""
+    presets = _root_.attention.presets
+    chosen = presets[_root_.attention.preset]
+    value = chosen[option] if option in chosen else presets.published[option]
+    if isinstance(value, DictConfig):
+        task = _root_.task.name
+        value = value[task if task in value else "others"]
+    return value
+
+
+OmegaConf.register_new_resolver("preset", _preset, replace=True)
+
+
+def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
+    """The options that `attention=<attention>` sets on a task under a preset (`matched` where its
+    file lacks the preset); empty for an attention without a file."""
+    if (file := find("attention", attention)) is None:
+        return {}
+    with readable(file, MEND):
+        return _usual_options(attention, task, preset, tuple(folders()))
+
+
+@cache
+def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> dict[str, Any]:
+    slot = _load(CONFIGS / "train.yaml").attention
+    cfg = OmegaConf.create({"task": {"name": task}, "attention": {}})
+    cfg.attention = OmegaConf.merge(slot, read("attention", name))
+    cfg.attention.preset = preset if preset in cfg.attention.presets else "matched"
+    options = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))["attention"]
+    return {key: value for key, value in options.items() if key not in NO_OPTIONS}
+
+
+def later_options(attention: str) -> dict[str, Any]:
+    """Options that are younger than the method's first records: at these values a run leaves them
+    out of its settings."""
+    if (file := find("attention", attention)) is None:
+        return {}
+    with readable(file, MEND):
+        return _later_options(attention, tuple(folders()))
+
+
+@cache
+def _later_options(name: str, _: tuple[Path, ...]) -> dict[str, Any]:
+    later = read("attention", name).get("later") or {}
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(later)))
+
+
+# ---------------------------------------------------------------------- the user's folder
+
+
+def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Split `--config-dir DIR` off the words of a command line: the other words, and DIR."""
+    parser = argparse.ArgumentParser(prog="lra", add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir")
+    usual = ["--config-dir" if word == "-cd" else word for word in words]  # Hydra's short form
+    known, others = parser.parse_known_args(usual)
+    return others, known.config_dir
+
+
+@contextmanager
+def searching(folder: str | Path | None) -> Iterator[None]:
+    """Inside the block, search this folder too; None changes nothing."""
+    if folder is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(Path(folder).absolute())
+    try:
+        folders()  # refuses one that does not exist
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

@@ -1,0 +1,188 @@
+"""Phase one of a run, self-pretraining: the backbone learns from the training inputs alone (Amos,
+Berant and Gupta 2023, arXiv:2310.02980).
+
+It is a run of its own, `phase_one(run)`, with the same attention, model and data but a target per
+token that is made from the inputs: a masked token, or the next one. No label is read, and no input
+of dev or test. Phase two begins with its last weights, all but the head's (`carry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import luna
+from lra import data, model
+from lra.base.config import Objective, Pooling, Pretrain, Select, UserError
+from lra.data.arrays import IGNORED, Prepared, Split
+from lra.data.loader import Batch, Loader
+from lra.model.network import Network
+from lra.settings.compose import Run
+
+HELD_OUT, MOST_HELD_OUT = 20, 1000  # one in so many training inputs is held out; at most so many
+MASKS = 0x6D61736B  # sets the draws of masks apart from those of the order of the data
+TOKENS = "embedding.token.weight"
+HEAD = "head."
+
+
+def phase_one(run: Run) -> Run | None:
+    """The run that is phase one of `run`, if it has one. What decides phase two alone is not in it,
+    so that runs which differ there share it."""
+    chosen, protocol = run.pretrain, run.protocol
+    if chosen.recipe is None or chosen.every is None:
+        return None
+    _refuse(run)
+    evaluation = replace(
+        protocol.evaluation, every=chosen.every, dev_batches=-1, drop_last=False,
+        select=Select.last, select_after=1.0,
+    )  # fmt: skip
+    # The mask token has the last row of a table with one row more.
+    rows = protocol.data.vocab + (chosen.name is Objective.masked)
+    return replace(
+        run,
+        protocol=replace(
+            protocol,
+            data=replace(protocol.data, vocab=rows),
+            recipe=chosen.recipe,
+            evaluation=evaluation,
+        ),
+        pretrain=Pretrain(chosen.name, rate=chosen.rate),
+        seed=run.seed if chosen.seed is None else chosen.seed,
+        budget=1.0,  # the recipe has been scaled
+        rerun=False,
+    )
+
+
+def _refuse(run: Run) -> None:
+    """UserError for a task, a style or an attention that the objective does not fit."""
+    name, objective = run.attention["name"], f"pretrain={run.pretrain.name.name}"
+    if (stack := data.of(run.task).stack) > 1:
+        raise UserError(
+            f"{objective} predicts one id per token, but a token of task '{run.task.name}' is the "
+            f"sum of {stack}: use pretrain=none"
+        )
+    if run.pretrain.name is not Objective.causal:
+        return
+    if not luna.get(name).causal_form:
+        raise UserError(
+            f"{objective} needs the attention's causal form, which '{name}' does not have: use "
+            f"pretrain=masked, or one of {', '.join(luna.names(causal=True))}"
+        )
+    if run.protocol.style.pooling is Pooling.cls:
+        raise UserError(
+            f"{objective} does not fit protocol.style.pooling=cls, because a CLS token in front "
+            "sees no other token there and learns nothing: use pretrain=masked"
+        )
+    if run.attention.get("dwc", "none") != "none":
+        raise UserError(
+            f"{objective} does not fit attention.dwc={run.attention['dwc']}, whose convolution "
+            "sees the tokens to be predicted: use pretrain=masked, or attention.dwc=none"
+        )
+
+
+# ---------------------------------------------------------------------- the network
+
+
+@dataclass(frozen=True)
+class TokenShape:
+    """A task whose classes are its own ids, one per token of a single sequence."""
+
+    vocab: int
+    grid: tuple[int, int] | None
+    stack: int = 1
+    per_token: bool = True
+    dual: bool = False
+
+    @property
+    def classes(self) -> int:
+        return self.vocab
+
+
+class TokenNetwork(Network):
+    """The same backbone with a prediction per token: ids (B, n) -> (B, n, vocab)."""
+
+    def __init__(self, run: Run):
+        task, slot = data.of(run.task), dict(run.attention)
+        if run.pretrain.name is Objective.causal:
+            slot["causal"] = True
+        super().__init__(TokenShape(task.vocab, task.grid), slot, run.model, run.protocol, run.seed)
+        cls = int(run.protocol.style.pooling is Pooling.cls)
+        self.pool = lambda x, mask: x[:, cls:]  # the CLS token has nothing to predict
+
+
+def build_network(run: Run) -> Network:
+    """The network that a run trains."""
+    if run.pretrain.is_the_run:
+        return TokenNetwork(run)
+    return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)
+
+
+def carry(weights: Mapping[str, Any], network: nn.Module) -> None:
+    """Begin phase two with the weights of phase one, bit for bit; its head stays as it was drawn,
+    and the mask token is left behind."""
+    backbone = {name: value for name, value in weights.items() if not name.startswith(HEAD)}
+    backbone[TOKENS] = backbone[TOKENS][: len(network.get_parameter(TOKENS))]
+    network.to(backbone[TOKENS].dtype)  # under 64-true Lightning would make it double later
+    differ = network.load_state_dict(backbone, strict=False)
+    if wrong := [key for keys in differ for key in keys if not key.startswith(HEAD)]:
+        raise UserError(
+            f"phase one cannot begin this network, because only one of both has {wrong[0]}: its "
+            "attention has other parameters in its causal form, so use pretrain=masked"
+        )
+
+
+# ---------------------------------------------------------------------- the data
+
+
+def inputs(prepared: Prepared, *, held_out: bool) -> Split:
+    """The training inputs that phase one learns from, or those that it is evaluated on."""
+    train = prepared.split("train")
+    every = max(HELD_OUT, -(-len(train) // MOST_HELD_OUT))
+    return train.sequences(every, held=held_out)
+
+
+def choose(draws: Tensor, real: Tensor, rate: float) -> Tensor:
+    """Choose the real tokens whose draw from [0, 1) is below the rate, and at least one of each
+    sequence."""
+    draws = draws.masked_fill(~real, 2.0)
+    return ((draws < rate) | (draws == draws.amin(-1, keepdim=True))) & real
+
+
+class InputLoader(Loader):
+    """Batches of sequences whose labels are made from their ids. What is masked depends on the seed
+    and the number of the batch alone, in evaluations on the seed and the examples alone."""
+
+    def __init__(self, split: Split, run: Run, *, steps: int | None, rank: int, world: int):
+        super().__init__(
+            split, run.protocol.recipe.batch, rules=run.protocol.data, seed=run.seed, steps=steps,
+            rank=rank, world=world,
+        )  # fmt: skip
+        self.rate, self.seed = run.pretrain.rate, run.seed
+        self.mask_token = run.protocol.data.vocab - 1
+
+    def batch(self, index: np.ndarray) -> Batch:
+        ids, mask, labels = super().batch(index)
+        if mask is not None:  # the quirk mask=nonzero hides black pixels from the attention
+            labels = labels.masked_fill(~mask, IGNORED)
+        if self.rate is None:  # causal
+            following = torch.full_like(labels, IGNORED)
+            following[:, :-1] = labels[:, 1:]
+            return Batch(ids, mask, following)
+        rng = np.random.default_rng([self.seed, MASKS, self.delivered, int(index[0]), self.rank])
+        draws = torch.from_numpy(rng.random(labels.shape))
+        chosen = choose(draws, labels != IGNORED, self.rate)
+        masked = ids.masked_fill(chosen, self.mask_token)
+        return Batch(masked, mask, labels.masked_fill(~chosen, IGNORED))
+
+    def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
+        """The ids of the real tokens, which alone can be targets."""
+        labels = np.full((len(index), width), IGNORED, np.int64)
+        stored = self.split.ids(index, width)
+        labels[:, : stored.shape[1]] = stored
+        labels[np.arange(width) >= self.split.lengths(index)[:, None]] = IGNORED
+        return labels

@@ -1,0 +1,1 @@
+"""Read, check and pass on what finished runs left."""

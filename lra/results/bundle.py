@@ -1,0 +1,167 @@
+"""A trained network as a folder to pass on: weights, settings, and a card that says what it is.
+
+    model.safetensors   the weights
+    config.json         the settings of its run, and what its record says of it
+    README.md           the card
+
+`lra.load(folder)` reads it. The folder is also what Hugging Face's hub takes:
+`huggingface_hub.upload_folder(repo_id="me/luna-listops", folder_path=folder)`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+import luna
+from lra.base.config import UserError, readable
+from lra.base.disk import disk_errors, read_json, write_atomically, write_json
+from lra.data.store import lock, new_folder
+from lra.results.record import Record
+from lra.results.record import read as read_record
+from lra.runs.folder import plain
+from lra.runs.folder import settings as settings_of
+from lra.training.trained import TRAIN_AGAIN, Trained, assembled, run_of
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+FORMAT = 1
+FACTS = ("identity", "codes", "command", "task", "attention", "test", "compute", "data", "versions",
+         "git", "machine", "times")  # fmt: skip
+
+TEXT = """\
+---
+library_name: luna-lra
+tags: [long-range-arena, {task}, {attention}]
+metrics: [accuracy]
+---
+# {attention} on {task}
+
+A Transformer, layers: {layers}, width: {width}, with the attention *{attention}*, trained by
+luna-lra {version}.
+
+| | |
+|---|---|
+| test accuracy | {accuracy:.2%} of {examples:,} answers ({select} checkpoint by dev accuracy) |
+| always answering the most frequent class | {majority:.2%} |
+| data | {provenance}, fingerprint `{fingerprint}` |
+| compute | {parameters:,} parameters, {gflops:.3g} GFLOPs per example forward |
+| training | {steps:,} steps of {batch}, {conditions} |
+| code | {code}, revision {revision} |
+
+## Use
+
+```python
+import lra
+
+trained = lra.load("{folder}")
+trained.predict(examples).classes  # texts, pictures or ids
+```
+
+It was made by `{command}`.
+
+## Cite
+
+* {paper}: {url}
+* luna-lra, a framework to compare efficient attention on the Long Range Arena, version {version}.
+* Tay et al. 2021, Long Range Arena: https://arxiv.org/abs/2011.04006
+"""
+
+
+def write(trained: Trained, folder: Path) -> list[Path]:
+    """Write a finished run's network into a new folder."""
+    record = read_record(trained.folder / "result.json") if _finished(trained.folder) else None
+    if record is None:
+        raise UserError(f"{trained.folder} has not finished: run its command again, then export it")
+    state = trained.network.state_dict()
+    config = {
+        "format": FORMAT,
+        "settings": settings_of(trained.run),
+        "seed": trained.run.seed,
+        "weights": trained.weights,
+        "streams": _streams(state),
+        "record": {key: record.get(key) for key in FACTS},
+    }
+    with lock(folder, f"another process is writing {folder}; waiting for it"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"{folder} is there already: name a new folder")
+        with new_folder(folder) as partial, disk_errors(folder):
+            write_json(partial / CONFIG, plain(config))
+            write_atomically(partial / CARD, card(trained, record, folder.name).encode())
+            write_atomically(partial / WEIGHTS, save(_flat(state)))
+    return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
+
+
+def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
+    config = read_json(folder / CONFIG) or {}
+    if config.get("format") != FORMAT:
+        raise UserError(f"{folder / CONFIG} is not of a network that lra export wrote")
+    try:
+        weights: dict[str, torch.Tensor] = load((folder / WEIGHTS).read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
+    with readable(folder / CONFIG, TRAIN_AGAIN):
+        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
+        fingerprint = config["record"]["data"]["fingerprint"]
+        state, which = _nested(weights, config["streams"]), str(config["weights"])
+    return assembled(run, state, folder, which, fingerprint, device=device)
+
+
+def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """safetensors hold tensors alone; random streams are a level deeper in a state dict."""
+    deep = {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
+    plain = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
+    return {name: tensor.cpu().contiguous() for name, tensor in (plain | deep).items()}
+
+
+def _nested(weights: dict[str, torch.Tensor], streams: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: {} for name in streams}
+    for name, tensor in weights.items():
+        stream, deep, kind = name.partition("/")
+        if deep:
+            found[stream][kind] = tensor
+        else:
+            found[name] = tensor
+    return found
+
+
+def _streams(state: dict[str, Any]) -> list[str]:
+    return [name for name, value in state.items() if isinstance(value, dict)]
+
+
+def card(trained: Trained, record: Record, folder: str) -> str:
+    """The text of README.md."""
+    run, paper = trained.run, luna.get(record.attention).paper
+    facts: dict[str, Any] = {
+        "task": record["task"],
+        "attention": record.attention,
+        "layers": run.model.n_layers,
+        "width": run.model.d_model,
+        "version": luna.__version__,
+        "accuracy": record["test.accuracy"],
+        "examples": record.get("test.scored") or record["test.examples"],
+        "select": trained.weights,
+        "majority": record["data.majority"],
+        "provenance": record["data.provenance"],
+        "fingerprint": record["data.fingerprint"],
+        "parameters": record["compute.parameters"],
+        "gflops": record["compute.flops"] / 1e9,
+        "steps": record["steps"],
+        "batch": record["batch"],
+        "conditions": f"protocol {run.protocol.name} v{run.protocol.version}, "
+        f"budget {run.budget:g}, seed {run.seed}",
+        "code": record.code,
+        "revision": record.revision,
+        "folder": folder,
+        "command": record.get("command") or "lra.train",
+        "paper": f"{paper.title} ({paper.year})",
+        "url": paper.url,
+    }
+    return TEXT.format(**facts)
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "result.json").exists()

@@ -1,0 +1,350 @@
+"""Records: what finished runs leave behind, in a folder of runs or exported to be committed.
+
+There are two kinds. A *training* run is one attention trained on one task; a *conversion* is a run
+with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings, an
+identity (the hash of those settings and of the data's fingerprint) and a seed.
+
+An exported record is one file, `.../<identity>-<code>-seed-<n>.json`: the result, the settings, the
+curve of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits;
+if somebody edits a setting, the identity does not either. Beside a training record lie the answers
+to every test example (lra/runs/answers.py), from which lra/results/audit.py recomputes the numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from lra.base.code import UNKNOWN
+from lra.base.config import UserError, first_line
+from lra.base.disk import disk_errors, write_atomically
+from lra.results import facts as fact
+from lra.results import schema
+from lra.results.schema import CONVERSION, TRAINING
+from lra.runs import answers
+from lra.runs.answers import Answers
+from lra.runs.folder import digest, identity_of, text_of
+
+# Identity, code, seed and attempt: two records of one key are the same run.
+Key = tuple[str, str, int, int]
+
+STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
+
+
+# Columns of a table of records.
+COLUMNS: dict[str, Callable[[Record], Any]] = {
+    "kind": lambda r: r.kind,
+    "task": lambda r: r["task"],
+    "attention": lambda r: r.attention,
+    "model": lambda r: r["model"],
+    "protocol": lambda r: r.get("protocol.name"),
+    "budget": lambda r: r.get("budget"),
+    "seed": lambda r: r["seed"],
+    "score": lambda r: r.score,
+    "loss": lambda r: r.get("test.loss"),
+    "floor": lambda r: r.floor,
+    "steps": lambda r: r.get("steps"),
+    "parameters": lambda r: r.get("compute.parameters"),
+    "flops": lambda r: r.get("compute.flops"),
+    "steps_per_second": lambda r: r.get("steps_per_second"),
+    "fingerprint": lambda r: r.get("data.fingerprint"),
+    "run": lambda r: r.run,
+    "path": lambda r: str(r.path),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One finished run."""
+
+    facts: dict[str, Any]  # result.json with `settings` (and `curve`) added
+    path: Path  # of the file it was read from
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A fact by its dotted name: `protocol.name`, `settings.protocol.recipe.lr`."""
+        return fact.find(self.facts, key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return fact.find(self.facts, key, KeyError)
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.facts)
+
+    @property
+    def key(self) -> Key:
+        return self.facts["identity"], self.code, self.facts["seed"], self.get("attempt", 1)
+
+    @property
+    def code(self) -> str:
+        """The hash of the code; `a+b` if a run begun by code a was ended by code b."""
+        return "+".join(self.get("codes") or [UNKNOWN])
+
+    @property
+    def attention(self) -> str:
+        return self["attention.name"]
+
+    @property
+    def score(self) -> float:
+        """Percent: test accuracy of a training run, dev score of a conversion."""
+        return 100 * (self["test.accuracy"] if self.kind == TRAINING else self["score"])
+
+    @property
+    def floor(self) -> float | None:
+        """The score in percent of always giving one answer, if it is known."""
+        floor = self.get("data.majority" if self.kind == TRAINING else "floor")
+        return None if floor is None else 100 * floor
+
+    @property
+    def revision(self) -> str:
+        """The code's revision, abbreviated, with `+changes` if some were not committed."""
+        git = self.get("git.revision")
+        return "unknown" if not git else git[:10] + ("+changes" if self.get("git.dirty") else "")
+
+    @cached_property
+    def finished(self) -> datetime | None:
+        when = self.get("times.finished")
+        return None if when is None else datetime.fromisoformat(when)
+
+    @property
+    def run(self) -> str:
+        """`<identity>-<code>-seed-<n>`, as tables cite it."""
+        identity, code, seed, attempt = self.key
+        code = "" if code == UNKNOWN else f"-{code}"
+        return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
+
+    @cached_property
+    def name(self) -> str:
+        """The path of the record in an export."""
+        f = self.facts
+        folders = (
+            (f["task"], f["protocol"]["name"], f["model"])
+            if self.kind == TRAINING
+            else ("convert", f["task"], f["model"])
+        )
+        return f"{'/'.join(folders)}/{self.attention}/{self.run}.json"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run, or of the export."""
+        return self.path.parent
+
+    @property
+    def answers_file(self) -> Path:
+        result = self.path.name == "result.json"
+        return self.path.with_name("answers.npz") if result else self.path.with_suffix(".npz")
+
+    @cached_property
+    def answers(self) -> Answers | None:
+        """The answers to the examples that gave the score; None where they are not known. UserError
+        if the file is not that of this record."""
+        given, labels = self.get("predictions"), self.get("labels")
+        if given and labels:  # a conversion holds them itself
+            split = next(iter(labels))
+            return Answers(np.array(given[split]), np.array(labels[split]))
+        if self.get("answers") is None or not self.answers_file.exists():
+            return None
+        found = answers.read(self.answers_file)
+        if found.digest != self["answers.digest"]:
+            raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
+        return found
+
+
+class Records(list[Record]):
+    """Finished runs as a list, and as a table."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The facts that most tables need; `record.get(name)` has all others."""
+        return [{name: find(r) for name, find in COLUMNS.items()} for r in self]
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas.DataFrame."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError("a table needs pandas: pip install pandas, or use .rows()") from error
+        return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+
+    def _repr_html_(self) -> str | None:  # None: a notebook shows repr() instead
+        return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else None
+
+
+def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
+    """Every record below the folders (of one kind, if given), each run once; a damaged record is an
+    error."""
+    return once(read_all(folders), kind)
+
+
+def read_all(folders: Iterable[str | Path]) -> list[Record]:
+    """The same with a run as often as it is there."""
+    found: list[Record] = []
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise UserError(f"{folder} does not exist; the first run makes it: lra train")
+        found += [record for path in paths(folder) if (record := read(path)) is not None]
+    return found
+
+
+def once(records: Iterable[Record], kind: str | None = None) -> list[Record]:
+    """Each run once, of one kind if given."""
+    kept: dict[Key, Record] = {}
+    for record in records:
+        if kind in (None, record.kind):
+            kept[record.key] = first_of(kept.get(record.key), record)
+    return sorted(kept.values(), key=lambda r: r.name)
+
+
+def first_of(a: Record | None, b: Record) -> Record:
+    """Of two records of the same run the one that finished first, so that nobody can repeat a run
+    until they like its number; of equal times the one with the longer curve. If a time is missing,
+    `a`, which was there before."""
+    if a is None:
+        return b
+    if a.finished is None or b.finished is None:
+        return a
+    return min(a, b, key=lambda r: (r.finished, -len(r.get("curve", ()))))
+
+
+def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """The attempt that tables show of every run, the one that finished first, and the others."""
+    by_run: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        by_run.setdefault(record.key[:3], []).append(record)
+    for attempts in by_run.values():
+        attempts.sort(key=lambda r: (r.finished is None, r.finished, r.key))
+    every = by_run.values()
+    return [a[0] for a in every], [repeated for a in every for repeated in a[1:]]
+
+
+def paths(folder: Path) -> list[Path]:
+    """Files of results and exported records below a folder."""
+    exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
+    return sorted([*folder.rglob("result.json"), *exported])
+
+
+def read(path: Path) -> Record | None:
+    """A checked record; None for a teacher, which is not a conversion. UserError names the file and
+    what is wrong with it."""
+    facts = fact.read(path)
+    if path.name == "result.json":
+        conversion = _kind(facts) == CONVERSION
+        made = facts.pop("digest", None)
+        if not conversion and "codes" in facts and made != digest(facts):
+            raise UserError(f"{path} was edited after its run: its digest no longer fits")
+        if conversion and facts.get("attention") is None:
+            return None
+        facts = _conversion(facts, path) if conversion else facts | _beside(path)
+    elif facts.get("digest") != digest(facts):
+        raise UserError(
+            f"record {path} is damaged or was edited: its digest is not that of its contents"
+        )
+    record = Record(facts, path)
+    schema.check(f"record {path}", facts, record.kind)
+    return record
+
+
+def export(
+    sources: Iterable[str | Path], target: Path, *, answers: bool = True
+) -> dict[str, list[Record]]:
+    """Copy the records of run folders (or of other exports) to `target`, all or none of them; with
+    the answers to test examples, or without them, where there are too many files to keep.
+
+    Returns them sorted into `new`, `known` (already there) and `other` (already there with another
+    outcome; the run that finished first is kept).
+    """
+    incoming = load(sources)
+    if not incoming:
+        raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
+    there = {r.key: r for r in (load([target]) if target.is_dir() else [])}
+    sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
+    for record in incoming:
+        old = there.get(record.key)
+        kept = first_of(old, record)
+        same = old is not None and _outcome(old) == _outcome(record)
+        sorted_out["new" if old is None else "known" if same else "other"].append(record)
+        with disk_errors(target / record.name):
+            _copy(record, kept, target / record.name, answers=answers)
+    return sorted_out
+
+
+def _copy(record: Record, kept: Record, place: Path, *, answers: bool) -> None:
+    """Write a record that is new or finished before the one there, and answers that are missing."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside, known = place.with_suffix(".npz"), record.get("answers.digest")
+    missing = kept is record or (not beside.exists() and known == kept.get("answers.digest"))
+    if answers and known and missing and record.answers is not None:
+        write_atomically(beside, record.answers_file.read_bytes())
+    if kept is record:
+        write_atomically(place, dump(record.facts).encode())
+
+
+def dump(facts: dict[str, Any]) -> str:
+    """The contents of an exported record's file."""
+    return text_of(facts | {"digest": digest(facts)})
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _kind(facts: dict[str, Any]) -> str:
+    return CONVERSION if "scores" in facts else TRAINING
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """The settings and the curve, from the other files in a training run's folder."""
+    try:
+        config = yaml.safe_load(path.with_name("config.yaml").read_text(encoding="utf-8"))
+        settings = config["settings"]
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise UserError(f"record {path} has no readable config.yaml beside it ({error})") from error
+    return {"settings": settings, "curve": _curve(path.with_name("metrics.csv"))}
+
+
+def _curve(metrics: Path) -> list[list[float]]:
+    """Dev accuracy by step; empty without a file of metrics, which is not needed for a result."""
+    if not metrics.exists():
+        return []
+    try:
+        rows = csv.DictReader(io.StringIO(metrics.read_text(encoding="utf-8")))
+        return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(f"the curve {metrics} is damaged: {first_line(error)}") from error
+
+
+def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The result of luna.convert.pipeline under the names that all records use. Its identity comes
+    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
+    facts = dict(result)
+    try:
+        attention = {"name": facts.pop("attention")} | facts.pop("options")
+        settings = {"task": facts["task"], "model": path.parents[3].name, "attention": attention,
+                    "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
+        fingerprint = facts.pop("data", None)
+        machine = {"device": facts.pop("device", None), "threads": facts.pop("threads", None)}
+        seconds, torch = facts.pop("seconds", None), facts.pop("torch", None)
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f"record {path} is damaged: {error!r} is missing") from error
+    return facts | {
+        "identity": identity_of(settings, fingerprint),
+        "model": settings["model"],
+        "attention": attention,
+        "settings": settings,
+        "data": {"fingerprint": fingerprint},
+        "machine": machine,
+        "versions": {"torch": torch} | facts.get("versions", {}),
+        "seconds": {"total": seconds},
+    }
+
+
+def _outcome(record: Record) -> tuple[float, str]:
+    return record.score, str(record.get("test.loss"))  # as text, so that NaN equals NaN

@@ -1,0 +1,1 @@
+"""A run on disk: its folder, its answers, where it was made."""

@@ -1,0 +1,121 @@
+"""What a run answered on every test example, in a small file beside its record.
+
+From it anybody recomputes accuracy and loss and compares runs example by example. It holds the
+answer, the label and the log-probability of the answer; of a wrong answer that of the label too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lra.base.config import UserError, readable
+from lra.base.disk import write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST = 2**28  # bytes of unpacked answers: a small file can pack any number
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One value per test example (per scored token, where a task scores tokens), in order."""
+
+    answers: np.ndarray  # (n,) the class with the largest logit
+    labels: np.ndarray  # (n,)
+    log_p: np.ndarray | None = None  # (n,) float16, of the answer; None in a conversion
+    log_p_label: np.ndarray | None = None  # (wrong answers,) float16, of their labels
+
+    @classmethod
+    def of(cls, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
+        """From logits (n, classes) and labels (n,), both in parts."""
+        import torch  # tables read answers without it
+
+        z, y = torch.cat(list(logits)), torch.cat(list(labels))
+        log_p = z.float().log_softmax(-1)
+        best = log_p.argmax(-1)
+        wrong = best != y
+        small = np.uint8 if z.shape[-1] <= 256 else np.uint16
+        return cls(
+            best.numpy().astype(small),
+            y.numpy().astype(small),
+            _half(log_p.gather(-1, best[:, None])[:, 0]),
+            _half(log_p[wrong].gather(-1, y[wrong][:, None])[:, 0]),
+        )
+
+    @property
+    def right(self) -> np.ndarray:
+        return self.answers == self.labels
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.mean())
+
+    @property
+    def loss(self) -> float | None:
+        """Mean cross-entropy, as exactly as float16 holds it: to about a thousandth."""
+        if self.log_p is None or self.log_p_label is None:
+            return None
+        values = self.log_p.astype(np.float64)
+        values[~self.right] = self.log_p_label
+        return -float(values.mean())
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the values, whatever compressed them."""
+        return _hash(*(getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def labels_digest(self) -> str:
+        """The same for every run on the same test examples."""
+        return _hash(self.labels)
+
+    def facts(self) -> dict[str, str]:
+        """What a record holds of this file."""
+        return {"digest": self.digest, "labels": self.labels_digest}
+
+    def write(self, path: Path) -> None:
+        content = io.BytesIO()
+        np.savez_compressed(
+            content, **{f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        )
+        write_atomically(path, content.getvalue())
+
+
+def read(path: Path) -> Answers:
+    """UserError for a file that holds no answers, or answers that do not fit together."""
+    with readable(path, "it holds no answers"):
+        with zipfile.ZipFile(path) as archive:
+            if sum(part.file_size for part in archive.infolist()) > LARGEST:
+                raise UserError("more bytes than any test set has")
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            found = Answers(**{name: file[name] for name in file.files})
+    same = found.answers.shape == found.labels.shape and found.answers.ndim == 1
+    p, p_label = found.log_p, found.log_p_label
+    if not same or not len(found.labels) or p is None or p.shape != found.labels.shape:
+        raise UserError(f"{path} is damaged: it does not hold one answer per label")
+    if p_label is None or len(p_label) != int((~found.right).sum()):
+        raise UserError(f"{path} is damaged: a wrong answer has no log-probability of its label")
+    return found
+
+
+def _half(values: Tensor) -> np.ndarray:
+    return values.clamp_min(-65504).numpy().astype(np.float16)
+
+
+def _hash(*arrays: np.ndarray | None) -> str:
+    found = hashlib.sha256()
+    for values in arrays:
+        if values is not None:
+            found.update(str(values.shape).encode())
+            found.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+    return found.hexdigest()[:16]

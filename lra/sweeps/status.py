@@ -1,0 +1,219 @@
+"""`lra status`: the state of the runs of a folder or of a sweep; it only reads."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fcntl
+import itertools
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lra.base.config import UserError, readable
+from lra.base.disk import is_running, read_json
+from lra.runs.folder import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
+
+FRESH = 15.0  # seconds; a run whose status is younger than this is running
+ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunState:
+    """The state of one run, as its folder shows it."""
+
+    name: str  # its folder within the runs folder, or its overrides where it has none
+    state: str  # one of ORDER; lost: its status says running, but no process holds its lock
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state:<12} {self.name}  {self.detail}".rstrip()
+
+
+def add_parser(commands: Any) -> None:
+    status = commands.add_parser("status", help="which runs are done, running, failed or to do")
+    status.add_argument(
+        "overrides",
+        nargs="*",
+        help="settings of a sweep, as for lra train -m; without them, all runs of --runs",
+    )
+    status.add_argument(
+        "-m", "--multirun", action="store_true", help="allowed as in lra train; has no effect"
+    )
+    status.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
+    status.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="repeat every SECONDS, until Ctrl-C"
+    )
+    status.set_defaults(run=_show)
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    while True:
+        if arguments.overrides:
+            states = of_sweep(arguments.overrides)
+        else:
+            states = of_folder(Path(arguments.runs))
+        if arguments.watch is None:
+            print(summary(states))
+            return
+        stamp = time.strftime("%H:%M:%S")
+        print(f"\x1b[2J\x1b[H{stamp}\n{summary(states)}", flush=True)
+        time.sleep(arguments.watch)
+
+
+def summary(states: Sequence[RunState]) -> str:
+    """Counts per state, then a line for each run that is neither done nor to do."""
+    count = Counter(s.state for s in states)
+    counts = ", ".join(f"{count[s]} {s}" for s in ORDER if count[s])
+    shown = [s for s in states if s.state not in ("done", "to do")]
+    lines = [str(s) for s in sorted(shown, key=lambda s: (ORDER.index(s.state), s.name))]
+    return "\n".join([f"{len(states)} runs: {counts}" if states else "no runs", *lines])
+
+
+def of_folder(runs: Path) -> list[RunState]:
+    """The state of every run that has a folder below `runs`."""
+    if not runs.is_dir():
+        raise UserError(f"{runs} does not exist; the first run makes it: lra train")
+    folders = sorted(path.parent for path in runs.rglob("status.json"))
+    return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
+
+
+def of_run(folder: Path, name: str) -> RunState:
+    try:
+        with readable(folder / "status.json", "remove it and run again"):
+            return _of_run(folder, name)
+    except UserError as error:  # one damaged file must not hide the other runs
+        return RunState(name, "failed", str(error))
+
+
+def _of_run(folder: Path, name: str) -> RunState:
+    result = read_result(folder / RESULT)
+    if result is not None:
+        return RunState(name, "done", f"{result['test']['accuracy']:.1%}")
+    if (first := read_result(folder / PHASE_ONE)) is not None:
+        return RunState(name, "done", score_of(first))
+    status = read_json(folder / "status.json")
+    if status is None:
+        return RunState(name, "to do")
+    said = status["status"]
+    if said == "failed":
+        return RunState(name, "failed", status.get("error", ""))
+    if said == "running":
+        where = f"process {status.get('pid')} on {status.get('host')}"
+        fresh = _age(status) < FRESH and not _is_dead(status)
+        if fresh or _locked(folder / "lock"):
+            return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
+        return RunState(name, "lost", f"{where} is gone; the same command resumes it")
+    return RunState(name, "interrupted", status.get("how", ""))
+
+
+def _age(status: dict[str, Any]) -> float:
+    """Seconds since the status was written."""
+    try:
+        written = datetime.fromisoformat(status["updated"])
+        return abs(time.time() - written.timestamp())
+    except (KeyError, TypeError, ValueError):
+        return float("inf")
+
+
+def _is_dead(status: dict[str, Any]) -> bool:
+    """Whether the run's process was one of this machine and has ended."""
+    return status.get("host") == socket.gethostname() and not is_running(str(status.get("pid")))
+
+
+def _locked(lock: Path) -> bool:
+    """Whether a process holds the lock of a run. Asking takes the lock for an instant, so only runs
+    that have been silent for a while, or whose process has ended, are asked."""
+    try:
+        with lock.open(encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _progress(folder: Path, status: dict[str, Any]) -> str:
+    """`step 40/100 (40%), 0:00:30 left`, at the mean speed of the whole run."""
+    step, steps = status.get("step"), status.get("steps")
+    if not step or not steps:
+        return "starting"
+    done = f"step {step}/{steps} ({step / steps:.0%})"
+    rows = read_metrics(folder / "metrics.csv")
+    if not rows or int(rows[-1]["step"]) == 0:
+        return done
+    per_step = float(rows[-1]["seconds"]) / int(rows[-1]["step"])
+    return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+def of_sweep(words: Sequence[str]) -> list[RunState]:
+    """The state of every job of `lra train -m <words>`, whether it has started or not. Settings
+    that are refused make a job fail; UserError if they are those of every job."""
+    import hydra
+
+    from lra.settings.compose import check, initialised
+
+    states: list[RunState] = []
+    refused: list[UserError] = []
+    with initialised():
+        for job in jobs(words):
+            try:
+                run = check(hydra.compose("train", job))
+            except UserError as error:
+                refused.append(error)
+                states.append(
+                    RunState(" ".join(w for w in job if w not in words), "failed", str(error))
+                )
+                continue
+            folder = find(run)
+            if folder is None:
+                states.append(RunState(" ".join(job), "to do", "data not prepared"))
+            else:
+                name = folder.path.relative_to(run.runs_dir).as_posix()
+                states.append(of_run(folder.path, name))
+    if refused and len(refused) == len(states):
+        raise refused[0]
+    return states
+
+
+def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
+    """The overrides of each job, expanded as Hydra's own sweeper does; without `multirun` (-m) only
+    an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    parsed = parser.parse_overrides(list(words))
+    for override in parsed:
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            raise UserError(
+                f"{override.input_line} is for a search, whose trials are not known beforehand: "
+                "give it a value; `lra status --runs` shows the trials that have started"
+            )
+    fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
+    composed = hydra.compose("train", fixed, return_hydra_config=True)
+    if not multirun and composed.hydra.mode is not RunMode.MULTIRUN:
+        yield list(words)
+        return
+    params = composed.hydra.sweeper.params or {}  # of a named sweep, such as sweep=seeds
+    named = [f"{key}={value}" for key, value in params.items()]
+    axes: dict[str, list[str]] = {}
+    for override in [*parser.parse_overrides(named), *parsed]:  # the later of two wins
+        key = override.get_key_element()
+        values = (
+            override.sweep_string_iterator()
+            if override.is_sweep_override()
+            else [override.get_value_element_as_str()]
+        )
+        axes[key] = [f"{key}={value}" for value in values]
+    yield from map(list, itertools.product(*axes.values()))

@@ -1,0 +1,210 @@
+"""`lra convert`: one conversion from config to record, run by luna/convert/pipeline.py."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.base.code import CONVERSION, code_of
+from lra.base.config import UserError
+from lra.base.disk import disk_errors
+from lra.data.store import lock
+from lra.runs import environment
+from lra.settings.compose import explain, preset_exists
+from luna.base import LunaError
+from luna.convert import pipeline, tasks
+from luna.convert.host import quiet, transformers
+from luna.convert.recipe import ConversionRecipe
+
+
+class ConversionStage(Enum):
+    teacher = "teacher"  # finetune the softmax model on the task
+    convert = "convert"
+
+
+class Device(Enum):
+    auto = "auto"  # a GPU if there is one
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@dataclass
+class Checkpoint:
+    name: str
+    path: str  # a local folder, or a name on the Hugging Face hub
+    trained_on: str | None = None  # the task that the checkpoint itself is a teacher of
+
+
+@dataclass
+class DataFolder:
+    path: str | None  # a local folder; None: the Hugging Face hub
+
+
+@dataclass
+class Conversion:
+    task: str
+    stage: ConversionStage
+    attention: dict[str, Any]  # name and the method's own options, checked by luna.build
+    layers: Any  # all, last:<k>, or a list of numbers
+    model: Checkpoint
+    teacher: str | None  # a finetuned checkpoint, instead of the one of stage=teacher
+    data: DataFolder
+    recipe: ConversionRecipe
+    seed: int
+    device: Device
+    runs_dir: str
+
+
+def check(cfg: DictConfig) -> Conversion:
+    try:
+        typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
+        preset_exists(typed.attention)
+        run = cast(Conversion, OmegaConf.to_object(typed))
+    except OmegaConfBaseException as error:
+        raise UserError(explain(error, cfg)) from error
+    if run.seed < 0:
+        raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
+    for key in ("preset", "presets"):  # the options have been looked up there
+        run.attention.pop(key, None)
+    return run
+
+
+def convert(run: Conversion, command: str = "") -> dict[str, Any]:
+    """Run a conversion, resume it, or look up its result. The record keeps the command."""
+    task, device = tasks.get(run.task), _device(run.device)
+    options = dict(run.attention)
+    name = None if run.stage is ConversionStage.teacher else options.pop("name")
+    code = None if name is None else code_of(name, CONVERSION)
+    if code is not None and (others := _of_other_code(run)):
+        print(f"the code has changed since {others[-1]}: running anew, that run is kept")
+    waiting = f"another process is making {folder(run)}; waiting for it"
+    with quiet(), lock(folder(run), waiting), _disk_errors(folder(run)):
+        processor, model = _load(run, task)
+        record = pipeline.run(
+            model.eval().to(device),
+            processor,
+            task=run.task,
+            data=run.data.path,
+            folder=folder(run),
+            attention=name,
+            options={} if name is None else options | {"layers": run.layers},
+            recipe=run.recipe,
+            seed=run.seed,
+            log=print,
+            origin={
+                "git": environment.git(),
+                "versions": environment.versions(),
+                "switches": environment.switches(),
+                "command": command,
+                **({} if code is None else {"codes": [code.hash], "code": code.parts}),
+            },
+        )
+    recovery = record["recovery"]
+    print(
+        f"{run.task} {name or 'teacher'}: score {record['score']:.4f}"
+        + ("" if recovery is None or name is None else f", recovery {recovery:.1f} %")
+        + f"; record {folder(run) / pipeline.RESULT}"
+    )
+    return record
+
+
+@contextlib.contextmanager
+def _disk_errors(place: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    cure = "point runs_dir elsewhere; the same command then goes on"
+    try:
+        with disk_errors(place, cure):
+            yield
+    except SafetensorError as error:  # transformers writes weights through it
+        raise UserError(f"cannot write to {place} ({error}): free some space, or {cure}") from error
+
+
+def _load(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
+    """The checkpoint to start from: its tokenizer or image normalisation, and the model. With
+    stage=teacher it gets a new head where its own does not fit the task."""
+    from safetensors import SafetensorError
+
+    library, source = transformers(), run.model.path
+    head: dict[str, Any] = {}
+    classes = task.classes(run.data.path)
+    if run.stage is ConversionStage.convert:
+        source = _teacher(run)
+    elif classes is None:
+        head = {"num_labels": 1}
+    else:
+        numbers = {name: i for i, name in enumerate(classes)}
+        head = {"id2label": dict(enumerate(classes)), "label2id": numbers}
+    torch.manual_seed(run.seed)  # for a new head: its weights are part of the run's identity
+    try:
+        processor = task.processor(source)
+        model, report = getattr(library, task.auto_model).from_pretrained(
+            source, output_loading_info=True, ignore_mismatched_sizes=bool(head), **head
+        )
+    except LunaError:
+        raise
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(
+            f"no model can be loaded from '{source}' ({str(error).strip().splitlines()[0]}): give "
+            f"a local folder with {task.files}, model.path=..."
+        ) from error
+    new = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
+    if new and run.stage is ConversionStage.convert:
+        raise UserError(
+            f"'{source}' was not finetuned on a task, its head would be new ({', '.join(new)}): "
+            "run stage=teacher first"
+        )
+    if new:
+        print(f"{run.task}: '{source}' gets a new head ({', '.join(new)})")
+    return processor, model
+
+
+def _device(device: Device) -> str:
+    there = torch.cuda.is_available()
+    if device is Device.cuda and not there:
+        raise UserError("there is no GPU that torch can use for device=cuda: use device=cpu")
+    return "cuda" if there and device is not Device.cpu else "cpu"
+
+
+def folder(run: Conversion) -> Path:
+    """The run's folder, another one for every setting that changes the result."""
+    base = Path(run.runs_dir) / "convert" / run.task / run.model.name
+    if run.stage is ConversionStage.teacher:
+        return base / "teacher" / f"seed-{run.seed}"
+    facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+    code = code_of(run.attention["name"], CONVERSION).hash
+    return base / run.attention["name"] / f"{key}-{code}" / f"seed-{run.seed}"
+
+
+def _of_other_code(run: Conversion) -> list[Path]:
+    """Runs that differ from this one in nothing but their code, while this one has not begun."""
+    own = folder(run)
+    key = own.parent.name.partition("-")[0]
+    return [] if own.exists() else sorted(own.parents[1].glob(f"{key}*/{own.name}"))
+
+
+def _teacher(run: Conversion) -> str:
+    """The folder of the teacher, the same one for every method and seed."""
+    if run.teacher is not None:
+        return run.teacher
+    if run.model.trained_on == run.task:
+        return run.model.path
+    there = Path(run.runs_dir) / "convert" / run.task / run.model.name / "teacher"
+    found = sorted(there.glob("seed-*/result.json"))
+    if not found:
+        raise UserError(
+            f"a teacher for {run.task} is missing: run `lra convert stage=teacher "
+            f"task={run.task} model={run.model.name} ...` first, or give one, teacher=<folder>"
+        )
+    return str(found[0].parent / "model")

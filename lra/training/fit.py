@@ -1,0 +1,118 @@
+"""The part that training and its phase one share: the network, Lightning's Trainer, and the fit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+
+from lra import data
+from lra.base.config import Clip
+from lra.base.disk import write_atomically
+from lra.model import pretrain
+from lra.runs.folder import RunFolder, plain, settings, writing
+from lra.settings.compose import Run
+from lra.training.callbacks import AtomicCheckpointIO, Checkpoints, Compiled, Metrics, RandomState
+from lra.training.checkpoints import load_checkpoint
+from lra.training.datamodule import LRAData
+from lra.training.loggers import build as build_loggers
+from lra.training.module import LRAModule
+from lra.training.progress import ProgressReport
+
+# A FutureWarning of Lightning's own under torch 2.13, and its adverts.
+warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over processes come logged
+for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+
+TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
+
+
+def build(run: Run) -> LRAModule:
+    """Build the run's network, initialised from its seed, inside its LightningModule."""
+    torch.manual_seed(run.seed)
+    task = data.of(run.task)
+    network = pretrain.build_network(run)
+    title = f"{task.name}/{run.attention['name']}"
+    return LRAModule(network, run.protocol.recipe, task.classes, title)
+
+
+def begin(run: Run, folder: RunFolder) -> None:
+    """Write the run's settings into its folder, and that it is running."""
+    facts = {"settings": settings(run), "seed": run.seed} | folder.code_facts()
+    config = yaml.safe_dump(plain(facts), sort_keys=False)
+    with writing(folder.config):
+        write_atomically(folder.config, config.encode())
+    folder.set_status("running")
+
+
+def fit(
+    run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder, deadline: float
+) -> tuple[pl.Trainer, Checkpoints]:
+    """Train to the last step, from the last checkpoint if there is one."""
+    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
+    checkpoints = Checkpoints(
+        folder,
+        every=run.trainer.checkpoint_every,
+        evaluate_every=evaluation.every,
+        select_after=int(evaluation.select_after * recipe.steps),
+        deadline=deadline,
+    )
+    trainer = trainer_for(run, folder, checkpoints)
+    resume = folder.last if folder.last.exists() else None
+    if resume:
+        step = load_checkpoint(resume, folder.name)["global_step"]
+        print(f"resuming at step {step}/{recipe.steps}")
+    trainer.fit(module, loaders, ckpt_path=resume)
+    return trainer, checkpoints
+
+
+def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
+    """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
+    recipe, precision = run.protocol.recipe, run.trainer.precision
+    # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
+    # unless it is forbidden.
+    torch.set_float32_matmul_precision("high" if precision == TF32 else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == TF32
+    precision = "32-true" if precision == TF32 else precision
+    clipped = recipe.clip is not Clip.none
+    arguments: dict[str, Any] = {
+        "accelerator": run.trainer.accelerator,
+        "devices": run.trainer.devices,
+        "num_nodes": run.trainer.num_nodes,
+        "strategy": run.trainer.strategy,
+        "precision": precision,
+        "max_steps": recipe.steps,
+        "max_epochs": -1,  # unlimited: the loader is one stream of exactly `steps` batches
+        "val_check_interval": run.protocol.evaluation.every,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "gradient_clip_val": recipe.clip_at if clipped else None,
+        "gradient_clip_algorithm": recipe.clip.name if clipped else None,
+        "callbacks": [
+            RandomState(run.seed),
+            Compiled(run.trainer.compile),
+            Metrics(folder.metrics, every=run.trainer.log_every),
+            *callbacks,
+            # Last, because printing into a broken pipe raises, and Checkpoints must save before.
+            ProgressReport(folder, style=run.trainer.progress, every=run.trainer.print_every),
+        ],
+        "logger": build_loggers(run, folder) or False,
+        "log_every_n_steps": 1,  # Lightning logs nothing itself, but warns of longer intervals
+        "plugins": [AtomicCheckpointIO()],
+        "use_distributed_sampler": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+    }
+    return pl.Trainer(**arguments | changes)
+
+
+def is_main_process() -> bool:
+    """Whether this is the first process of the run, the one that writes."""
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0

@@ -1,0 +1,218 @@
+"""The LightningModule of every run: a network, its loss, its optimiser, and what it measures."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+
+from lra.base.config import Recipe
+from lra.data.arrays import IGNORED
+from lra.data.loader import Batch
+from lra.runs.answers import Answers
+from lra.training import optim
+from lra.training.checkpoints import of_each_process
+from luna.base import Attention
+
+FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
+
+
+class LossMeter:
+    """Sums loss and hits over labels, on the device; only reading them synchronises."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.sums: Tensor | None = None  # loss, hits, scored labels, examples
+
+    def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
+        """Add a batch: its mean loss, the classes chosen, and labels, IGNORED where none is."""
+        scored, hits = (labels != IGNORED).sum(), (choice == labels).sum()
+        examples = torch.full_like(scored, len(labels))  # new_tensor would wait for a GPU
+        sums = [loss.detach().double() * scored, hits, scored, examples]
+        now = torch.stack([value.double() for value in sums])
+        self.sums = now if self.sums is None else self.sums.to(now.device) + now
+
+    def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int, int]:
+        """(loss, accuracy, scored labels, examples) over all processes."""
+        if self.sums is None:
+            return float("nan"), float("nan"), 0, 0
+        sums = self.sums
+        if trainer is not None and trainer.world_size > 1:
+            sums = sums.clone()
+            torch.distributed.all_reduce(sums)
+        loss, hits, scored, examples = sums.tolist()
+        return loss / scored, hits / scored, int(scored), int(examples)
+
+
+class Clock:
+    """Seconds of each phase, including those before an interruption. `starting` is the first step
+    after a start, which compiles and warms up."""
+
+    def __init__(self) -> None:
+        self.seconds = {"starting": 0.0, "training": 0.0, "evaluation": 0.0}
+        self.steps = {"starting": 0, "training": 0}
+        self._since: float | None = None  # when the running phase began
+        self._phase = "starting"
+
+    def start(self, phase: str) -> None:
+        self.stop()
+        self._phase, self._since = phase, time.monotonic()
+
+    def stop(self) -> None:
+        if self._since is not None:
+            self.seconds[self._phase] += time.monotonic() - self._since
+            self._since = None
+
+    def step(self) -> None:
+        """Count a training step that has ended."""
+        self.steps[self._phase] += 1
+        if self._phase == "starting":
+            self.start("training")
+
+    def read(self) -> dict[str, float]:
+        """The seconds so far, without stopping."""
+        if self._since is not None:
+            self.start(self._phase)
+        return dict(self.seconds)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Training speed, leaving out the first step after a start where there were others.
+        `training` also has the checkpoint that is written behind a step."""
+        if self.steps["training"]:
+            return self.steps["training"] / self.seconds["training"]
+        return self.steps["starting"] / (self.seconds["starting"] + self.seconds["training"])
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over all scored labels of a batch: logits (B, C) or (B, tokens, C)."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+
+
+class LRAModule(pl.LightningModule):
+    """Trains a network by cross-entropy; metrics are exact means over all labels seen, one per
+    example or those of its scored tokens."""
+
+    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, title: str = ""):
+        super().__init__()
+        self.network = network
+        self.recipe = recipe
+        self.classes = classes
+        self.title = title  # on the progress bar
+        self.identity = ""  # of the run, set once its data are known; stored in checkpoints
+        self.meter = LossMeter()  # of training, since the last row of metrics
+        self.evaluation = LossMeter()
+        self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
+        self.clock = Clock()
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.network(ids, mask)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits = self.network(batch.ids, batch.mask)
+        loss = _cross_entropy(logits, batch.labels)
+        with torch.no_grad():
+            self.meter.update(loss, logits.argmax(-1), batch.labels)
+        return loss
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        for module in self.network.modules():
+            if isinstance(module, Attention):
+                module.after_step()
+        self.clock.step()
+
+    def _evaluation_step(self, batch: Batch) -> None:
+        logits = self.network(batch.ids, batch.mask).float()
+        loss = _cross_entropy(logits, batch.labels)
+        self.evaluation.update(loss, logits.argmax(-1), batch.labels)
+        if self.trainer.testing:
+            scored = batch.labels != IGNORED
+            self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
+
+    def _start_evaluation(self) -> None:
+        self.evaluation.reset()
+        self._answers = []
+
+    def _end_evaluation(self, split: str) -> None:
+        loss, accuracy, scored, examples = self.evaluation.mean(self.trainer)
+        self.log_dict(
+            {
+                f"{split}/loss": loss,
+                f"{split}/accuracy": accuracy,
+                f"{split}/scored": float(scored),
+                f"{split}/examples": float(examples),
+            },
+            logger=False,  # lra.training.callbacks.Metrics sends them to the loggers
+        )
+
+    def dead_rows(self) -> float | None:
+        """The fraction of queries that attended to nothing, in the worst layer on the last batch
+        evaluated: how feature maps with zeros fail. None for methods that cannot fail so."""
+        found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
+        fractions = [float(x) for x in found if x is not None]
+        return max(fractions) if fractions else None
+
+    def answers(self) -> Answers:
+        """Those of the last test, in the order of the examples, of all processes."""
+        shares = of_each_process(self.trainer, self._answers)
+        in_order = [share for batch in zip(*shares, strict=True) for share in batch]
+        return Answers.of(*zip(*in_order, strict=True))
+
+    def on_validation_start(self) -> None:
+        self.clock.start("evaluation")
+
+    def on_validation_end(self) -> None:
+        self.clock.start("training")
+
+    def on_validation_epoch_start(self) -> None:
+        self._start_evaluation()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluation_step(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self._end_evaluation("dev")
+
+    def on_test_epoch_start(self) -> None:
+        self._start_evaluation()
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluation_step(batch)
+
+    def on_test_epoch_end(self) -> None:
+        self._end_evaluation("test")
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
+        fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
+        optimizer, scheduler = optim.build(
+            self.parameters(), self.recipe, fused=self.device.type in fused or None
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_train_start(self) -> None:
+        self.clock.start("starting")
+
+    def on_train_end(self) -> None:
+        self.clock.stop()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["identity"] = self.identity
+        checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
+        checkpoint["meters"] = of_each_process(self.trainer, self.meter.sums)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        clock = checkpoint["clock"]
+        self.clock.seconds, self.clock.steps = clock["seconds"], clock["steps"]
+        self.meter.sums = checkpoint["meters"][self.trainer.global_rank]

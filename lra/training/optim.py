@@ -1,0 +1,122 @@
+"""The optimiser and the learning-rate schedules, as functions of the optimiser step s = 0, 1, ...
+
+The optimiser is always AdamW with decay on every parameter,
+theta <- theta - lr (m / (sqrt(v) + eps) + decay theta), which is also what flax.optim.Adam computed
+in the 2020 code. Protocols differ in the numbers and in the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from lra.base.config import Recipe, Schedule
+
+Rule = Callable[[int, Recipe], float]  # of the optimiser step
+
+
+def build(
+    parameters: Iterable[nn.Parameter], recipe: Recipe, *, fused: bool | None = None
+) -> tuple[Optimizer, LRScheduler]:
+    """The optimiser, `fused` into one kernel or by torch's usual choice, and its schedule, which is
+    stepped once after each optimiser step."""
+    optimizer = AdamW(
+        parameters,
+        lr=recipe.lr,
+        betas=(recipe.betas[0], recipe.betas[1]),
+        eps=recipe.eps,
+        weight_decay=recipe.weight_decay,
+        fused=fused,
+    )
+    return optimizer, StepSchedule(optimizer, recipe)
+
+
+class StepSchedule(LambdaLR):
+    """Multiplies recipe.lr by the schedule; the one-cycle schedule moves beta1 too."""
+
+    def __init__(self, optimizer: Optimizer, recipe: Recipe):
+        beta1 = BETA1.get(recipe.schedule)
+        self._beta1 = _bind(beta1, recipe) if beta1 else None
+        super().__init__(optimizer, _bind(SCHEDULES[recipe.schedule], recipe))
+
+    def step(self, epoch: int | None = None) -> None:
+        super().step(epoch)
+        if self._beta1 is not None:
+            for group in self.optimizer.param_groups:
+                group["betas"] = (self._beta1(self.last_epoch), group["betas"][1])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().state_dict().items() if key != "_beta1"}
+
+
+def _bind(rule: Rule, recipe: Recipe) -> Callable[[int], float]:
+    return lambda s: rule(s, recipe)
+
+
+def ramp(s: int, recipe: Recipe) -> float:
+    """0 at the first step, 1 from step `warmup` on."""
+    return min(1.0, s / recipe.warmup) if recipe.warmup else 1.0
+
+
+def constant(s: int, recipe: Recipe) -> float:
+    return ramp(s, recipe)
+
+
+def rsqrt(s: int, recipe: Recipe) -> float:
+    """1 / sqrt(s) after the warm-up (LRA: ListOps, Text, Retrieval), so lr is not the peak."""
+    return ramp(s, recipe) / math.sqrt(max(s, recipe.warmup, 1))
+
+
+def cosine(s: int, recipe: Recipe) -> float:
+    """Half a cosine that starts after the warm-up and lasts as long as all steps, so training ends
+    before its minimum (LRA: Image, Pathfinder)."""
+    past = max(0.0, (s - recipe.warmup) / recipe.steps)
+    return ramp(s, recipe) * max(0.0, 0.5 * (1 + math.cos(math.pi * (past % 1))))
+
+
+def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
+    """Height of a triangle that peaks at the last warm-up step, 0 to 1; and whether it still
+    rises."""
+    peak, last = max(recipe.warmup - 1, 0), recipe.steps - 1
+    if s < peak:
+        return s / peak, True
+    return max(0.0, 1 - (s - peak) / max(last - peak, 1)), False
+
+
+def onecycle(s: int, recipe: Recipe) -> float:
+    """Linear from 1/25 to 1 and down to 1/250,000: OneCycleLR's defaults (Skyformer,
+    Nystromformer)."""
+    height, rising = triangle(s, recipe)
+    low = 1 / 25 if rising else 1 / 25 / 1e4
+    return low + (1 - low) * height
+
+
+def onecycle_beta1(s: int, recipe: Recipe) -> float:
+    """0.95 to 0.85 and back: OneCycleLR cycles Adam's momentum by default and ignores `betas`."""
+    height, _ = triangle(s, recipe)
+    return 0.95 - 0.10 * height
+
+
+def cosine_floor(s: int, recipe: Recipe) -> float:
+    """Linear from 0.1 to 1, then half a cosine down to 0.4 (LOTFormer); step 0 is already one step
+    up."""
+    if s < recipe.warmup:
+        return 0.1 + 0.9 * (s + 1) / recipe.warmup
+    past = min(1.0, (s - recipe.warmup) / max(1, recipe.steps - recipe.warmup))
+    return 0.4 + 0.6 * 0.5 * (1 + math.cos(math.pi * past))
+
+
+SCHEDULES: dict[Schedule, Rule] = {
+    Schedule.constant: constant,
+    Schedule.rsqrt: rsqrt,
+    Schedule.cosine: cosine,
+    Schedule.onecycle: onecycle,
+    Schedule.cosine_floor: cosine_floor,
+}
+
+BETA1: dict[Schedule, Rule] = {Schedule.onecycle: onecycle_beta1}

@@ -1,0 +1,121 @@
+"""Phase one of a run that begins with self-pretraining: trained, resumed or looked up, and its
+weights carried over (lra/model/pretrain.py says what it learns)."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from lra.base.config import Loggers
+from lra.base.disk import read_json, write_json
+from lra.model import pretrain
+from lra.runs import environment
+from lra.runs.folder import RunFolder, read_metrics, writing
+from lra.settings.compose import Run
+from lra.training.callbacks import LIMIT, Interrupted, stop_at_once, sweep_has_died
+from lra.training.checkpoints import load_checkpoint
+from lra.training.datamodule import InputData
+from lra.training.fit import begin, build, fit, is_main_process
+from lra.training.module import LRAModule
+from lra.training.progress import say
+
+
+def begin_pretrained(
+    run: Run, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
+) -> dict[str, Any]:
+    """Give a run that has not begun the weights of its phase one; the `pretraining` of its record.
+    A run that is resumed has them already."""
+    first = pretrain.phase_one(run)
+    if first is None:
+        return {}
+    if not folder.last.exists():
+        facts, weights = _phase_one(first, prepared, deadline)
+        pretrain.carry(weights, module.network)
+        if is_main_process():
+            with writing(folder.begun_with):
+                write_json(folder.begun_with, facts)
+            say(f"phase two  begins with {facts['run']}")
+    return {"pretraining": read_json(folder.begun_with)}
+
+
+def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train phase one, resume it, or look it up: its facts for a record, and its weights."""
+    run = replace(run, logger=Loggers())  # metrics.csv suffices
+    folder = RunFolder(run, prepared.fingerprint)
+    mine = is_main_process()
+    with folder.lock(_waiting(deadline)) if mine else contextlib.nullcontext():
+        if folder.result() is None or not folder.last.exists():
+            module = build(run)
+            module.identity = folder.name
+            if mine:
+                _introduce_phase_one(run, folder)
+                begin(run, folder)
+            try:
+                with stop_at_once():  # whose signals are given back: phase two has not begun
+                    fit(run, module, InputData(run, prepared), folder, deadline)
+            except BaseException:
+                if mine:  # the reason is in the folder of the run that it is for
+                    folder.set_status("interrupted", how="with phase two")
+                raise
+            if mine:
+                folder.finish(_facts_of_phase_one(run, module, folder))
+        elif mine:
+            folder.ensure_finished()
+    state = load_checkpoint(folder.last, folder.name)["state_dict"]
+    weights = {key.removeprefix("network."): value for key, value in state.items()}
+    found = folder.result() or {}
+    kept = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
+    name = f"{folder.name}-{folder.path.name}"
+    return {"run": name} | {key: found.get(key) for key in kept}, weights
+
+
+def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
+    evaluated = [row for row in read_metrics(folder.metrics) if row["dev_loss"]]
+    first, last = evaluated[0], evaluated[-1]
+    return {
+        "name": run.pretrain.name.name,
+        "rate": run.pretrain.rate,
+        "seed": run.seed,
+        "steps": run.protocol.recipe.steps,
+        "batch": run.protocol.recipe.batch,
+        "held_out": {  # training inputs
+            "loss": float(last["dev_loss"]),
+            "accuracy": float(last["dev_accuracy"]),
+            "first": {"step": int(first["step"]), "loss": float(first["dev_loss"])},
+        },
+        "seconds": module.clock.read(),
+        "steps_per_second": module.clock.steps_per_second,
+        "machine": environment.machine(module.device),
+        "versions": environment.versions(),
+    }
+
+
+def _introduce_phase_one(run: Run, folder: RunFolder) -> None:
+    recipe, rate = run.protocol.recipe, run.pretrain.rate
+    what = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
+    if said := folder.changed_code():
+        say(said)
+    say(f"phase one  {what} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+        f"seed {run.seed}; dev here: held-out training inputs", indent=11)  # fmt: skip
+    say(f"run        {folder.path}", indent=11)
+
+
+def _waiting(deadline: float) -> Callable[[str], None]:
+    """Waits a second, again and again, for another run that trains the same phase one."""
+    said: set[str] = set()
+
+    def wait(holder: str) -> None:
+        if sweep_has_died():
+            raise Interrupted(signal.SIGTERM)
+        if time.monotonic() > deadline:
+            raise Interrupted(LIMIT)
+        if holder not in said:
+            say(f"phase one is being trained by {holder}: waiting for it")
+            said.add(holder)
+        time.sleep(1)
+
+    return wait

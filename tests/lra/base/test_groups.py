@@ -1,0 +1,110 @@
+"""A user's folder of configs adds choices and replaces ours, in every command that reads them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+import lra
+from lra import data
+from lra.base import groups
+from lra.base.config import CONFIGS, UserError
+from lra.cli import main
+from lra.compute import budget_of
+from lra.data.options import default_length
+from lra.settings.compose import compose, initialised
+from lra.sweeps.status import jobs
+
+FILES = {
+    "attention/narrow.yaml": "defaults: [luna]\nM: 3\n",
+    "experiment/mine.yaml": "# @package _global_\n"
+    "defaults:\n  - override /attention: narrow\nseed: 7\n",
+    "model/small.yaml": "name: tiny\nd_model: 8\nn_layers: 1\nn_heads: 2\nqkv_dim: 8\nmlp_dim: 8\n"
+    "dropout: 0.0\nattention_dropout: 0.0\n",
+    "protocol/mine.yaml": "defaults: [luna, _self_]\nname: mine\n"
+    "tasks:\n  listops: {steps: 30, every: 10, max_length: 70}\n",
+    "task/listops.yaml": (CONFIGS / "task/listops.yaml")
+    .read_text(encoding="utf-8")
+    .replace("source: generated", "source: tiny", 1),
+}
+
+
+@pytest.fixture
+def mine(tmp_path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_its_files_add_choices_and_replace_ours(mine):
+    with groups.searching(mine):
+        run = compose(["protocol=mine", "attention=narrow"])
+        assert compose(["experiment=mine"]).seed == 7
+        assert budget_of(run).cost.examples == 30 * 32
+    assert (run.attention["name"], run.attention["M"], run.attention["L"]) == ("luna", 3, 8)
+    assert (run.task.source, run.model.d_model) == ("tiny", 8)
+    assert (run.protocol.recipe.steps, run.protocol.data.pad_to) == (30, 2048)
+    assert groups.VARIABLE not in os.environ
+    assert compose([]).task.source == "generated"
+
+
+def test_what_reads_a_single_file_sees_it_too(mine):
+    listops = data.get("listops")
+    with groups.searching(mine):
+        assert default_length(listops, "mine") == 70
+        assert data.configure("listops").source == "tiny"
+        assert {"narrow", "luna"} <= set(groups.names("attention"))
+        with initialised():
+            assert [word for [word] in jobs(["attention=glob(n*)"])] == [
+                "attention=narrow",
+                "attention=nystrom",
+            ]
+    with pytest.raises(UserError, match="unknown protocol 'mine'"):
+        default_length(listops, "mine")
+
+
+def test_a_file_is_read_upon_those_in_its_defaults_list():
+    file = groups.read("protocol", "quick")
+    row = file.tasks.listops
+    assert (file.name, row.steps, row.mask) == ("quick", 500, "length")
+    assert OmegaConf.is_interpolation(file.recipe, "steps")
+
+
+def test_the_flag_stands_anywhere_among_the_words():
+    for flag in (["--config-dir", "DIR"], ["--config-dir=DIR"], ["-cd", "DIR"]):
+        assert groups.take_folder(["compute", *flag, "-m", "+a=1", "-c", "job"]) == (
+            ["compute", "-m", "+a=1", "-c", "job"],
+            "DIR",
+        )
+    assert groups.take_folder(["train", "--cfg", "job"]) == (["train", "--cfg", "job"], None)
+
+
+def test_the_command_line_reads_the_folder(mine, capsys):
+    assert main(["compute", "attention=narrow", "--config-dir", str(mine)]) == 0
+    assert "M=3" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--config-dir", str(mine)])
+    assert "mine, official" in capsys.readouterr().out
+
+
+def test_tables_name_a_size_and_a_protocol_of_ones_own(mine, data_dir, capsys):
+    places = [f"data_dir={data_dir}", f"runs_dir={mine / 'runs'}", "compute=off", "trainer=cpu"]
+    short = ["protocol.recipe.steps=1", "protocol.data.pad_to=128", "attention=linear"]
+    with groups.searching(mine):
+        record = lra.train(compose(["protocol=mine", *short, *places]))
+    capsys.readouterr()
+    assert main(["table", "--runs", str(record.folder)]) == 0
+    assert "protocol mine v1, model tiny" in capsys.readouterr().out
+
+
+def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path, monkeypatch, capsys):
+    sentence = f"names {tmp_path / 'nowhere'}, which is not a folder\n"
+    assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.endswith(sentence)
+    monkeypatch.setenv(groups.VARIABLE, str(tmp_path / "nowhere"))
+    assert main(["train", "task=listops"]) == 2
+    assert capsys.readouterr().err.endswith(sentence)

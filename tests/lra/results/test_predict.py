@@ -1,0 +1,118 @@
+"""`lra evaluate` and `lra predict`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
+
+import lra
+from lra import data
+from lra.base.config import UserError
+from lra.cli import main
+from lra.data.pathfinder import files
+from lra.results.predict import examples_of
+
+from ..conftest import SMALL
+from ..training.test_trained import SHORT
+
+EXPRESSIONS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "7"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    places = [f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('runs')}"]
+    return lra.train(lra.compose([*SMALL, *places, *SHORT])).folder
+
+
+def test_evaluate_tells_what_the_record_does(
+    folder: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["evaluate", str(folder), "--data-dir", str(data_dir)]) == 0
+    (record,) = lra.records(folder)
+    expected = f"test accuracy {record.score:.2f}%, loss {record['test.loss']:.3f}, 32 answers\n"
+    assert capsys.readouterr().out == expected
+    assert main(["evaluate", str(folder), "--data-dir", str(data_dir), "--split", "val"]) == 0
+    assert capsys.readouterr().out.startswith("val accuracy ")
+
+
+def test_predict_writes_what_the_network_answers(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(EXPRESSIONS) + "\n\n", encoding="utf-8")
+    expected = lra.load(folder).predict(EXPRESSIONS)
+    assert main(["predict", str(folder), str(lines)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [int(row["answer"]) for row in rows] == expected.classes.tolist()
+    assert float(rows[0]["probability"]) == pytest.approx(expected.probabilities[0].max(), abs=1e-4)
+    out = tmp_path / "out.jsonl"
+    assert main(["predict", str(folder), str(lines), "--format", "jsonl", "--to", str(out)]) == 0
+    found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [row["answer"] for row in found] == expected.classes.tolist()
+    np.testing.assert_allclose(found[1]["probabilities"], expected.probabilities[1], atol=1e-6)
+
+
+def test_every_kind_of_file_is_read(tmp_path: Path):
+    listops, retrieval, image = map(data.get, ("listops", "retrieval", "image"))
+
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    official = write("basic.tsv", "Source\tTarget\n3\t3\n[MAX 1 2 ]\t2\n")
+    assert examples_of(official, listops) == [("0", "3"), ("1", "[MAX 1 2 ]")]
+    quoted = write("pairs.csv", 'text1,text2\n"a, b",c\n')
+    assert examples_of(quoted, retrieval) == [("0", ["a, b", "c"])]
+    tabbed = write("pairs.txt", "a\tb\n")
+    assert examples_of(tabbed, retrieval) == [("0", ["a", "b"])]
+    write("folder/b.txt", "7")
+    write("folder/a.txt", "[MAX 1\n 2 ]")
+    folder = examples_of(tmp_path / "folder", listops)
+    assert [(name, listops.encode(text).tolist()) for name, text in folder] == [
+        ("a.txt", listops.encode("[MAX 1 2 ]").tolist()), ("b.txt", [8])
+    ]  # fmt: skip
+    np.save(tmp_path / "ids.npy", np.array([[1, 2], [3, 4]]))
+    assert [row.tolist() for _, row in examples_of(tmp_path / "ids.npy", listops)] == [
+        [1, 2],
+        [3, 4],
+    ]
+    for mode in ("L", "RGB", "RGBA", "P"):
+        Image.new(mode, (32, 32)).save(tmp_path / "p.png")
+        ((name, picture),) = examples_of(tmp_path / "p.png", image)
+        assert (name, image.encode(picture).shape) == ("p.png", (1024,))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"words\n7\n", r"a\.tsv needs a head with text; it has 'words'"),
+        ("a.png", b"no picture", r"a\.png is damaged or invalid \(cannot identify"),
+        ("a.npy", b"no array", r"a\.npy is damaged or invalid \(.*: give an array"),
+        ("a.txt", b"\n\n", r"a\.txt holds no example"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, message: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        examples_of(tmp_path / name, data.get("listops"))
+    with pytest.raises(UserError, match="cannot be read"):
+        examples_of(tmp_path / "missing.txt", data.get("listops"))
+
+
+def test_a_huge_picture_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("it was decoded"))
+    Image.new("1", (5000, 5000)).save(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
+        examples_of(tmp_path / "a.png", data.get("image"))
+    with pytest.raises(UserError, match=r"a\.png: 32 x 32 L .* expected, 5000 x 5000 1 found"):
+        files.read(tmp_path / "a.png", 32)

@@ -1,0 +1,268 @@
+"""Records travel, and what is damaged or foreign stays out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lra.base.config import UserError
+from lra.cli import main
+from lra.report.leaderboard import build
+from lra.report.page import page
+from lra.report.render import markdown
+from lra.report.specs import TableSpec
+from lra.results import audit
+from lra.results import record as records
+from lra.settings.compose import Run
+from lra.training.run import train
+
+from ..conftest import SMALL
+from ..synthetic import Make
+
+# The clock of the first machine shows more, and its zone tells that it was earlier.
+EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change facts by dotted name, `.` written `__`."""
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in changes.items():
+        *parents, last = key.split("__")
+        place = facts
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    path.write_text(json.dumps(facts), encoding="utf-8")
+
+
+def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    (before,) = records.load([runs])
+    assert before["curve"] == [[50, 0.2], [100, 0.4]]
+    assert before["settings.protocol.recipe.lr"] == 0.002
+    records.export([runs], tmp_path / "out")
+    (after,) = records.load([tmp_path / "out"])
+    content = {k: v for k, v in after.facts.items() if k != "digest"}
+    assert content == before.facts
+    assert after.path == tmp_path / "out" / before.name
+    again = records.export([tmp_path / "out"], tmp_path / "more")
+    assert len(again["new"]) == 1
+    assert (tmp_path / "more" / before.name).read_bytes() == after.path.read_bytes()
+
+
+def test_what_training_leaves_behind_is_a_record(
+    small: Callable[..., Run], data_dir: Path, tmp_path: Path
+):
+    words = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "attention=luna")
+    places = (f"data_dir={data_dir}", f"runs_dir={tmp_path / 'runs'}")
+    command = shlex.join(["lra", "train", *SMALL, *words, *places])
+    result = train(small(*words), command)
+    (record,) = records.load([tmp_path / "runs"])
+    assert record.path == result
+    assert [step for step, _ in record["curve"]] == [2, 4]
+    assert record["command"] == command
+    assert audit.check([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
+    records.export([tmp_path / "runs"], tmp_path / "out")
+    (exported,) = records.load([tmp_path / "out"])
+    text = markdown(build(TableSpec(name="t", title="T"), [exported]), tmp_path)
+    assert f"{record.score:.1f} (1)" in text
+    assert "steps/s" in page([build(TableSpec(name="t", title="T"), [exported])], tmp_path)
+
+    checkpoint = record.path.parent / "checkpoints" / f"{record['test.select']}.ckpt"
+    stored = torch.load(checkpoint, weights_only=True)
+    for name, weight in stored["state_dict"].items():
+        if name.startswith("network.head"):
+            weight.neg_()
+    torch.save(stored, checkpoint)
+    with pytest.raises(UserError, match="its checkpoint gives 32 other answers of 32"):
+        audit.check([record], data_dir, reevaluate=True)
+    edited = dataclasses.replace(record, facts=record.facts | {"compute": {"parameters": 5}})
+    with pytest.raises(UserError, match="parameters, not 5"):
+        audit.check([edited], data_dir)
+
+
+def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    records.export([runs], tmp_path / "out")
+    make("luna", 0.5, seed=2)
+    counts = {k: len(v) for k, v in records.export([runs], tmp_path / "out").items()}
+    assert counts == {"new": 1, "known": 1, "other": 0}
+
+
+def test_of_two_attempts_the_first_to_finish_is_shown_whatever_its_zone(make: Make, runs: Path):
+    make("luna", 0.4, times__finished=LATER)
+    make("luna", 0.6, times__finished=EARLIER, attempt=2, folder="seed-1-attempt-2")
+    (shown,), (other,) = records.first_attempts(records.load([runs]))
+    assert (shown.score, other.score) == (60, 40)
+
+
+@pytest.mark.parametrize("later", [0.2, 0.9])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
+    runs: Path, tmp_path: Path, make: Make, order: tuple[int, int], later: float
+):
+    places = []
+    for name, accuracy, finished in (("a", 0.4, EARLIER), ("b", later, LATER)):
+        make("luna", accuracy, times__finished=finished)
+        places.append(runs.rename(tmp_path / name))
+    for i in order:
+        last = records.export([places[i]], tmp_path / "out")
+    assert [r.score for r in records.load([tmp_path / "out"])] == [40]
+    assert len(last["other"]) == 1
+    assert [r.score for r in records.load(places)] == [40]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"schema": 99}, "was not made by this version: schema 99"),
+        ({"status": "running"}, "was not made by this version"),
+        ({"test__accuracy": None}, "test.accuracy is missing"),
+        ({"test__accuracy": 41.0}, "test.accuracy is 41.0, not a number from 0 to 1"),
+        ({"steps_per_second": float("inf")}, "steps_per_second is inf, not a number from 0"),
+        ({"compute__flops": 10**400}, "compute.flops is 10+, not a number from 0"),
+        ({"seed": True}, "seed is True, not a whole number"),
+        ({"git__revision": 5}, "git.revision is 5, not a name"),
+        ({"data__options": [1]}, r"data.options is \[1\], not a group of facts"),
+        ({"times__finished": "2026-01-01T00:00:00"}, "times.finished is .* not a time with"),
+        ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
+        (
+            {"precision": "bf16-mixed"},
+            "its precision is 'bf16-mixed', but in its settings it is '32",
+        ),
+        ({"identity": "0" * 12}, "its settings and data are those of run"),
+        ({"data__fingerprint": "another"}, "its settings and data are those of run"),
+        ({"model": "../../etc"}, "model is '../../etc', not a name"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(make: Make, runs: Path, change: dict, problem: str):
+    path = make("luna", 0.4)
+    edit(path, **change)
+    with pytest.raises(UserError, match=problem) as error:
+        records.load([runs])
+    assert str(path) in str(error.value)
+
+
+def test_changed_settings_are_another_run(make: Make, runs: Path):
+    config = make("luna", 0.4).with_name("config.yaml")
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("lr: 0.002", "lr: 0.02"), encoding="utf-8"
+    )
+    with pytest.raises(UserError, match="its settings and data are those of run"):
+        records.load([runs])
+
+
+def test_a_damaged_curve_is_refused_by_name(make: Make, runs: Path):
+    metrics = make("luna", 0.4).with_name("metrics.csv")
+    metrics.write_text("step,dev_accuracy\n50,0.4x\n", encoding="utf-8")
+    with pytest.raises(UserError, match=str(metrics)):
+        records.load([runs])
+
+
+def test_another_json_file_is_refused_by_name(make: Make, runs: Path):
+    path = make("luna", 0.4)
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match=str(path)):
+        records.load([runs])
+
+
+def test_a_run_without_its_settings_is_refused(make: Make, runs: Path):
+    make("luna", 0.4).with_name("config.yaml").unlink()
+    with pytest.raises(UserError, match=r"no readable config\.yaml"):
+        records.load([runs])
+
+
+def test_an_exported_number_cannot_be_edited_in_passing(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    records.export([runs], tmp_path / "out")
+    (path,) = (tmp_path / "out").rglob("*.json")
+    edit(path, test__accuracy=0.5)
+    with pytest.raises(UserError, match="its digest is not that of its contents"):
+        records.load([tmp_path / "out"])
+
+
+def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    edit(make("softmax", 0.3), schema=0)
+    with pytest.raises(UserError, match="was not made by this version"):
+        records.export([runs], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_from_the_command_line(
+    make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    make("luna", 0.4)
+    out, other = str(tmp_path / "out"), str(tmp_path / "other")
+    assert main(["records", "export", out, "--runs", str(runs)]) == 0
+    shutil.rmtree(runs)
+    assert main(["records", "import", out, "--into", other]) == 0
+    assert main(["records", "import", out, "--into", other]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        f"1 new records in {out}, 0 already there",
+        f"1 new records in {other}, 0 already there",
+        f"0 new records in {other}, 1 already there",
+    ]
+    assert main(["records", "import", str(runs)]) == 2
+    assert "runs does not exist; the first run makes it" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- conversions
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"score": float("nan")}, "score is nan, not a number from -1 to 1"),
+        ({"score": 7.0}, "score is 7.0, not a number from -1 to 1"),
+        ({"score": 0.81}, "its score is not the score of 'best'"),
+        ({"task": "../../../../etc"}, "task is '../../../../etc', not a name"),
+        ({"scores": {"teacher": {"score": 0.9}, "best": 3}}, "scores.best.score is missing"),
+        ({"status": "running"}, "was not made by this version: schema 1, status"),
+        ({"seconds": "soon"}, "seconds.total is 'soon', not a number"),
+        (
+            {"labels": {"dev": [1, 0]}, "predictions": {"dev": [1]}},
+            "does not have one prediction per label",
+        ),
+    ],
+)
+def test_a_damaged_conversion_is_refused_by_name(
+    convert: Make, runs: Path, change: dict[str, Any], problem: str
+):
+    path = convert("luna", 0.8)
+    edit(path, **change)
+    with pytest.raises(UserError, match=problem) as refusal:
+        records.load([runs])
+    assert str(path) in str(refusal.value)
+
+
+def test_a_run_that_two_machines_recorded_counts_once(
+    convert: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Its folder has another name on each, because that depends on the teacher's path. Without
+    times, the record that is there stays."""
+    first, second = convert("luna", 0.8), convert("luna", 0.9, key="elsewhere")
+    assert len(records.load([runs], records.CONVERSION)) == 1
+    second.rename(second.with_suffix(".later"))
+    assert main(["records", "export", str(tmp_path / "out"), "--runs", str(runs)]) == 0
+    second.with_suffix(".later").rename(second)
+    first.unlink()
+    assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 0
+    assert "with another outcome: the run that finished first is kept" in capsys.readouterr().out
+    assert [r["score"] for r in records.load([tmp_path / "out"], records.CONVERSION)] == [0.8]
+
+
+def test_training_runs_and_conversions_are_kept_apart(convert: Make, make: Make, runs: Path):
+    convert("luna", 0.8)
+    make("luna", 0.4)
+    assert [r.attention for r in records.load([runs], records.TRAINING)] == ["luna"]
+    assert [r["task"] for r in records.load([runs], records.CONVERSION)] == ["sst2"]

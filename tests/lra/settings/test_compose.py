@@ -1,0 +1,360 @@
+"""Every config composes, every key is read, every mistake is one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import hydra
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+import luna
+from lra import data
+from lra.base.config import CONFIGS, UserError
+from lra.base.groups import NO_OPTIONS, usual_options
+from lra.runs.folder import identity, plain, settings
+from lra.settings.compose import check, compose, guard, initialised
+from lra.training.run import train
+
+from ..conftest import REPOSITORY, command
+
+GROUPS = (
+    "task",
+    "attention",
+    "model",
+    "protocol",
+    "pretrain",
+    "compute",
+    "trainer",
+    "logger",
+    "sweep",
+    "experiment",
+)
+
+
+def files(group: str) -> list[str]:
+    return sorted(p.stem for p in (CONFIGS / group).glob("*.yaml"))
+
+
+# Attentions are composed below, with a look at their options.
+CHOICES = [(g, n) for g in GROUPS if g != "attention" for n in files(g)]
+
+
+def test_every_folder_of_configs_is_a_known_group():
+    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {
+        *GROUPS,
+        "hydra",
+        "convert",
+        "theory",
+    }
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_every_file_composes_and_passes_the_schema(group: str, name: str):
+    task = next((t for t in files("task") if _has_row(group, name, t)), "listops")
+    words = [f"{group}={name}"]  # an experiment names its task itself
+    words += [f"task={task}"] if group not in ("task", "experiment") else []
+    if (name if group == "task" else task) == "recall" and group != "protocol":
+        words.append("protocol=recall")
+    # Calibration protocols refuse the default attention.
+    run = compose([*words, "attention=softmax"] if group == "protocol" else words)
+    chosen = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
+    assert chosen.get(group, name) == name
+
+
+def _has_row(group: str, name: str, task: str) -> bool:
+    if group == "experiment":
+        return task == "listops"
+    if group not in ("protocol", "model"):
+        return True
+    table = OmegaConf.load(CONFIGS / group / f"{name}.yaml").get("tasks")
+    return not table or task in table
+
+
+@pytest.mark.parametrize("group", ["model=probe", "protocol=recall"])
+def test_what_is_for_recall_says_so_on_another_task(group: str):
+    with pytest.raises(
+        UserError, match=r"depends on task\.form, which task 'listops' does not have"
+    ):
+        compose(["task=listops", group])
+
+
+@pytest.mark.parametrize("launcher", [p.stem for p in (CONFIGS / "hydra/launcher").glob("*.yaml")])
+def test_every_launcher_composes_and_its_target_resolves(launcher: str):
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        cfg = hydra.compose("train", [f"hydra/launcher={launcher}"], return_hydra_config=True)
+    assert callable(hydra.utils.get_class(cfg.hydra.launcher._target_))
+
+
+def test_no_config_names_a_target_that_does_not_resolve():
+    for path in CONFIGS.rglob("*.yaml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "_target_:" in line:
+                assert hydra.utils.get_object(line.partition(":")[2].strip())
+
+
+def test_every_task_has_a_config_and_the_other_way_round():
+    assert set(files("task")) == set(data.names())
+
+
+def test_every_attention_has_a_config_with_exactly_its_options():
+    """Their published values are the constructor's defaults: the same on every task, or on some
+    where they depend on the task."""
+    assert set(files("attention")) == set(luna.names())
+    for name in luna.names():
+        file = OmegaConf.to_container(OmegaConf.load(CONFIGS / "attention" / f"{name}.yaml"))
+        options = {key: value for key, value in file.items() if key not in NO_OPTIONS}
+        presets = file.get("presets", {})
+        defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
+        assert set(options) == {"name", *defaults}, name
+        looked_up = {key for key, value in options.items() if value == f"${{preset:{key}}}"}
+        missing = looked_up - presets.get("published", {}).keys()
+        unknown = {key for values in presets.values() for key in values} - looked_up
+        assert not missing, name
+        assert unknown <= {"exempt"}, name
+        options |= presets.get("published", {})
+        for key, default in defaults.items():
+            value = options[key]
+            assert default in value.values() if isinstance(value, dict) else default == value, name
+
+
+@pytest.mark.parametrize("attention", files("attention"))
+def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
+    run = compose([f"attention={attention}", "attention.preset=published"])
+    later = dict(OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {}))
+    assert set(run.attention) == {"name", "dwc", *luna.options(attention)} - set(later)
+    assert run.attention | later == usual_options(attention, "listops", "published")
+    for task in data.names():  # a preset has a value for each
+        assert set(usual_options(attention, task, "matched")) == set(run.attention | later)
+
+
+def test_later_options_leave_older_runs_their_identity():
+    """The settings of a committed run, of before these options, are what its command gives today;
+    with another value of them it is another run."""
+    words = ["experiment=demo", "attention=luna"]
+    records = REPOSITORY / "results" / "records" / "leaderboard_short"
+    file = next(records.rglob("luna/*.json"))
+    recorded = json.loads(file.read_text(encoding="utf-8"))["settings"]["attention"]
+    assert settings(compose(words))["attention"] == recorded
+    frozen = settings(compose([*words, "attention.projections=frozen"]))["attention"]
+    assert frozen == recorded | {"projections": "frozen"}
+
+
+# What each preset was read from: the file that its comment or its protocol's names.
+RELEASED = {
+    ("lotformer", "lotformer", "listops"): {"R": 4, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "text"): {"R": 32, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "retrieval"): {"R": 64, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "pathfinder"): {"R": 64, "eps": 0.1, "half_steps": 50},
+    ("lotformer", "lotformer", "image"): {"R": 8, "eps": 25.0, "half_steps": 5},
+    ("lotformer", "skyformer", "image"): {"landmarks": 128},
+    ("skyformer", "skyformer", "listops"): {"landmarks": 128},
+    ("skyformer", "nystrom", "text"): {"landmarks": 128, "conv_kernel": None},
+    ("skyformer", "performer", "image"): {"m": 128},
+    ("skyformer", "informer", "text"): {"budget": 128},
+    ("skyformer", "linformer", "text"): {"k": 128, "share": "kv", "init": "normal"},
+    ("skyformer", "bigbird", "image"): {"block": 64, "random_blocks": 3},
+    ("skyformer", "reformer", "image"): {"rounds": 2, "chunk": 64},
+    ("nystrom", "linformer", "text"): {"k": 256, "share_layers": True, "trained": True},
+    ("nystrom", "nystrom", "listops"): {"landmarks": 64, "conv_kernel": 35},
+    ("nystrom", "performer", "listops"): {"m": 256},
+    ("nystrom", "reformer", "image"): {"rounds": 2, "chunk": 64},
+    ("official", "linformer", "text"): {"k": 16, "share": "heads_kv", "init": "xavier"},
+    ("official", "local", "listops"): {"block": 50},
+    ("official", "local", "text"): {"block": 50},
+    ("official", "local", "retrieval"): {"block": 50},
+    ("official", "local", "image"): {"block": 64},
+    ("official", "local", "pathfinder"): {"block": 64},
+    ("official", "performer", "listops"): {"m": 2},
+    ("official", "performer", "text"): {"m": 256},
+    ("official", "longformer", "image"): {"left": 255, "right": 256},
+    ("official", "synthesizer", "image"): {"form": "random+dot"},
+}
+
+
+def test_the_presets_hold_what_the_released_code_ran():
+    for (protocol, attention, task), released in RELEASED.items():
+        options = usual_options(attention, task, protocol)
+        assert options.items() >= released.items(), (protocol, attention, task)
+
+
+@pytest.mark.parametrize("protocol", ["skyformer", "lotformer", "nystrom", "official"])
+def test_a_calibration_protocol_implies_its_preset_and_no_budget(protocol: str):
+    run = compose([f"protocol={protocol}", "attention=linformer"])
+    assert run.attention == usual_options("linformer", "listops", protocol)
+    assert (run.compute.preset, run.compute.mode.name) == (protocol, "report")
+    held = compose([f"protocol={protocol}", "attention=linformer", "compute=matched"])
+    assert held.compute.mode.name == "matched"
+
+
+def test_a_calibration_protocol_refuses_what_its_code_did_not_run():
+    for protocol, ran in {
+        "skyformer": "bigbird informer kernelized linformer nystrom performer reformer skyformer "
+        "softmax",
+        "lotformer": "bigbird informer kernelized linformer lotformer nystrom performer reformer "
+        "skyformer softmax",
+        "nystrom": "linformer nystrom performer reformer softmax",
+        "official": "bigbird linear linformer local longformer performer performer_relu reformer "
+        "softmax synthesizer",
+    }.items():
+        for attention in files("attention"):
+            file = OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml")
+            assert (protocol in file.get("presets", {})) == (attention in ran.split()), attention
+    with pytest.raises(UserError, match=r"'luna' has no published run under protocol 'skyformer'"):
+        compose(["protocol=skyformer", "attention=luna"])
+    run = compose(["protocol=skyformer", "attention=luna", "attention.preset=published"])
+    assert (run.attention["M"], run.compute.preset) == (8, "published")
+
+
+def test_what_is_set_wins_over_the_preset():
+    run = compose(["attention=performer", "attention.preset=published", "attention.m=160"])
+    assert run.attention["m"] == 160
+    run = compose(["attention=longformer", "attention.preset=published", "attention.left=10"])
+    assert (run.attention["left"], run.attention["right"]) == (10, 256)
+
+
+def test_an_identity_knows_of_no_preset():
+    chosen = compose(["attention=performer", "attention.preset=published"])
+    written = compose(["attention=performer", "attention.m=128"])
+    other = compose(["attention=performer"])
+    assert identity(chosen, "data") == identity(written, "data") != identity(other, "data")
+    for setting in ("compute=off", "compute.solve=true", "compute.reference=uniform"):
+        assert identity(compose(["attention=performer", setting]), "data") == identity(
+            other, "data"
+        )
+
+
+# Found by Hydra, or while it composes.
+UNKNOWN = {
+    "a task": (["task=listop"], "unknown task 'listop'; did you mean listops?"),
+    "an attention": (["attention=lunna"], "unknown attention 'lunna'; did you mean luna"),
+    "a group": (["atention=luna"], "'atention'"),
+    "a key": (["model.n_layrs=3"], "'model.n_layrs' is not a setting; did you mean n_layers"),
+    "an option of an attention": (["attention.MM=3"], "'attention.MM' is not a setting"),
+    "an option of a task": (["task.sourc=tiny"], "'task.sourc' is not a setting; did you mean so"),
+    "a setting without its group": (
+        ["lr=0.1"],
+        "'lr' is not a setting; did you mean protocol.recipe.lr?",
+    ),
+    "the other case": (["attention.m=4"], "'attention.m' is not a setting; did you mean M?"),
+    "no setting at all": (["listops"], "cannot read 'listops': a setting is key=value"),
+    "an appended key": (["+model.width=3"], "'model.width' is not a setting"),
+    "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
+    "a task of a protocol": (
+        ["task=pathx", "protocol=skyformer", "attention=softmax"],
+        "protocol 'skyformer' has no settings for task 'pathx'; it has them for listops, text",
+    ),
+}
+# Found when the composed config is checked.
+WRONG = {
+    "model.n_layers=two": "model.n_layers",
+    "budget=lots": "budget",
+    "protocol.style.pooling=max": "protocol.style.pooling",
+    "task.source=internet": "no source 'internet'",
+    "attention.preset=publishd": (
+        "attention 'luna' has no preset 'publishd'; did you mean published?"
+    ),
+    "compute.mode=strict": "compute.mode",
+    "compute.tolerance.flops=0": (
+        "compute.tolerance.flops=0.0 is out of range: it must be greater than 0 and at most 1"
+    ),
+    "compute.tolerance.parameters=1.5": "compute.tolerance.parameters=1.5 is out of range",
+    "compute.reference={parameters: many}": (
+        "compute.reference must be an attention, or numbers greater than 0"
+    ),
+    "compute.reference={seconds: 3}": (
+        "compute.reference must be an attention, or numbers greater than 0"
+    ),
+    'compute={mode: "off", solve: true}': (
+        "compute.solve=True is out of range: it must be false under compute=off"
+    ),
+    "budget=0": "budget=0.0 is out of range: it must be greater than 0",
+    "seed=-1": "seed=-1 is out of range",
+    "protocol.data.max_length=99999": "protocol.data.max_length",
+    "model.n_heads=3": "model.n_heads=3 is out of range",
+    "model.dropout=1.0": "model.dropout=1.0 is out of range",
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_is_unknown_is_one_sentence_and_exit_code_2(what: str, capsys):
+    words, sentence = UNKNOWN[what]
+    assert guard(lambda: compose(words)) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def defaults() -> DictConfig:
+    with initialised():
+        return hydra.compose("train")
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_a_wrong_value_is_one_sentence(word: str, defaults):
+    with pytest.raises(UserError) as error:
+        check(OmegaConf.merge(defaults, OmegaConf.from_dotlist([word])))
+    assert WRONG[word] in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_real_command_line_says_a_mistake_of_the_method_in_one_sentence():
+    done = command("train.py", "attention.M=eight", "task.source=tiny")
+    assert done.returncode == 2
+    assert done.stderr == "error: luna.M must be int, got 'eight'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["attention.dwc=conv3d", "task.source=tiny"], "conv3d"),
+        (
+            ["task=image", "data_dir=nowhere"],
+            "image is not prepared in nowhere and has to be downloaded: "
+            "run `lra data prepare image --data-dir nowhere`",
+        ),
+    ],
+)
+def test_what_composing_does_not_see_is_one_sentence_when_the_run_starts(
+    words: list[str], sentence: str
+):
+    with pytest.raises((UserError, luna.LunaError), match=sentence):
+        train(compose(words))
+
+
+def test_help_config_and_mistakes_import_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from lra.cli import main\n"
+        "for words in (['--help'], ['--cfg', 'job'], ['model.n_layrs=3']):\n"
+        "    try: main(['train', *words])\n"
+        "    except SystemExit: pass\n"
+        "    heavy = {'torch', 'pytorch_lightning', 'tensorflow_datasets'} & set(sys.modules)\n"
+        "    assert not heavy, (words, heavy)"
+    )
+    done = command("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "Groups, chosen with group=option" in done.stdout
+    assert "n_layers: 2" in done.stdout
+    assert "'model.n_layrs' is not a setting; did you mean n_layers" in done.stderr
+
+
+def test_the_budget_scales_steps_warmup_and_evaluations_together():
+    full = compose(["task=listops"])
+    tenth = compose(["task=listops", "budget=0.1"])
+    recipe, whole = tenth.protocol.recipe, full.protocol.recipe
+    assert recipe.steps == whole.steps // 10
+    assert recipe.warmup == whole.warmup // 10
+    assert recipe.steps % tenth.protocol.evaluation.every == 0
+    assert recipe.steps // tenth.protocol.evaluation.every >= tenth.min_evaluations
+
+
+@pytest.mark.parametrize("steps", [1, 7, 1001, 2500])
+def test_training_always_ends_at_an_evaluation(steps: int):
+    run = compose(
+        ["task=listops", f"protocol.recipe.steps={steps}", "protocol.evaluation.every=1000"]
+    )
+    assert run.protocol.recipe.steps >= steps
+    assert run.protocol.recipe.steps % run.protocol.evaluation.every == 0

@@ -1,0 +1,350 @@
+"""Sweeps: every run is tried, none takes another with it, and the end says how each went."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+from lra.base import groups
+from lra.base.config import PACKAGE, PARENT, UserError
+from lra.base.disk import read_json
+from lra.cli import main
+from lra.data.prepare import find_or_prepare
+from lra.runs.folder import find, read_metrics
+from lra.settings.compose import OVERRIDES, Run, check, compose, guard
+from lra.sweeps import sweep
+from lra.sweeps.sweep import Outcome, Summary, attempt, child_environment, read_outcomes, summarise
+from lra.training.run import FIRST, train
+
+from ..conftest import command, start
+
+SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
+ENDLESS = (
+    "protocol.recipe.steps=900000",
+    "protocol.evaluation.every=300000",
+    "trainer.print_every=0",
+)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch) -> None:
+    """The runs of a sweep train here, and not each in a process of its own."""
+
+    def run(words: list[str], label: str, limit: float | None, fork: bool) -> tuple[int, str]:
+        try:
+            inside = GlobalHydra.instance().is_initialized()
+            train(check(hydra.compose("train", words)) if inside else compose(words))
+        except UserError as error:
+            return 2, str(error)
+        return 0, ""
+
+    monkeypatch.setattr(sweep, "_process", run)
+
+
+def test_a_sweep_runs_every_combination_that_is_not_finished(
+    in_this_process, small, overrides, tmp_path, capsys
+):
+    for seed in (1, 2):
+        train(small("attention=linear", f"seed={seed}", *SHORT))
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert main(["train", "-m", *overrides, "attention=linear,uniform", "seed=1,2", *SHORT]) == 0
+    assert "sweep of 4: 2 done, 2 finished before" in capsys.readouterr().out
+    assert len(list(tmp_path.rglob("result.json"))) == 4
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+
+
+def test_a_run_of_another_process_is_left_to_it(in_this_process, small, overrides):
+    run = small(*SHORT)
+    find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
+    folder = find(run)
+    assert folder is not None
+    with folder.lock():
+        outcome = attempt(run, [*overrides, *SHORT], "#0")
+    assert outcome.state == "elsewhere"
+    assert f"is being run by process {os.getpid()} on" in outcome.reason
+    assert summarise([outcome]) == "sweep of 1: 1 running elsewhere"
+
+
+@pytest.mark.parametrize(("retries", "state"), [(0, "failed"), (1, "done")])
+def test_a_run_that_is_killed_is_tried_again(
+    in_this_process, small, overrides, monkeypatch, capsys, retries: int, state: str
+):
+    trains, kills = sweep._process, iter([(-9, "killed by SIGKILL")])
+    monkeypatch.setattr(sweep, "_process", lambda *a, **k: next(kills, None) or trains(*a, **k))
+    outcome = attempt(small(*SHORT, f"retries={retries}"), [*overrides, *SHORT], "#0")
+    assert outcome.state == state
+    assert capsys.readouterr().err == "#0 killed by SIGKILL\n"
+
+
+@pytest.fixture
+def ray(monkeypatch) -> Iterator[None]:
+    """A token and a folder of the test's own, or Ray would leave a token in the home of whoever
+    runs the tests and logs in /tmp/ray."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+    with TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)  # not tmp_path: names of sockets are short
+        yield
+
+
+LAUNCHERS = {  # what each needs, and its settings; local runs jobs as SLURM would
+    "laptop": ("hydra_plugins.hydra_joblib_launcher", ()),
+    "local": ("hydra_plugins.hydra_submitit_launcher", ()),
+    "ray": (
+        "ray",
+        (
+            "hydra.launcher.init.address=local",
+            "hydra.launcher.remote.num_gpus=0",
+            "hydra.launcher.remote.num_cpus=0",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launcher: str):
+    """Side by side, each in a process of its own."""
+    needed, settings = LAUNCHERS[launcher]
+    if find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    words = (f"hydra/launcher={launcher}", *settings, "attention.eps=none,1e-6", *SHORT)
+    done = command("train.py", "-m", *overrides, *words)
+    assert done.returncode == 1, done.stderr
+    assert "sweep of 2: 1 done, 1 failed" in done.stdout
+    assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+def _pid_of_a_run_that_trains(folder: Path, sweep: subprocess.Popen[str]) -> int:
+    while sweep.poll() is None:
+        for status in folder.rglob("status.json"):
+            if len(read_metrics(status.with_name("metrics.csv"))) > 3:
+                return read_json(status)["pid"]
+        time.sleep(0.1)
+    raise AssertionError(f"no run came to its fourth row of metrics:\n{sweep.stdout.read()}")
+
+
+def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, monkeypatch):
+    """Joblib's would go on to the third job."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))  # which it would leave in /dev/shm
+    words = ("hydra/launcher=laptop", "hydra.launcher.n_jobs=2", "seed=1,2,3")
+    with start("train.py", "-m", *overrides, *ENDLESS, *words) as process:
+        try:
+            run = _pid_of_a_run_that_trains(tmp_path, process)
+        finally:
+            process.kill()
+        process.stdout.read()  # ends when its workers have, whose output it is too
+    [status] = [s for p in tmp_path.rglob("status.json") if (s := read_json(p))["pid"] == run]
+    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
+    assert list(tmp_path.rglob("last.ckpt"))
+    assert not list(tmp_path.rglob("seed-3/status.json"))
+
+
+def test_a_process_of_a_run_ends_after_the_first_one():
+    code = "from lra import run; run.GRACE = 0; run._end_after_first()"
+    environment = child_environment() | {FIRST: "1000000000"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=120)
+    assert done.returncode == 1
+
+
+def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
+    run = small(*SHORT)
+    monkeypatch.setenv(PARENT, str(os.getppid()))  # alive: it trains to its end
+    train(run)
+    monkeypatch.setenv(PARENT, str(os.getpid()))  # no parent of this process
+    with pytest.raises(SystemExit, match="143"):
+        train(small("seed=2", *SHORT))
+    [status] = [read_json(p) for p in Path(run.runs_dir).rglob("seed-2/status.json")]
+    assert (status["status"], status["how"]) == ("interrupted", "by SIGTERM")
+    assert len(list(Path(run.runs_dir).rglob("seed-2/checkpoints/last.ckpt"))) == 1
+
+
+def test_a_child_runs_the_code_of_its_parent(tmp_path):
+    """Whatever lies in the folder where it starts."""
+    (tmp_path / "lra").mkdir()
+    (tmp_path / "lra" / "__init__.py").touch()
+    code = [sys.executable, "-c", "import lra; print(lra.__file__)"]
+    options = {"cwd": tmp_path, "env": child_environment(), "text": True}
+    assert subprocess.check_output(code, **options).strip() == str(PACKAGE / "__init__.py")
+
+
+def test_every_process_of_a_finished_distributed_run_ends(small, tmp_path, monkeypatch):
+    """Under torchrun and srun all of them look; the first one only says so and ends."""
+    train(small(*SHORT))
+    [checkpoint] = tmp_path.rglob("last.ckpt")
+    checkpoint.unlink()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    train(small(*SHORT))  # trains, alone, if it does not look
+    assert not checkpoint.exists()
+
+
+def test_a_search_goes_by_the_dev_set(overrides, tmp_path, monkeypatch):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    dev = {}
+
+    def attempt(run: Run, words: list[str], label: str) -> Outcome:
+        dev[run.seed] = run.seed / 100
+        return Outcome(words, "done", accuracy=1 - run.seed / 100, dev=dev[run.seed])
+
+    monkeypatch.setattr(sweep, "attempt", attempt)
+    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=3", "seed=range(1,99)")
+    assert main(["train", "-m", *overrides, *search]) == 0
+    assert len(dev) == 3
+    found = OmegaConf.load(next(tmp_path.rglob("optimization_results.yaml")))
+    assert found.best_value == max(dev.values())
+    assert found.best_params.seed == max(dev)
+
+
+def test_a_search_that_finds_nothing_ends_like_any_sweep(overrides, capsys):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=choice(no,none)")
+    with pytest.raises(SystemExit, match="1"):
+        main(["train", "-m", *overrides, *search])
+    assert "sweep of 2: 2 failed" in capsys.readouterr().out
+
+
+def test_an_experiment_may_be_a_sweep_and_its_jobs_are_not(overrides):
+    """Though their words name the experiment too."""
+    fixed = ("attention.dwc=none", "protocol.recipe.lr=0.01", "seed=1")
+    done = command("train.py", *overrides, "experiment=recipe_control", *fixed, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "sweep of 1: 1 done" in done.stdout
+
+
+def test_the_summary_names_each_failure():
+    outcomes = [
+        Outcome(["task=text", "seed=1"], "done"),
+        Outcome(["task=text", "seed=2"], "failed", "no disk"),
+        Outcome(["task=text", "seed=3"], "skipped"),
+    ]
+    assert summarise(outcomes) == (
+        "sweep of 3: 1 done, 1 finished before, 1 failed\n  failed  seed=2: no disk"
+    )
+
+
+def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch):
+    """They are among its own words: seed=1,2 would start a sweep in each job."""
+    seen = {}
+
+    def start(words: list[str], **options: Any) -> None:
+        seen.update(options["env"])
+        raise OSError
+
+    monkeypatch.setattr(sweep.subprocess, "Popen", start)
+    monkeypatch.setenv(OVERRIDES, "seed=1,2")
+    with pytest.raises(OSError):
+        sweep._process([], "#0", None)
+    assert PARENT in seen
+    assert OVERRIDES not in seen
+
+
+# ---------------------------------------------------------------------- one job
+
+
+def config(tmp_path: Path) -> Any:
+    return OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+
+
+@pytest.fixture
+def one_job(tmp_path, monkeypatch) -> Any:
+    source = {"provider": groups.PROVIDER, "path": "/configs"}
+    runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
+    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
+    cfg = OmegaConf.merge(config(tmp_path), {"hydra": facts})
+    monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
+    monkeypatch.setattr(sweep, "check", lambda cfg: None)
+    return cfg
+
+
+def test_a_job_stopped_from_outside_has_an_outcome(one_job, tmp_path, monkeypatch):
+    """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
+    monkeypatch.setenv(groups.VARIABLE, "")
+
+    def stop(*_: Any) -> None:
+        assert os.environ[groups.VARIABLE] == "/configs"
+        raise RuntimeError("timed out\nand more")
+
+    monkeypatch.setattr(sweep, "attempt", stop)
+    assert sweep.job(one_job) == 0.0
+    assert [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")] == [
+        ("failed", "RuntimeError: timed out")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        ("Traceback (most recent call last):\n  x = 1\nA: 1\n\nDuring handling of the above\n\n"
+         "Traceback (most recent call last):\n  y()\n  ^^^\nB: CUDA\nsome advice\n", "B: CUDA"),
+        ("loading\nno backend\n\n", "no backend"),
+        ("Traceback (most recent call last):\n  x = 1\n", "  x = 1"),  # cut short
+        ("error: one\nerror: two\nwarning\n", "two"),
+        ("", "exit code 1"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_the_first_line_of_the_error(stderr: str, reason: str):
+    assert sweep._reason(1, stderr.splitlines(), None) == reason
+
+
+def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(tmp_path, monkeypatch, capsys):
+    """A process of DDP or of a loader, which has the run's output open."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, subprocess\n"
+        "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sweep, "TRAIN", (str(script),))
+    code, reason = sweep._process([], "#0", None)
+    assert code == -signal.SIGKILL
+    assert reason.startswith("killed by SIGKILL")
+    left = Path(f"/proc/{int(capsys.readouterr().out.split()[1])}/stat")
+    while (
+        left.exists() and left.read_text(encoding="utf-8").split()[2] != "Z"
+    ):  # until somebody reaps it
+        time.sleep(0.01)
+
+
+def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    monkeypatch.setattr(sweep, "TRAIN", (str(script),))
+    code, reason = sweep._process([], "#0", 0.005)
+    assert code == -signal.SIGTERM
+    assert reason == "interrupted at its limit of 0.005 minutes; the same command resumes it"
+
+
+def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        Summary().on_multirun_end(config(tmp_path))
+    assert "this sweep has no jobs" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="2"):
+        Summary().on_multirun_start(config(tmp_path / "file" / "sweep"))
+    assert re.match("error: cannot write to .*: change its permissions", capsys.readouterr().err)
+
+    def full() -> None:  # Hydra, which writes a multirun.yaml
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert guard(full) == 2
+    said = capsys.readouterr().err
+    assert "error: no space left on the disk of this command's files: free some" in said

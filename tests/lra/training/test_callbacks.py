@@ -1,0 +1,190 @@
+"""A run that is cut anywhere and started again ends exactly like one that never was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+
+from lra.base.disk import read_json
+from lra.runs.folder import read_metrics
+from lra.settings.compose import Run, compose
+from lra.training import run as runner
+from lra.training.callbacks import Checkpoints, Interrupted
+
+from ..conftest import SMALL
+
+
+class Killed(BaseException):
+    """As abrupt as a process can be stopped from inside: nothing may be saved on the way out."""
+
+
+def folder_of(run: Run) -> Path:
+    return next(Path(run.runs_dir).rglob("config.yaml")).parent
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same(a: Path, b: Path) -> None:
+    for key, value in weights(a).items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, weights(b)[key]), key
+    first, second = (read_json(f / "result.json") for f in (a, b))
+    for key in ("test", "test_last", "test_best", "dev", "identity"):
+        assert first[key] == second[key], key
+    rows = [
+        [{k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(f / "metrics.csv")]
+        for f in (a, b)
+    ]
+    assert rows[0] == rows[1]
+
+
+@pytest.fixture(scope="module")
+def reference(data_dir, tmp_path_factory) -> Path:
+    run = compose(
+        [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('reference')}"]
+    )
+    runner.train(run)
+    return folder_of(run)
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, hook: str, step: int) -> None:
+    """Die in `hook` once training has reached `step`, before or after what the hook does."""
+    original = getattr(Checkpoints, hook)
+
+    def dying(self: Checkpoints, trainer: pl.Trainer, *rest: object) -> None:
+        if hook == "on_train_batch_end" and trainer.global_step == step:
+            raise Killed
+        original(self, trainer, *rest)
+        if hook == "on_validation_end" and trainer.global_step == step:
+            raise Killed
+
+    monkeypatch.setattr(Checkpoints, hook, dying)
+
+
+# Checkpoints are saved after every 4 steps and every evaluation (10), rows of metrics every 5.
+MOMENTS = [
+    *(("on_train_batch_end", step) for step in (1, 8, 10)),
+    ("on_validation_end", 10),
+    *(("on_train_batch_end", step) for step in (11, 19, 20, 30)),
+    ("on_validation_end", 30),
+]
+
+
+def test_a_run_killed_at_nine_moments_ends_like_one_that_never_was(small, reference, monkeypatch):
+    for hook, step in MOMENTS:
+        with monkeypatch.context() as patch:
+            kill_at(patch, hook, step)
+            with pytest.raises(Killed):
+                runner.train(small())
+        assert not (folder_of(small()) / "result.json").exists()
+    runner.train(small())
+    assert_same(folder_of(small()), reference)
+
+
+def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        kill_at(patch, "on_train_batch_end", 14)
+        with pytest.raises(Killed):
+            runner.train(small())
+    begun = folder_of(small())
+    config = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
+    config |= {"codes": ["0ther0de"], "code": config["code"] | {"the optimiser": "another"}}
+    (begun / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    identity = begun.parent.name.partition("-")[0]
+    older = begun.parent.rename(begun.parent.with_name(f"{identity}-0ther0de")) / begun.name
+    content = {file: file.read_bytes() for file in older.rglob("*.*")}
+    capsys.readouterr()
+    done = runner.train(small()).parent
+    said = capsys.readouterr().out
+    assert f"the code of the optimiser has changed since {older} was interrupted" in said
+    assert "resuming" not in said
+    assert_same(done, reference)
+    assert content == {file: file.read_bytes() for file in older.rglob("*.*")}
+
+
+def test_a_finished_run_returns_its_result_without_training(small, reference, capsys):
+    first = runner.train(small())
+    weights_before = (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns
+    capsys.readouterr()
+    before = first.read_bytes()
+    assert runner.train(small()) == first
+    assert first.read_bytes() == before
+    assert "already finished" in capsys.readouterr().out
+    assert (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns == weights_before
+
+
+def test_a_run_stops_at_its_limit_and_the_same_command_resumes_it(small, reference, capsys):
+    with pytest.raises(SystemExit, match="142"):
+        runner.train(small("limit_minutes=1e-6"))
+    how = "at its limit of 1e-06 minutes"
+    assert f"interrupted {how}; run the same command again to resume" in capsys.readouterr().err
+    status = read_json(folder_of(small()) / "status.json")
+    assert (status["status"], status["how"]) == ("interrupted", how)
+    checkpoint = folder_of(small()) / "checkpoints/last.ckpt"
+    assert torch.load(checkpoint, weights_only=True)["global_step"] == 1
+    runner.train(small("limit_minutes=600"))
+    assert_same(folder_of(small()), reference)
+
+
+def test_a_failed_run_is_tried_again(small, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.LRAModule, "training_step", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.train(small())
+    status = read_json(folder_of(small()) / "status.json")
+    assert status["status"] == "failed"
+    assert "ZeroDivisionError" in status["error"]
+    assert "Traceback" in (folder_of(small()) / "error.txt").read_text(encoding="utf-8")
+    runner.train(small())
+    assert read_json(folder_of(small()) / "status.json")["status"] == "finished"
+
+
+def test_another_seed_trains_another_network(small, reference):
+    run = small("seed=2", "protocol.recipe.steps=1")
+    runner.train(run)
+    assert not torch.equal(
+        *(w["network.head.0.weight"] for w in map(weights, (folder_of(run), reference)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("signum", "code", "during"),
+    [(signal.SIGTERM, 143, "training_step"), (signal.SIGINT, 130, "test_step")],
+)
+def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
+    small, reference, monkeypatch, capsys, signum: int, code: int, during: str
+):
+    step = getattr(runner.LRAModule, during)
+
+    def interrupted(self: pl.LightningModule, *batch: object) -> object:
+        if during == "test_step" or self.trainer.global_step == 12:
+            os.kill(os.getpid(), signum)
+        return step(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.LRAModule, during, interrupted)
+        with pytest.raises(SystemExit, match=str(code)):
+            runner.train(small())
+    how = f"interrupted by {signal.Signals(signum).name}"
+    assert f"{how}; run the same command again to resume" in capsys.readouterr().err
+    folder = folder_of(small())
+    assert read_json(folder / "status.json")["status"] == "interrupted"
+    assert not (folder / "result.json").exists()
+    stopped_at = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]
+    assert stopped_at == (13 if during == "training_step" else 30)
+    runner.train(small())
+    assert_same(folder, reference)
+
+
+def test_library_code_that_catches_exceptions_lets_an_interruption_through():
+    with pytest.raises(Interrupted), contextlib.suppress(Exception):
+        raise Interrupted(signal.SIGTERM)

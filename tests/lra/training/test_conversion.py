@@ -1,0 +1,228 @@
+"""`lra convert`: configs, folders, mistakes, and two small runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+import luna
+from lra.base.config import CONFIGS, UserError
+from lra.runs import environment
+from lra.settings import search_path
+from lra.training import conversion
+from luna.convert import recipe, tasks
+from tests.luna.convert import kit
+
+ROOT = CONFIGS / "convert"
+EARLIER = {
+    "stage1": "ce",
+    "stage1_lr": 1e-2,
+    "stage1_steps": 250,
+    "batch": 16,
+    "lr": 5e-5,
+    "phi_lr": "null",
+    "epochs": 2,
+    "patience": 2,
+    "schedule": "linear",
+    "max_length": 64,
+    "train_examples": 4000,
+}
+
+
+def compose(*overrides: str) -> conversion.Conversion:
+    search_path.install()
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
+        return conversion.check(hydra.compose("convert", list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        *(("attention", name) for name in luna.names()),
+        *((g, p.stem) for g in ("model", "recipe") for p in (ROOT / g).glob("*.yaml")),
+    ],
+)
+def test_every_choice_composes(group, name):
+    run = compose(f"{group}={name}")
+    if group == "attention":
+        assert run.attention["name"] == name
+        options = {k: v for k, v in run.attention.items() if k != "name" and v is not None}
+        luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
+    if group == "model":
+        assert run.model.name == name
+
+
+def test_help_lists_every_choice():
+    help = OmegaConf.load(ROOT / "convert.yaml").hydra.help.template
+    choices = {*tasks.TASKS, *recipe.LOSSES, *recipe.SCHEDULES, *recipe.SELECT}
+    choices |= {c.name for kind in (conversion.ConversionStage, conversion.Device) for c in kind}
+    assert choices - set(re.findall(r"\w+", help)) == set()
+
+
+def test_the_papers_stage_1_is_one_epoch_and_the_economical_one_is_short():
+    paper, economical = compose("recipe=paper").recipe, compose("recipe=economical").recipe
+    assert paper == compose().recipe == recipe.ConversionRecipe()
+    assert (paper.stage1, paper.stage1_steps) == ("ce", None)
+    assert economical.stage1_steps * economical.batch == 2000
+    assert replace(economical, stage1_steps=None) == paper
+
+
+def test_a_preset_is_its_options():
+    """They identify a run, whichever way they were given."""
+    listing = {"M": 8, "L": 8, "nonneg": True}
+    run = compose("attention.preset=listing", "teacher=some")
+    assert run.attention == {"name": "luna", "share": "head"} | listing
+    words = [f"attention.{key}={str(value).lower()}" for key, value in listing.items()]
+    assert conversion.folder(run) == conversion.folder(compose(*words, "teacher=some"))
+    assert compose().attention == {"name": "luna", "share": "head"} | dict.fromkeys(listing)
+    with pytest.raises(UserError, match="'luna' has no preset 'listng'; did you mean listing"):
+        compose("attention.preset=listng")
+
+
+def test_each_setting_has_its_folder():
+    given = ["teacher=some", "recipe=small"]
+    base = conversion.folder(compose(*given))
+    assert base == conversion.folder(compose(*given, "data.path=elsewhere"))
+    for change in ("attention.M=16", "recipe.lr=1e-4", "layers=last:1", "teacher=other", "seed=1"):
+        assert conversion.folder(compose(*given, change)) != base
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["recipe.epoch=3"], "epoch"),
+        (["recipe.epochs=many"], "epochs"),
+        (["stage=both"], "stage"),
+        (["device=tpu"], "device"),
+        (["seed=-1"], "seed=-1 is out of range"),
+        (["recipe.images.crop=1"], "crop"),
+        (["recipe.batch=0"], "batch must be at least 1"),
+    ],
+)
+def test_mistakes_are_refused(overrides, reason):
+    with pytest.raises((UserError, luna.LunaError, HydraException), match=reason):
+        compose(*overrides)
+
+
+def test_without_a_teacher_the_command_to_run_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"lra convert stage=teacher task=rte model=minilm"):
+        conversion.folder(compose("task=rte", "model=minilm", f"runs_dir={tmp_path}"))
+
+
+def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch):
+    kit.checkpoint(tmp_path)
+    (tmp_path / "SST-2").mkdir()
+    rows = ["sentence\tlabel", *(["good film\t1", "bad film\t0"] * 10)]
+    for split in ("train", "dev"):
+        (tmp_path / "SST-2" / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    common = [
+        f"model.path={tmp_path}",
+        f"data.path={tmp_path}",
+        f"runs_dir={tmp_path}/runs",
+        "recipe.epochs=1",
+        "recipe.stage1_steps=4",
+        "recipe.max_length=8",
+    ]
+    capsys.readouterr()
+    teacher = conversion.convert(compose("stage=teacher", *common))
+    printed = capsys.readouterr()
+    assert "classifier.weight" in printed.out.splitlines()[0]  # a new head is one line
+    assert printed.err == ""
+    monkeypatch.setattr(sys, "argv", ["convert.py", "attention=t2r", *common])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT.parents[1] / "convert.py"), run_name="__main__")
+    converted = capsys.readouterr()
+    assert (stopped.value.code, converted.err) == (0, "")
+    path = Path(converted.out.splitlines()[-1].rpartition("record ")[2])
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
+    assert record["options"]["layers"] == "all"
+    assert record["git"]["revision"] == environment.git()["revision"]
+
+    # The same again finds the finished run: the new head was seeded.
+    again = conversion.convert(compose("stage=teacher", *common))
+    assert printed.out.splitlines()[-1] == capsys.readouterr().out.splitlines()[-1]
+    assert again == json.loads(json.dumps(teacher))
+    with pytest.raises(UserError, match=r"no model can be loaded from '.*/SST-2'"):
+        conversion.convert(compose("stage=teacher", *common, f"model.path={tmp_path}/SST-2"))
+    with pytest.raises(UserError, match=r"not finetuned on a task, .*classifier\.weight"):
+        conversion.convert(compose(*common, f"teacher={tmp_path}"))
+    with pytest.raises(luna.LunaError, match="put GLUE's RTE folder"):
+        conversion.convert(compose("stage=teacher", "task=rte", *common))
+    with pytest.raises(luna.LunaError, match="did you mean sst2"):
+        conversion.convert(compose("task=sst", *common))
+
+
+def test_images_from_local_folders(tmp_path, capsys):
+    """The same command with a tiny ViT: a new head for the folder's classes, then a conversion."""
+    root, checkpoint = tmp_path / "images", tmp_path / "vit"
+    kit.paint(root, train=4, val=2)
+    kit.vit(num_labels=7).save_pretrained(checkpoint)
+    kit.processor(checkpoint)
+    capsys.readouterr()
+    common = [
+        "task=image_folder",
+        "model=tiny-vit",
+        "recipe=paper-vit",
+        f"model.path={checkpoint}",
+        f"data.path={root}",
+        f"runs_dir={tmp_path}/runs",
+        "recipe.batch=4",
+        "recipe.epochs=1",
+        "recipe.stage1_steps=3",
+    ]
+    teacher = conversion.convert(compose("stage=teacher", *common))
+    printed = capsys.readouterr()
+    assert "classifier.bias, classifier.weight" in printed.out.splitlines()[0]
+    assert (len(printed.out.splitlines()), printed.err) == (4, "")
+    record = conversion.convert(compose("attention=t2r", *common))
+    assert capsys.readouterr().err == ""
+    assert record["scores"]["teacher"]["score"] == teacher["score"]
+    assert record["recipe"]["images"]["eval_crop"] == 0.875
+    model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
+    assert json.loads((model / "config.json").read_text(encoding="utf-8"))["label2id"]["green"] == 1
+
+    # A checkpoint whose classes are others, and one that was cut off.
+    (root / "train/red").rename(root / "train/rose")
+    (root / "val/red").rename(root / "val/rose")
+    with pytest.raises(luna.LunaError, match="class 2 is 'red', the folder's is 'rose'"):
+        conversion.convert(compose("attention=hedgehog", *common))
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"no model can be loaded from .*incomplete metadata"):
+        conversion.convert(compose("attention=hedgehog", *common))
+    (model / "preprocessor_config.json").unlink()
+    with pytest.raises(UserError, match=r"a local folder with config\.json, preprocessor_config"):
+        conversion.convert(compose("attention=hedgehog", *common))
+
+
+def test_a_published_imagenet_model_is_its_own_teacher():
+    run = compose("model=vit-b16", "task=imagenet1k")
+    assert conversion._teacher(run) == "google/vit-base-patch16-224"
+    with pytest.raises(UserError, match=r"stage=teacher task=image_folder model=vit-b16"):
+        conversion._teacher(compose("model=vit-b16", "task=image_folder"))
+
+
+def test_folders_of_earlier_runs_are_found():
+    """Numbers that were added to recipes later do not change the key of earlier runs."""
+    given = ["teacher=some", "attention=hedgehog", "stage=convert"]
+    numbers = [f"recipe.{k}={v}" for k, v in EARLIER.items()]
+    folder = conversion.folder(compose(*given, *numbers))
+    assert folder.parts[-2].partition("-")[0] == "c60131cf3e9d"
+    for number in ("recipe.select=train_split", "recipe.joint=0.5"):
+        assert conversion.folder(compose(*given, *numbers, number)) != folder
+
+
+def test_a_missing_gpu_is_an_error(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="there is no GPU that torch can use"):
+        conversion.convert(compose("device=cuda"))

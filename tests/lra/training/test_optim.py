@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import io
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from lra.base.config import Clip, Recipe, Schedule
+from lra.training import optim
+
+
+def recipe(schedule, *, lr=1.0, warmup=10, steps=100, **changes):
+    values = {"betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0} | changes
+    return Recipe(
+        batch=1, steps=steps, warmup=warmup, schedule=Schedule[schedule], lr=lr,
+        clip=Clip.none, clip_at=1.0, **values,
+    )  # fmt: skip
+
+
+def weights(dtype=torch.float32):
+    return nn.Parameter(torch.ones(3, dtype=dtype))
+
+
+def trace(rule, upto=None):
+    """The (lr, beta1) that each optimiser step sees."""
+    p = weights()
+    optimizer, scheduler = optim.build([p], rule)
+    seen = []
+    for _ in range(upto or rule.steps):
+        group = optimizer.param_groups[0]
+        seen.append((group["lr"], group["betas"][0]))
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        scheduler.step()
+    return seen
+
+
+# ---------------------------------------------------------------- the 2020 benchmark
+
+LISTOPS = recipe("rsqrt", lr=0.05, warmup=1000, steps=5000)
+TEXT = recipe("rsqrt", lr=0.05, warmup=8000, steps=20_000)
+RETRIEVAL = recipe("rsqrt", lr=0.05, warmup=8000, steps=5000)
+IMAGE = recipe("cosine", lr=5e-4, warmup=175, steps=35_000)
+PATHFINDER = recipe("cosine", lr=1e-3, warmup=312, steps=62_400)
+
+
+@pytest.mark.parametrize(
+    ("rule", "s", "lr"),
+    [
+        (LISTOPS, 1000, 1.5811389e-3),
+        (LISTOPS, 4999, 7.0717750e-4),
+        (TEXT, 8000, 5.5901700e-4),
+        (TEXT, 19999, 3.5356224e-4),
+        (RETRIEVAL, 4999, 3.4931576e-4),
+        (IMAGE, 175, 5e-4),
+        (IMAGE, 17500, 2.5392682e-4),
+        (IMAGE, 34999, 3.1195358e-8),
+        (PATHFINDER, 31200, 5.0785363e-4),
+    ],
+)
+def test_official_check_values(rule, s, lr):
+    got = rule.lr * optim.SCHEDULES[rule.schedule](s, rule)
+    assert got == pytest.approx(lr, rel=1.2e-7)  # one unit in the last place of float32
+
+
+@pytest.mark.parametrize("rule", [LISTOPS, IMAGE])
+def test_step_0_of_a_warm_up_moves_nothing(rule):
+    assert [lr for lr, _ in trace(rule, 2)] == pytest.approx(
+        [0, rule.lr * optim.SCHEDULES[rule.schedule](1, rule)]
+    )
+    assert trace(rule, 1)[0][0] == 0
+
+
+def test_constant_warms_up_then_stays():
+    assert [lr for lr, _ in trace(recipe("constant", lr=2.0, warmup=4, steps=7))] == pytest.approx(
+        [0, 0.5, 1, 1.5, 2, 2, 2]
+    )
+    assert [lr for lr, _ in trace(recipe("constant", lr=2.0, warmup=0, steps=3))] == [2, 2, 2]
+
+
+def test_cosine_counts_its_period_from_the_end_of_the_warm_up():
+    rule = recipe("cosine", warmup=10, steps=100)
+    at = dict(enumerate(lr for lr, _ in trace(rule)))
+    assert at[10] == 1
+    assert at[60] == pytest.approx(0.5)  # half of 100, counted from 10
+    assert at[99] == pytest.approx(0.5 * (1 + math.cos(math.pi * 0.89)))
+
+
+# ---------------------------------------------------------------- one-cycle
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(312, 5000), (80, 1000), (175, 500), (2, 9)])
+def test_onecycle_is_torchs_own_with_its_momentum_cycle(warmup, steps):
+    p = weights()
+    other = torch.optim.AdamW([p], lr=2e-4, betas=(0.9, 0.999))
+    reference = torch.optim.lr_scheduler.OneCycleLR(
+        other, max_lr=2e-4, pct_start=warmup / steps, anneal_strategy="linear", total_steps=steps
+    )
+    expected = []
+    for _ in range(steps):
+        expected.append((other.param_groups[0]["lr"], other.param_groups[0]["betas"][0]))
+        p.grad = torch.ones_like(p)
+        other.step()
+        if len(expected) < steps:
+            reference.step()
+    got = trace(recipe("onecycle", lr=2e-4, warmup=warmup, steps=steps, betas=[0.9, 0.999]))
+    assert torch.tensor(got, dtype=torch.float64) == pytest.approx(
+        torch.tensor(expected, dtype=torch.float64), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_onecycle_without_a_rise_starts_at_the_peak(warmup):
+    got = trace(recipe("onecycle", warmup=warmup, steps=11))
+    assert got[0] == pytest.approx((1.0, 0.85))
+    assert got[10] == pytest.approx((1 / 250_000, 0.95))
+
+
+def test_onecycle_keeps_beta2():
+    optimizer, _ = optim.build([weights()], recipe("onecycle", betas=[0.9, 0.999]))
+    assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
+
+
+# ---------------------------------------------------------------- LOTFormer
+
+
+def test_cosine_floor():
+    got = [lr for lr, _ in trace(recipe("cosine_floor", lr=1e-3, warmup=100, steps=1100))]
+    assert got[0] == pytest.approx(1e-3 * (0.1 + 0.9 / 100))
+    assert got[49] == pytest.approx(1e-3 * 0.55)
+    assert got[99] == got[100] == pytest.approx(1e-3)
+    assert got[600] == pytest.approx(1e-3 * 0.7)  # the middle of 1 and 0.4
+    assert got[1099] == pytest.approx(1e-3 * 0.4, rel=1e-5)
+    assert min(got[100:]) >= 0.4e-3
+    assert all(a >= b for a, b in pairwise(got[100:]))
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+def test_every_schedule_survives_a_budget_that_leaves_no_warm_up(schedule):
+    lrs = [lr for lr, _ in trace(recipe(schedule.name, warmup=0, steps=1), upto=3)]
+    assert all(math.isfinite(lr) and lr >= 0 for lr in lrs)
+    assert lrs[0] > 0
+
+
+# ---------------------------------------------------------------- the optimiser
+
+
+@pytest.mark.parametrize(
+    ("eps", "decay", "betas"), [(1e-9, 0.1, [0.9, 0.98]), (1e-2, 0.5, [0.5, 0.7])]
+)
+def test_adamw_is_flaxs_adam(eps, decay, betas):
+    torch.manual_seed(0)
+    p = nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
+    rule = recipe("rsqrt", lr=0.5, warmup=4, steps=30, eps=eps, weight_decay=decay, betas=betas)
+    optimizer, scheduler = optim.build([p], rule)
+    theta, m, v = p.detach().clone(), torch.zeros_like(p), torch.zeros_like(p)
+    for s in range(30):
+        g = torch.randn_like(theta)
+        p.grad = g.clone()
+        optimizer.step()
+        scheduler.step()
+
+        lr = 0.5 * min(1, s / 4) / math.sqrt(max(s, 4))
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        m_hat, v_hat = m / (1 - betas[0] ** (s + 1)), v / (1 - betas[1] ** (s + 1))
+        theta = theta - lr * m_hat / (v_hat.sqrt() + eps) - lr * decay * theta
+        torch.testing.assert_close(p.detach(), theta, rtol=1e-12, atol=1e-12)
+
+
+def test_decay_hits_every_parameter():
+    net = nn.Sequential(nn.Embedding(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
+    optimizer, _ = optim.build(net.parameters(), recipe("constant", weight_decay=0.1))
+    [group] = optimizer.param_groups
+    assert len(group["params"]) == len(list(net.parameters()))
+    assert group["weight_decay"] == 0.1
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+def test_a_reloaded_run_goes_on_exactly(schedule):
+    def steps(state, k):
+        p, optimizer, scheduler = state
+        seen = []
+        for _ in range(k):
+            p.grad = p.detach().sin()
+            optimizer.step()
+            scheduler.step()
+            seen.append(
+                (
+                    p.detach().clone(),
+                    optimizer.param_groups[0]["lr"],
+                    optimizer.param_groups[0]["betas"],
+                )
+            )
+        return seen
+
+    rule = recipe(schedule.name, lr=0.1, warmup=5, steps=20)
+    p = weights()
+    one = (p, *optim.build([p], rule))
+    steps(one, 7)
+    file = io.BytesIO()
+    torch.save({"p": p.detach(), "opt": one[1].state_dict(), "lr": one[2].state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)  # plain values and tensors only
+
+    q = nn.Parameter(saved["p"].clone())
+    two = (q, *optim.build([q], rule))
+    two[1].load_state_dict(saved["opt"])
+    two[2].load_state_dict(saved["lr"])
+    for (a, *rates), (b, *others) in zip(steps(one, 13), steps(two, 13), strict=True):
+        assert torch.equal(a, b)
+        assert rates == others

@@ -1,0 +1,365 @@
+"""What a run says, leaves behind, and answers when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning.loggers.logger import Logger
+
+from lra.base.config import UserError
+from lra.base.disk import read_json
+from lra.cli import main
+from lra.report import leaderboard
+from lra.report.specs import TableSpec
+from lra.results.record import load
+from lra.runs.folder import RunFolder, find, identity, read_metrics
+from lra.settings.compose import Run
+from lra.training import fit
+from lra.training import run as runner
+from lra.training.fit import build, trainer_for
+
+from ..conftest import SMALL, command
+
+SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2")
+
+
+def folder_of(run: Run) -> Path:
+    """The folder of the only run of a test."""
+    [config] = Path(run.runs_dir).rglob("config.yaml")
+    return config.parent
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    return read_json(folder_of(run) / "result.json")
+
+
+@pytest.fixture(scope="module")
+def finished(data_dir, tmp_path_factory):
+    """One run through the real command line, logged to wandb too: its output and its folder."""
+    runs = tmp_path_factory.mktemp("finished")
+    words = [*SMALL, f"data_dir={data_dir}", f"runs_dir={runs}", "trainer.print_every=0"]
+    words += ["compute=report", "compute.reference=uniform", "logger=wandb"]
+    done = command("train.py", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, next(runs.rglob("result.json")).parent
+
+
+def test_the_output_names_each_phase_and_ends_with_the_record(finished):
+    output, folder = finished
+    lines = output.strip().splitlines()
+    for phase in ("task ", "attention ", "compute ", "training ", "run "):
+        assert any(line.startswith(phase) for line in lines), phase
+    assert any(
+        "loss" in line and "acc" in line and "steps/s" in line and "left" in line for line in lines
+    )
+    assert any("dev acc" in line for line in lines)
+    assert lines[-1] == f"record: {folder / 'result.json'}"
+
+
+def test_the_folder_spells_the_run(finished):
+    _, folder = finished
+    task, protocol, model, attention, identity, seed = folder.parts[-6:]
+    assert (task, protocol, model, attention, seed) == (
+        "listops",
+        "luna",
+        "small",
+        "linear",
+        "seed-1",
+    )
+    result = read_json(folder / "result.json")
+    assert f"{result['identity']}-{result['codes'][0]}" == identity
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        "config.yaml",
+        "metrics.csv",
+        "status.json",
+        "result.json",
+        "answers.npz",
+        "checkpoints",
+        "lock",
+        "wandb",
+    }
+    assert list(folder.rglob("offline-run-*/run-*.wandb"))
+    assert {p.name for p in (folder / "checkpoints").iterdir()} <= {"last.ckpt", "best.ckpt"}
+
+
+def test_the_record_holds_what_a_table_needs(finished):
+    record = read_json(finished[1] / "result.json")
+    assert record["status"] == "finished"
+    assert record["schema"] == 1
+    assert record["protocol"] == {"name": "luna", "version": 1}
+    assert record["attention"]["name"] == "linear"
+    assert record["steps"] == 30
+    assert record["batch"] == 8
+    assert record["compute"]["reference"]["attention"] == "uniform"
+    assert record["compute"]["reference"]["flops"] > 1
+    assert record["data"]["source"] == "tiny"
+    assert len(record["data"]["fingerprint"]) >= 16
+    assert 0 <= record["test"]["accuracy"] <= 1
+    assert sum(record["test"]["predicted"]) == record["test"]["examples"]
+    assert 0 < record["data"]["majority"] < 1
+    assert record["steps_per_second"] > 0
+    assert record["peak_memory_mib"] > 0
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["machine"]["kind"] == "cpu"
+    assert record["machine"]["threads"] == 1
+    assert {"revision", "dirty"} == set(record["git"])
+    assert {"started", "finished"} == set(record["times"])
+
+
+def test_metrics_have_a_row_every_interval_and_every_evaluation(finished):
+    rows = read_metrics(finished[1] / "metrics.csv")
+    assert [int(r["step"]) for r in rows if r["train_loss"]] == [5, 10, 15, 20, 25, 30]
+    assert [int(r["step"]) for r in rows if r["dev_accuracy"]] == [10, 20, 30]
+
+
+def test_the_checkpoint_holds_only_tensors_and_plain_values(finished):
+    checkpoint = torch.load(finished[1] / "checkpoints/last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 30
+
+
+def test_the_reported_checkpoint_is_the_best_on_dev(finished):
+    record = read_json(finished[1] / "result.json")
+    rows = read_metrics(finished[1] / "metrics.csv")
+    dev = {int(r["step"]): float(r["dev_accuracy"]) for r in rows if r["dev_accuracy"]}
+    assert record["test"]["select"] == "best"
+    assert record["dev"]["accuracy"] == pytest.approx(max(dev.values()), abs=1e-6)
+    assert dev[record["test"]["step"]] == max(dev.values())
+
+
+def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
+    """Recomputed from best.ckpt and the arrays, without Lightning and in other batches."""
+    from lra.data.prepare import find_or_prepare
+
+    record, run = read_json(finished[1] / "result.json"), small()
+    module = build(run)
+    module.load_state_dict(
+        torch.load(finished[1] / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    )
+    module.eval()
+    split = find_or_prepare(
+        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
+    ).split("test")
+    hits = 0
+    index = np.arange(len(split))
+    for ids, n, label in zip(split.ids(index), split.lengths(index), split.labels, strict=True):
+        hits += int(module(torch.from_numpy(ids[:n].astype(np.int64))[None]).argmax()) == label
+    assert record["test"]["accuracy"] == pytest.approx(hits / len(split.labels), abs=1e-6)
+
+
+def test_a_protocol_may_report_the_last_checkpoint(small):
+    run = small("protocol.evaluation.select=last", *SHORT)
+    runner.train(run)
+    record = result_of(run)
+    assert (record["test"]["select"], record["test"]["step"]) == ("last", 4)
+    assert record["test_best"]["step"] in (2, 4)
+
+
+def test_nothing_is_kept_as_best_before_select_after(small):
+    run = small("protocol.evaluation.select_after=1.0", *SHORT)
+    runner.train(run)
+    assert result_of(run)["test_best"] is None
+    assert result_of(run)["test"]["select"] == "last"
+
+
+# ---------------------------------------------------------------------- bad days
+
+
+@pytest.fixture
+def checkpoint(finished, small) -> Callable[..., Path]:
+    """Puts the last checkpoint of the finished run where another run looks for its own."""
+
+    def put(*words: str) -> Path:
+        folder = find(small(*words))
+        assert folder is not None  # its data are prepared
+        folder.last.parent.mkdir(parents=True)
+        shutil.copy(finished[1] / "checkpoints/last.ckpt", folder.last)
+        return folder.last
+
+    return put
+
+
+def test_a_truncated_checkpoint_is_named(checkpoint, small):
+    last = checkpoint()
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    with pytest.raises(UserError, match=f"{last} is damaged"):
+        runner.train(small())
+
+
+def test_a_checkpoint_of_another_run_is_refused(checkpoint, finished, small):
+    other, identity = (
+        checkpoint("model.mlp_dim=32"),
+        read_json(finished[1] / "result.json")["identity"],
+    )
+    with pytest.raises(UserError, match=f"{other} belongs to run {identity}"):
+        runner.train(small("model.mlp_dim=32"))
+
+
+def test_a_damaged_record_is_named(checkpoint, small):
+    record = checkpoint().parents[1] / "result.json"
+    record.write_text('{"schema": 1, "stat', encoding="utf-8")
+    with pytest.raises(UserError, match=f"{record} is damaged"):
+        runner.train(small())
+
+
+def test_a_closed_folder_is_one_sentence(small, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write to .* \(Not a directory\)"):
+        runner.train(small(f"runs_dir={tmp_path / 'file'}"))
+
+
+class Recorder(Logger):
+    """What reaches a logger: (step, names)."""
+
+    name = version = "recorder"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, tuple[str, ...]]] = []
+
+    def log_hyperparams(self, *_: object) -> None: ...
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert step is not None
+        self.rows.append((step, tuple(metrics)))
+
+
+def test_every_logger_gets_each_value_once(small, monkeypatch):
+    recorders = [Recorder(), Recorder()]
+    monkeypatch.setattr(fit, "build_loggers", lambda *_: recorders)
+    run = small("trainer.log_every=15")
+    runner.train(run)
+    training, dev = (
+        ("train_loss", "train_accuracy", "lr"),
+        ("dev_loss", "dev_accuracy", "dead_rows"),
+    )
+    best = result_of(run)["test"]["step"]
+    assert [r for r in recorders[0].rows if r[1][0] != "test_loss"] == [
+        (10, dev), (15, training), (20, dev), (30, training), (30, dev)
+    ]  # fmt: skip
+    assert recorders[0].rows[-1] == (best, ("test_loss", "test_accuracy"))
+    assert recorders[0].rows == recorders[1].rows
+
+
+def test_two_processes_train_what_one_does(small, train, tmp_path):
+    """Over gloo, with the same global batch; without dropout, whose draws are each process's: for
+    their sake it is another run, with a row of its own."""
+    still = ("model.dropout=0", "model.attention_dropout=0")
+    runner.train(small(*still))
+    two = ("trainer=ddp", "trainer.accelerator=cpu", f"runs_dir={tmp_path / 'two'}")
+    done = train(*still, *two)
+    assert done.returncode == 0, done.stderr
+    one, two = (read_metrics(next((tmp_path / d).rglob("metrics.csv"))) for d in ("runs", "two"))
+    assert len(one) == len(two)
+    for a, b in zip(one, two, strict=True):
+        for key in ("train_loss", "dev_loss", "dev_accuracy", "lr"):
+            if a[key]:
+                assert float(a[key]) == pytest.approx(float(b[key]), rel=1e-3), (a["step"], key)
+    first, second = records = [load([tmp_path / d])[0] for d in ("runs", "two")]
+    assert second["machine.processes"] == second["settings.processes"] == 2
+    assert "processes" not in first["settings"]
+    assert first["test.examples"] == second["test.examples"]
+    assert first["identity"] == identity(small(*still), first["data.fingerprint"])
+    same = small(*still, "trainer.devices=2")
+    assert second["identity"] == identity(same, first["data.fingerprint"])
+    labels = {row.label for row in leaderboard.build(TableSpec(name="t", title="t"), records).rows}
+    assert labels == {"linear", "linear processes=2"}
+
+
+def test_the_table_shows_the_runs_beside_the_majority_class(finished, capsys):
+    assert main(["table", "--runs", str(finished[1].parents[5])]) == 0
+    table = capsys.readouterr().out
+    assert "linear" in table
+    assert "majority class" in table
+    assert f"{read_json(finished[1] / 'result.json')['test']['accuracy']:.1%}" in table
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "tf32"])
+def test_what_a_cpu_has_not_is_refused_rather_than_replaced(small, precision: str):
+    with pytest.raises(UserError, match=rf"precision {precision} needs a GPU: .*32-true"):
+        runner.train(small(f"trainer.precision={precision}"))
+
+
+@pytest.mark.parametrize(("precision", "chosen"), [("tf32", "high"), ("32-true", "highest")])
+def test_a_run_sets_tf32_whatever_the_one_before_it_chose(small, precision: str, chosen: str):
+    try:
+        torch.set_float32_matmul_precision("medium")
+        run = small(f"trainer.precision={precision}")
+        trainer_for(run, RunFolder(run, "0" * 16))
+        assert torch.get_float32_matmul_precision() == chosen
+        assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = True
+
+
+def test_bfloat16_trains_and_is_another_run(small):
+    run = small("trainer.precision=bf16-mixed", *SHORT)
+    runner.train(run)
+    record = result_of(run)
+    assert record["precision"] == "bf16-mixed"
+    data = record["data"]["fingerprint"]
+    assert identity(small(*SHORT), data) != record["identity"] == identity(run, data)
+
+
+DIVERGING = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
+
+
+def test_a_run_that_diverges_fails_with_one_sentence(small):
+    run = small(*DIVERGING)
+    with pytest.raises(UserError, match=r"the run diverged; lower protocol\.recipe\.lr"):
+        runner.train(run)
+    [status] = Path(run.runs_dir).rglob("status.json")
+    assert read_json(status)["status"] == "failed"
+
+
+def test_a_run_that_diverges_between_two_rows_is_no_result(small):
+    run = small(*DIVERGING, "trainer.log_every=1000")
+    with pytest.raises(UserError, match="the dev loss is nan at step 10: the run diverged"):
+        runner.train(run)
+    assert not list(Path(run.runs_dir).rglob("result.json"))
+
+
+@pytest.mark.parametrize(("predicted", "collapsed"), [([10, 0], True), ([9, 1], False)])
+def test_a_run_whose_answers_are_all_the_same_says_so(
+    finished, small, monkeypatch, capsys, predicted: list[int], collapsed: bool
+):
+    test = {"accuracy": 0.1, "examples": 10, "predicted": predicted, "select": "last", "step": 1}
+    result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
+    monkeypatch.setattr(runner, "_fit_and_test", lambda *_: result)
+    runner.train(small())
+    assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
+
+
+def test_a_compiled_run_trains_and_its_checkpoint_fits_the_plain_network(small, monkeypatch):
+    """By dynamo and autograd's tracer, without the minute that a C++ compiler takes."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    run = small("trainer.compile=default", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
+    runner.train(run)
+    stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    build(run).load_state_dict(stored)
+
+
+def test_the_first_losses_are_the_golden_ones(small):
+    """Nothing of data order, initialisation, network, optimiser or schedule moved. A change that
+    may move these numbers says so in CHANGELOG.md and runs this file with GOLDEN=write."""
+    golden = Path(__file__).parent / "golden" / "listops-luna.csv"
+    run = small("attention=luna", "trainer.log_every=1")
+    runner.train(run)
+    losses = [
+        float(r["train_loss"])
+        for r in read_metrics(folder_of(run) / "metrics.csv")
+        if r["train_loss"]
+    ]
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]), encoding="utf-8")
+    expected = [float(line) for line in golden.read_text(encoding="utf-8").split()]
+    assert losses[:20] == pytest.approx(expected, rel=2e-4)

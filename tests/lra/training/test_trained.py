@@ -1,0 +1,277 @@
+"""A trained network: from its run, asked, tested, and passed on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lra
+import luna
+from lra import data
+from lra.base.config import UserError
+from lra.cli import main
+from lra.data.loader import Loader
+from lra.settings.compose import Run
+
+from ..conftest import SMALL
+
+SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "attention=luna")
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> lra.Record:
+    places = [f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('runs')}"]
+    return lra.train(lra.compose([*SMALL, *places, *SHORT]))
+
+
+@pytest.fixture(scope="module")
+def trained(record: lra.Record, data_dir: Path) -> lra.Trained:
+    return lra.load(record, data_dir=data_dir)
+
+
+def test_it_is_what_was_trained_and_tested(record: lra.Record, trained: lra.Trained):
+    found = trained.evaluate("test")
+    assert found.digest == record["answers.digest"]
+    assert found.accuracy == pytest.approx(record["test.accuracy"])
+    assert not trained.network.training
+    assert trained.run.seed == record["seed"]
+    assert lra.load(record.path, data_dir=trained.run.data_dir).evaluate().digest == found.digest
+
+
+def test_predictions_are_the_networks_answers(trained: lra.Trained):
+    """To ids, to texts, to batches; alone or together; whatever the order."""
+    split = trained.prepared.split("test")
+    index = np.arange(8)
+    rows = zip(split.ids(index), split.lengths(index), strict=True)
+    ids = [row[:n] for row, n in rows]
+    texts = [trained.task.decode(row) for row in ids]
+    expected = trained.evaluate().answers[:8]
+    found = trained.predict(texts)
+    assert found.probabilities.shape == (8, 10)
+    np.testing.assert_allclose(found.probabilities.sum(-1), 1, rtol=1e-5)
+    assert (found.classes == expected).all()
+    for given in (
+        ids,
+        [row.tolist() for row in ids],
+        Loader(split, 8, rules=trained.protocol.data),
+    ):
+        assert (trained.predict(given).classes[:8] == expected).all()
+    alone = np.concatenate([trained.predict([text]).probabilities for text in texts])
+    np.testing.assert_allclose(alone, found.probabilities, atol=1e-5)
+
+
+def test_attention_maps_have_a_row_per_query(trained: lra.Trained):
+    maps = trained.attention_maps("[MAX 2 9 [MIN 4 7 ] 0 ]")
+    layers, heads, n = 1, len(maps.heads), len(maps.ids)
+    assert maps.weights.shape == (layers, heads, n, n)
+    assert maps.real.sum() == 9
+    assert maps.weights[..., ~maps.real].abs().max() == 0  # nobody attends to padding
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ("[MAX 2 x ]", "no expression of ListOps: unknown symbol 'x'"),
+        ([1, 2, 99], "has the id 99, those of task 'listops' are 0 to 16"),
+        ([0.5], "a row of whole numbers"),
+        ([], "a row of whole numbers"),
+    ],
+)
+def test_what_cannot_be_read_is_said(trained: lra.Trained, example: Any, message: str):
+    with pytest.raises(UserError, match=message):
+        trained.predict([example])
+
+
+def test_nothing_to_predict_and_unknown_splits_are_refused(trained: lra.Trained):
+    with pytest.raises(UserError, match="no example was given"):
+        trained.predict([])
+    with pytest.raises(UserError, match="there is no split 'dev': choose train, val, test"):
+        trained.evaluate("dev")
+
+
+def test_pictures_pairs_and_texts_are_read_as_their_tasks_prepare_them():
+    colours = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    image = data.get("image")
+    levels = image.encode(colours)
+    assert levels.shape == (1024,)
+    assert (image.encode(levels.reshape(32, 32)) == levels).all()
+    with pytest.raises(UserError, match="has 28 x 28 numbers, those of task 'image' have 32 x 32"):
+        image.encode(np.zeros((28, 28), int))
+    with pytest.raises(UserError, match="reads no colours"):
+        data.get("pathfinder").encode(colours)
+    first, second = data.get("retrieval").encode(("ab", "c"))
+    assert (first.tolist(), second.tolist()) == ([98, 99], [100])
+    with pytest.raises(UserError, match="is a pair of texts"):
+        data.get("retrieval").encode("ab")
+    assert data.get("text").encode("é").tolist() == [0xC3 + 1, 0xA9 + 1]
+
+
+def test_other_data_and_folders_without_weights_are_refused(
+    record: lra.Record, tmp_path: Path, small: Callable[..., Run], data_dir: Path
+):
+    with pytest.raises(UserError, match=r"because it has no config\.yaml"):
+        lra.load(tmp_path)
+    copy = tmp_path / "copy"
+    shutil.copytree(record.folder, copy)
+    changed = json.loads((copy / "result.json").read_text(encoding="utf-8"))
+    changed["data"]["fingerprint"] = "0" * 16
+    (copy / "result.json").write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(UserError, match="was trained on data with fingerprint 0000000000000000"):
+        lra.load(copy, data_dir=data_dir).evaluate()
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(UserError, match="has no checkpoint: train the run again"):
+        lra.load(copy)
+
+
+def pickled(value: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+class Call:
+    """A call that an unpickler would make."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.mkdir, (Path("outside"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", b"settings: [", "is damaged or invalid"),
+        ("config.yaml", b"\xff\xfe", "is damaged or invalid"),
+        ("config.yaml", b"!!python/object/apply:os.mkdir [outside]", "is damaged or invalid"),
+        ("config.yaml", b"settings: {attention: {}}\nseed: 1", "is damaged or invalid"),
+        ("result.json", b'{"test": {"accu', "is damaged"),
+        ("checkpoints/best.ckpt", pickled(Call()), "holds more than tensors and plain values"),
+        ("checkpoints/best.ckpt", pickled([1]), "is not a checkpoint"),
+        ("checkpoints/best.ckpt", pickled({"a": 1})[:-50], "is damaged"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(
+    record: lra.Record, tmp_path: Path, monkeypatch, name: str, content: bytes, message: str
+):
+    monkeypatch.chdir(tmp_path)  # where a call would leave its trace
+    copy = shutil.copytree(record.folder, tmp_path / "copy")
+    (copy / name).write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        lra.load(copy)
+    assert str(copy / name) in str(refused.value)
+    assert message in str(refused.value)
+    assert not Path("outside").exists()
+
+
+def test_bytes_that_are_wrong_anywhere_are_read_or_refused(record: lra.Record, tmp_path: Path):
+    copy, draw = shutil.copytree(record.folder, tmp_path / "copy"), Random(0)
+    good = (copy / "config.yaml").read_bytes()
+    for _ in range(30):
+        at = draw.randrange(len(good))
+        changed = draw.choice([b"", b"\0", b"'", b"\t", b"9" * 40, b"NaN", b"&a [*a]", b"../.."])
+        rest = draw.choice([b"", good[at + draw.choice([0, 1, 16]) :]])
+        (copy / "config.yaml").write_bytes(good[:at] + changed + rest)
+        with contextlib.suppress(UserError, luna.LunaError):
+            lra.load(copy)
+
+
+def test_mixed_precision_is_that_of_its_training(small: Callable[..., Run], data_dir: Path):
+    record = lra.train(small(*SHORT, "trainer.precision=bf16-mixed"))
+    trained = lra.load(record, data_dir=data_dir)
+    assert trained.evaluate().digest == record["answers.digest"]
+    kinds = []
+    head = trained.network.encoder.blocks[0].attention
+    head.register_forward_hook(lambda *_: kinds.append(torch.is_autocast_enabled("cpu")))
+    trained.predict(["3"])
+    assert kinds == [True]
+
+
+# ---------------------------------------------------------------------- passed on
+
+
+def test_an_export_answers_alike_and_says_what_it_is(
+    record: lra.Record, trained: lra.Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "model"
+    assert main(["export", str(record.folder), "--to", str(folder)]) == 0
+    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    copy = lra.load(folder, data_dir=trained.run.data_dir)
+    texts = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "7"]
+    ours, theirs = trained.predict(texts), copy.predict(texts)
+    assert (ours.probabilities == theirs.probabilities).all()
+    assert copy.evaluate().digest == record["answers.digest"]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for fact in (record["data.fingerprint"], f"{record.score:.2f}%", "arxiv.org/abs/2512.08061"):
+        assert fact in card
+    capsys.readouterr()
+    assert main(["export", str(record.folder), "--to", str(folder)]) == 2
+    assert "is there already: name a new folder" in capsys.readouterr().err
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        lra.load(folder)
+
+
+def test_a_size_that_its_weights_do_not_have_is_refused_before_it_is_built(
+    record: lra.Record, tmp_path: Path
+):
+    assert main(["export", str(record.folder), "--to", str(tmp_path / "model")]) == 0
+    path = tmp_path / "model" / "config.json"
+    text = path.read_text(encoding="utf-8")
+    for key in ("n_layers", "d_model", "mlp_dim", "vocab"):
+        path.write_text(re.sub(rf'"{key}": \d+', f'"{key}": {10**30}', text), encoding="utf-8")
+        with pytest.raises(UserError, match="do not fit the network of its settings"):
+            lra.load(path.parent)
+
+
+def test_an_unfinished_run_is_not_exported(
+    record: lra.Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    shutil.copytree(record.folder, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    assert main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "out")]) == 2
+    assert "has not finished" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- the public door
+
+
+def test_what_is_public_is_there_and_importing_is_light():
+    for name in lra.__all__:
+        assert getattr(lra, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'learn'"):
+        lra.learn  # noqa: B018
+    heavy = "torch, pytorch_lightning, hydra, numpy"
+    code = f"import sys, lra; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "[]\n", found.stderr
+
+
+def test_records_are_a_table(record: lra.Record):
+    found = lra.records(record.folder)
+    (row,) = found.rows()
+    assert (row["task"], row["attention"], row["score"]) == ("listops", "luna", record.score)
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(found.to_pandas(), pandas.DataFrame)
+
+
+def test_mistakes_are_one_sentence():
+    with pytest.raises(UserError, match="unknown attention 'lunar'; did you mean luna"):
+        lra.compose(["attention=lunar"])
+
+
+def test_several_processes_are_the_command_lines_business():
+    """The children of `lra.train` would be this very script once more."""
+    with pytest.raises(UserError, match=r"this process alone: set trainer\.devices=1"):
+        lra.train(lra.compose([*SMALL, *SHORT, "trainer=ddp", "trainer.devices=2"]))
