@@ -39,7 +39,7 @@ chaos: $(STAMP) ## kill, starve and misfeed short runs for an hour; goes on wher
 	@$(PY) -m tests.fire
 
 first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
-	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.py
+	@PYTHON=$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.sh
 
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
 	@$(VENV)/bin/lra list --write

@@ -35,7 +35,7 @@ from lra.config import UserError, first_line, readable
 from lra.disk import read_json, write_json
 from lra.forked import ForkedRun
 from lra.runs import find, processes, writing
-from lra.settings import OVERRIDES, Run, check, guard
+from lra.settings import Run, check, guard
 
 Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
@@ -145,7 +145,7 @@ def _process(
 ) -> tuple[int, str]:
     """Run one job in its own process; returns its exit code and, if it failed, the reason."""
     words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    environment = {k: v for k, v in parent.environment().items() if k != OVERRIDES}  # in words
+    environment = parent.environment()
     process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
     errors: list[str] = []
     readers = [

@@ -29,7 +29,7 @@ from lra.data.prepare import find_or_prepare
 from lra.disk import read_json
 from lra.run import train
 from lra.runs import find, read_metrics
-from lra.settings import OVERRIDES, Run, check, compose, guard
+from lra.settings import Run, check, compose, guard
 from lra.sweep import Outcome, Summary, attempt, read_outcomes, summarise
 
 from .conftest import command, start
@@ -252,22 +252,6 @@ def test_the_summary_names_each_failure():
     assert summarise(outcomes) == (
         "sweep of 3: 1 done, 1 finished before, 1 failed\n  failed  seed=2: no disk"
     )
-
-
-def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch):
-    """They are among its own words: seed=1,2 would start a sweep in each job."""
-    seen = {}
-
-    def start(words: list[str], **options: Any) -> None:
-        seen.update(options["env"])
-        raise OSError
-
-    monkeypatch.setattr(sweep.subprocess, "Popen", start)
-    monkeypatch.setenv(OVERRIDES, "seed=1,2")
-    with pytest.raises(OSError):
-        sweep._process([], "#0", None)
-    assert "LRA_PARENT" in seen
-    assert OVERRIDES not in seen
 
 
 # ---------------------------------------------------------------------- one job
