@@ -36,7 +36,7 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
 
 first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
-	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.py
+	@PYTHON=$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.sh
 
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
 	@$(VENV)/bin/lra list --write

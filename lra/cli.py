@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
-from lra.settings.compose import check, guard, with_added
+from lra.settings.compose import check, guard
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -25,11 +25,6 @@ HYDRA = {  # commands whose words Hydra reads, with the folder of their main con
     "train": (CONFIGS, "train an attention on a task; without arguments: list the choices"),
     "convert": (CONFIGS / "convert", "give a trained softmax model linear attention"),
 }
-SETTINGS = {  # commands that take settings
-    "plan",
-    *HYDRA,
-    *(f"data {action}" for action in ("prepare", "show", "card", "export")),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> None:
     words, folder = groups.take_folder(words)
     with groups.searching(folder):
-        if len(words) > 1 and SETTINGS & {words[0], " ".join(words[:2])}:
-            words = with_added(words)
         if words[:1] and words[0] in HYDRA:
             start(words[0], words[1:])
         elif words[:1] == ["-sc"]:
@@ -194,10 +187,6 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     from lra.figures.commands import add_parser as add_figures
 
     add_figures(commands)
-
-    from lra.theory.commands import add_parser as add_theory
-
-    add_theory(commands)
 
     from lra.sweeps.status import add_parser as add_status
 

@@ -1,9 +1,8 @@
 """Every command of README, CONTRIBUTING and docs does what its page says, on a small scale.
 
-They run in this process, in an empty folder for each page, from its top to its end, with the words
-that make them small in LRA_OVERRIDES (docs/settings.md). What cannot run here is listed with its
-reason, and what can be checked of it is checked: that its words compose, or that its command knows
-them.
+They run in this process, in an empty folder for each page, from its top to its end, with more words
+that make them small. What cannot run here is listed with its reason, and what can be checked of it
+is checked: that its words compose, or that its command knows them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pytest
 
 from lra import cli
 from lra.data import own
-from lra.settings.compose import OVERRIDES, check, initialised, with_added
+from lra.settings.compose import check, initialised
 from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
@@ -34,8 +33,8 @@ NOT_RUN = {
     "make setup": "installs packages; CI begins with it",
     "make PYTHON=": "the same",
     "make test": "this test is part of it",
-    "make first-hour": "needs a GPU; tests/test_first_hour.py rehearses it",
-    "python scripts/first_hour.py": "tests/test_first_hour.py",
+    "make first-hour": "needs a GPU; tests/test_first_hour.py lists its steps",
+    "python scripts/theory/": "measures for minutes; tests/test_theory_scripts.py",
     "make wheel": "tests/test_package.py builds and installs it",
     "pip install": "needs a network",
     "source ": "the shell's own",
@@ -69,7 +68,6 @@ PARSED = {
     "lra figures channels RUN --texts": "the same",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
-    "lra theory": "measures for minutes; tests/lra/theory",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",
 }
 # What a page's reader has done before.
@@ -90,7 +88,7 @@ SMALL = {
     "data prepare pathx": "n=24",
     "data show pathx": "n=24",
     "data export pathx": "n=24",
-    "data": "source=tiny",
+    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "card", "export")},
 }
 
 
@@ -182,11 +180,17 @@ def test_every_other_command_runs_as_printed(
             continue
         for step in steps_of(command):
             words = [place(word) for word in words_of(step)]
-            small = kind(" ".join(words), SMALL)
-            monkeypatch.setenv(OVERRIDES, SMALL[small] if small else "")
-            code = run(step, words, monkeypatch)
+            code = run(step, smaller(words), monkeypatch)
             printed = capsys.readouterr()
             assert code == 0, f"{step}\n{printed.out}{printed.err}"
+
+
+def smaller(words: list[str]) -> list[str]:
+    """The words of a command, and behind its settings those that make it small."""
+    small = kind(" ".join(words), SMALL) if len(words) > 1 else None
+    settings = [i for i, word in enumerate(words) if "=" in word and not word.startswith("-")]
+    end = settings[-1] + 1 if settings else len(words)  # argparse needs them side by side
+    return [*words[:end], *(SMALL[small].split() if small else ()), *words[end:]]
 
 
 def run(step: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -254,18 +258,3 @@ def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     script = tmp_path / f"{Path(page).stem}_page.py"
     script.write_text(code, encoding="utf-8")
     runpy.run_path(str(script), run_name=script.stem)
-
-
-def test_the_switch_is_reported_and_its_words_go_behind_the_settings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setenv(OVERRIDES, "seed=7 'attention=glob(l*)'")
-    added = ["seed=7", "attention=glob(l*)"]
-    assert with_added(["train", "-m", "seed=1", "--cfg=job"]) == [
-        "train", "-m", "seed=1", *added, "--cfg=job"
-    ]  # fmt: skip
-    assert with_added(["data", "prepare", "text"]) == ["data", "prepare", "text", *added]
-    assert capsys.readouterr().err == f"{OVERRIDES} adds seed=7 attention=glob(l*)\n" * 2
-    monkeypatch.delenv(OVERRIDES)
-    assert with_added(["train", "seed=1"]) == ["train", "seed=1"]
-    assert capsys.readouterr().err == ""

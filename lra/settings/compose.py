@@ -11,7 +11,6 @@ import io
 import math
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,8 +45,6 @@ from lra.base.config import (
     nearest,
 )
 
-# Environment variable with settings for every command that takes any (docs/settings.md).
-OVERRIDES = "LRA_OVERRIDES"
 # A setting's key and value, whether the value is allowed, and what is.
 Bound = tuple[str, Any, Callable[[Any], bool], str]
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
@@ -115,17 +112,6 @@ def compose(overrides: Sequence[str]) -> Run:
             return check(hydra.compose("train", list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error)) from error
-
-
-def with_added(words: Sequence[str]) -> list[str]:
-    """The words of a command with the settings of $LRA_OVERRIDES inserted after its own; prints
-    what it adds."""
-    added = shlex.split(os.environ.get(OVERRIDES, ""))
-    if added:
-        print(f"{OVERRIDES} adds {' '.join(added)}", file=sys.stderr)
-    settings = [i for i, word in enumerate(words) if "=" in word and not word.startswith("-")]
-    end = settings[-1] + 1 if settings else len(words)  # argparse needs them side by side
-    return [*words[:end], *added, *words[end:]]
 
 
 @contextmanager

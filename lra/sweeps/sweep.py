@@ -33,7 +33,7 @@ from lra.base import groups
 from lra.base.config import CONFIGS, PACKAGE, PARENT, UserError, first_line, readable
 from lra.base.disk import read_json, write_json
 from lra.runs.folder import find, processes, writing
-from lra.settings.compose import OVERRIDES, Run, check, guard
+from lra.settings.compose import Run, check, guard
 from lra.sweeps.forked import ForkedRun
 
 Process = subprocess.Popen[str] | ForkedRun
@@ -136,7 +136,7 @@ def _process(
 ) -> tuple[int, str]:
     """Run one job in its own process; returns its exit code and, if it failed, the reason."""
     words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    environment = {k: v for k, v in child_environment().items() if k != OVERRIDES}  # in words
+    environment = child_environment()
     process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
     errors: list[str] = []
     readers = [

@@ -45,7 +45,6 @@ def test_every_folder_of_configs_is_a_known_group():
         *GROUPS,
         "hydra",
         "convert",
-        "theory",
     }
 
 

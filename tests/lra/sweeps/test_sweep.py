@@ -28,7 +28,7 @@ from lra.base.disk import read_json
 from lra.cli import main
 from lra.data.prepare import find_or_prepare
 from lra.runs.folder import find, read_metrics
-from lra.settings.compose import OVERRIDES, Run, check, compose, guard
+from lra.settings.compose import Run, check, compose, guard
 from lra.sweeps import sweep
 from lra.sweeps.sweep import Outcome, Summary, attempt, child_environment, read_outcomes, summarise
 from lra.training.run import FIRST, train
@@ -238,22 +238,6 @@ def test_the_summary_names_each_failure():
     assert summarise(outcomes) == (
         "sweep of 3: 1 done, 1 finished before, 1 failed\n  failed  seed=2: no disk"
     )
-
-
-def test_a_job_does_not_get_the_words_of_the_environment_again(monkeypatch):
-    """They are among its own words: seed=1,2 would start a sweep in each job."""
-    seen = {}
-
-    def start(words: list[str], **options: Any) -> None:
-        seen.update(options["env"])
-        raise OSError
-
-    monkeypatch.setattr(sweep.subprocess, "Popen", start)
-    monkeypatch.setenv(OVERRIDES, "seed=1,2")
-    with pytest.raises(OSError):
-        sweep._process([], "#0", None)
-    assert PARENT in seen
-    assert OVERRIDES not in seen
 
 
 # ---------------------------------------------------------------------- one job

@@ -1,0 +1,32 @@
+"""C6: the exponents of n in time and memory, from a committed file of `lra bench attention`."""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from kernels import main, slope
+
+BENCH = Path(__file__).parents[2] / "results/bench/attention-amd-epyc-1thread-torch2.13.0.json"
+
+
+def runtime():
+    costs = {"train_seconds": {}, "forward_seconds": {}, "peak_bytes": {}}
+    for row in json.loads(BENCH.read_text(encoding="utf-8"))["rows"]:
+        if row["measure"] in costs and row["values"]:  # a disturbed call is only slower
+            costs[row["measure"]].setdefault(row["case"], {})[row["n"]] = min(row["values"])
+    slopes = {measure: {case: slope(*zip(*sorted(points.items())[-3:], strict=True))
+                        for case, points in cases.items() if len(points) >= 3}
+              for measure, cases in costs.items()}  # fmt: skip
+    names = sorted(slopes["train_seconds"], key=slopes["train_seconds"].get)
+    figure, axes = plt.subplots(figsize=(7, 4.6))
+    for measure, marker in zip(slopes, "os^", strict=True):
+        exponents = [slopes[measure].get(name, float("nan")) for name in names]
+        axes.plot(exponents, names, marker, fillstyle="none", label=measure)
+    axes.axvspan(0.9, 1.1, color="0.92")
+    axes.axvspan(1.9, 2.1, color="0.92")
+    axes.set(xlabel="exponent of n (grey: 1 ± 0.1 and 2 ± 0.1)")
+    return {"file": BENCH.name, "slopes": slopes}, figure
+
+
+if __name__ == "__main__":
+    main(__doc__, {"C6": (runtime, {})})
