@@ -45,7 +45,7 @@ IGNORED = re.compile(r"lock$|\.checked-")  # names of files that hold nothing of
 LEFTOVER = re.compile(r"\.partial|\.replaced|\.tmp-")  # of unfinished files
 CHANGING = ("status.json", "metrics.csv", ".ckpt", ".npz")  # whole at any time, but not yet final
 MADE_ONCE = ("result.json", "pretrained.json", "manifest.json")
-VARYING = {"at", "checksum", "command", "digest", "git", "peak_memory_mib", "seconds",
+VARYING = {"at", "checksum", "clock", "command", "digest", "git", "peak_memory_mib", "seconds",
            "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
@@ -335,7 +335,7 @@ def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pyte
         assert states.count("lost") <= 1
         commands.check_files("seed 3")
         for seed in (1, 2):
-            commands.finish(commands.start(f"seed {seed}"))
+            assert commands.finish(commands.start(f"seed {seed}"))[0] == 0
         commands.check_it_completes("seed 3")
 
 
