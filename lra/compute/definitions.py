@@ -86,14 +86,6 @@ def definition(module: nn.Module) -> Callable[..., int] | None:
 # ---------------------------------------------------------------------- operators, by their shapes
 
 
-def _sdpa(q: Shape, k: Shape, v: Shape, *_: Any, **__: Any) -> int:
-    return sdpa_flop_count(q, k, v)
-
-
-def _sdpa_backward(grad: Shape, q: Shape, k: Shape, v: Shape, *_: Any, **__: Any) -> int:
-    return sdpa_backward_flop_count(grad, q, k, v)
-
-
 def _fft(share: float) -> Callable[..., int]:
     """5 N log2 N for a transform of length N, half of it where one side is real (Cooley and
     Tukey)."""
@@ -113,15 +105,14 @@ def _pinv(A: Shape, *_: Any, **__: Any) -> int:
     return batch * (4 * m * m * n + 8 * m * n * n + 9 * n**3 + 2 * m * n * n)
 
 
-def _solve(A: Shape, B: Shape, *_: Any, **__: Any) -> int:
-    """LU, 2 n^3 / 3, and two triangular solves per column of B."""
-    return math.prod(A) * 2 * A[-1] // 3 + 2 * math.prod(B) * A[-1]
-
-
 OPERATORS: dict[Any, Callable[..., int]] = {
     # What F.scaled_dot_product_attention is on a CPU; on meta it is two products.
-    aten._scaled_dot_product_flash_attention_for_cpu: _sdpa,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward,
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(
+        q, k, v
+    ),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(grad, q, k, v)
+    ),
     aten.mv: lambda A, *_, **__: 2 * math.prod(A),
     aten.addmv: lambda y, A, *_, **__: 2 * math.prod(A),
     aten.dot: lambda x, *_, **__: 2 * math.prod(x),
@@ -130,6 +121,9 @@ OPERATORS: dict[Any, Callable[..., int]] = {
     aten._fft_r2c: _fft(0.5),
     aten._fft_c2r: _fft(0.5),
     aten.linalg_pinv: _pinv,
-    aten._linalg_solve_ex: _solve,
+    # LU, 2 n^3 / 3, and two triangular solves per column of B.
+    aten._linalg_solve_ex: lambda A, B, *_, **__: (
+        2 * math.prod(A) * A[-1] // 3 + 2 * math.prod(B) * A[-1]
+    ),
     aten.linalg_inv_ex: lambda A, *_, **__: 2 * math.prod(A) * A[-1],
 }

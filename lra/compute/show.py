@@ -35,34 +35,28 @@ def _table(admitted: Admission) -> Table:
     run = admitted.run
     options = " ".join(f"{k}={v}" for k, v in run.attention.items() if k != "name")
     table = Table(
+        "part",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1),
         title=f"{run.task.name}/{run.attention['name']} {options}, model {run.model.name}, "
         f"protocol {run.protocol.name}",
         caption="Per example of full length. MFLOPs: products of the forward pass, a multiply-add "
-        "being 2. Training: forward and backward. "
-        "Executed: MFLOPs of the code, which may evaluate a definition in another way.",
+        "being 2. Training: forward and backward. Executed: MFLOPs of the code, which may evaluate "
+        "a definition in another way.",
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("part")
     for title in COLUMNS.values():
         table.add_column(title, justify="right")
-    for name, part in admitted.count.parts.items():
-        if part != PartCount():
-            table.add_row(name, *_cells(part))
-    table.add_section()
-    table.add_row("total", *_cells(admitted.count.total))
+    parts = {name: part for name, part in admitted.count.parts.items() if part != PartCount()}
+    for name, part in (parts | {"total": admitted.count.total}).items():
+        if name == "total":
+            table.add_section()
+        values = {key: getattr(part, key) for key in COLUMNS}
+        table.add_row(name, *(f"{v / 1e6:,.1f}" if "flops" in k else f"{v:,}"
+                              for k, v in values.items()))  # fmt: skip
     return table
-
-
-def _cells(part: PartCount) -> list[str]:
-    cells = []
-    for key in COLUMNS:
-        value = getattr(part, key)
-        cells.append(f"{value:,}" if key in ("parameters", "buffers") else f"{value / 1e6:,.1f}")
-    return cells
 
 
 def saving(total: PartCount) -> str:

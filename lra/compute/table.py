@@ -31,14 +31,23 @@ HEAD_DIM = 32  # of model=small
 class CostRow:
     """One attention on one task at one setting."""
 
-    task: str
-    attention: str
+    run: Run
     setting: str  # of SETTINGS
     options: dict[str, Any]  # the knobs, and what else differs between the settings
     count: Count
-    ratios: dict[str, float]
     budget: Budget
-    exempt: str | None
+
+    @property
+    def attention(self) -> str:
+        return str(self.run.attention["name"])
+
+    @property
+    def exempt(self) -> str | None:
+        return self.run.compute.exempt
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        return self.budget.ratios(cost_of(self.run, self.count))
 
     @property
     def verdict(self) -> str:
@@ -47,7 +56,7 @@ class CostRow:
     def cells(self) -> dict[str, Any]:
         """One line of the CSV."""
         slot = {f"attention_{k}": v for k, v in asdict(self.count.slot).items()}
-        cells = {"task": self.task, "attention": self.attention, "setting": self.setting}
+        cells = {"task": self.run.task.name, "attention": self.attention, "setting": self.setting}
         cells |= {"options": _spell(self.options), "verdict": self.verdict}
         cells |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.ratios.items()}
         return cells | asdict(self.count.total) | slot | {"exempt": self.exempt or ""}
@@ -93,17 +102,8 @@ def _rows(shipped: Run, published: Run, budget: Budget) -> Iterator[CostRow]:
         if key in shipped.compute.knobs or any(r.attention[key] != value for r in runs.values())
     ]
     for setting, run in runs.items():
-        count = count_run(run)
-        yield CostRow(
-            task=run.task.name,
-            attention=run.attention["name"],
-            setting=setting,
-            options={key: run.attention[key] for key in shown},
-            count=count,
-            ratios=budget.ratios(cost_of(run, count)),
-            budget=budget,
-            exempt=run.compute.exempt,
-        )
+        options = {key: run.attention[key] for key in shown}
+        yield CostRow(run, setting, options, count_run(run), budget)
 
 
 def _spell(options: dict[str, Any]) -> str:
@@ -136,8 +136,8 @@ def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
     if isinstance(reference, str):
         reference = f"`{reference}` at its published options"
     page = [INTRODUCTION.format(overrides=words, reference=reference, **tolerance)]
-    tasks = dict.fromkeys(row.task for row in found)
-    page += [_section(task, [row for row in found if row.task == task]) for task in tasks]
+    tasks = dict.fromkeys(row.run.task.name for row in found)
+    page += [_section(t, [row for row in found if row.run.task.name == t]) for t in tasks]
     return "\n".join([*page, _heads()])
 
 

@@ -59,7 +59,8 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # For q and for k 8 projections, and for each of them 8 networks of 64 hidden units.
     "luna": lambda n: 2 * (2 * n * 8 * D + 8 * 8 * n * 4 * 64) + sums(n, 8 * 8),
     "performer": lambda n: 2 * (2 * n * D * 128) + sums(n, 128),
-    "polaformer": lambda n: 8 * n * D * D + 8 * n * D + 2 * 5 * n * D,
+    # Two streams, their denominators, the convolution of the local branch, the gate.
+    "polaformer": lambda n: 8 * n * D * D + 8 * n * D + 2 * 5 * n * D + 2 * n * D * D,
     "rff": lambda n: 2 * (2 * n * D * 32) + sums(n, 2 * 32),
     "synthesizer": lambda n: 4 * n * n * D,
     "t2r": lambda n: 2 * (2 * n * D * D) + sums(n, D),
