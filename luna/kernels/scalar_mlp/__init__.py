@@ -148,10 +148,10 @@ def _function(name: Evaluate) -> Callable[..., Tensor]:
 
 
 def _triton_is_right(*tensors: Tensor, **options: Any) -> bool:
-    def kernel(*tensors: Tensor) -> Tensor:
+    def by_triton(*tensors: Tensor) -> Tensor:
         return _function("triton")(*tensors, **options)[:, -COMPARED:]
 
-    def reference(u: Tensor, *mlps: Tensor) -> Tensor:
+    def by_piecewise(u: Tensor, *mlps: Tensor) -> Tensor:
         return piecewise.piecewise(u[:, -COMPARED:], *mlps, **options)
 
-    return checked.is_right("triton", kernel, reference, tensors, *options.values())
+    return checked.is_right("triton", by_triton, by_piecewise, tensors, *options.values())
