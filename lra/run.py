@@ -34,7 +34,7 @@ from lra.settings import Run
 
 LEAVE_AFTER = 10.0  # seconds for another process of a run whose first one has ended
 
-code.freeze()  # a sweep forks its runs from a process that has loaded this
+code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
 def train(run: Run, command: str = "") -> Path:
@@ -52,7 +52,7 @@ def train(run: Run, command: str = "") -> Path:
     admitted = admit(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
     module = build(run)
-    code.freeze()  # before the data, whose preparation may take long
+    code.keep_loaded()  # before the data, whose preparation may take long
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )
