@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import inspect
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +24,7 @@ from lra.data.arrays import Example
 from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
 
 ENTRY_POINTS = "lra.tasks"
+CONSTANTS = (bool, int, float, str, bytes, tuple, list, dict, type(None))
 HELD_OUT = 0.1  # of the training examples, where there is no val or test split
 _registered: dict[str, type[Task]] = {}
 T = TypeVar("T", bound=type[Task])
@@ -34,9 +37,30 @@ def register(task: T) -> T:
     known = task.encoding.get("code", "")
     if known in ("", *(getattr(base, "encoding", {}).get("code") for base in task.__mro__[1:])):
         # Both: a parent's hash misses this class, and this one may miss the parent (in a notebook).
-        task.encoding = {**task.encoding, "code": known + code.of_class(task)}
+        task.encoding = {**task.encoding, "code": known + _hash_class(task)}
     _registered[task.name] = task
     return task
+
+
+def _hash_class(task: type[Task]) -> str:
+    """Hash the module of a class with what it imports of its own package; of a class that was typed
+    into a notebook, for which Python finds no file, hash its functions and constants."""
+    if code.find_source(task.__module__) is not None:
+        return code.hash_modules(task.__module__)
+    lines = []
+    for name, value in vars(task).items():
+        function = getattr(value, "__func__", getattr(value, "fget", value))  # of a decorator
+        if inspect.isfunction(function):
+            try:
+                lines.append(textwrap.dedent(inspect.getsource(function)))
+            except OSError as error:
+                raise UserError(
+                    f"the source of {task.__name__} cannot be found: define it in a file or a "
+                    "notebook"
+                ) from error
+        elif not name.startswith("__") and isinstance(value, CONSTANTS):
+            lines.append(f"{name} = {value!r}")
+    return code.parse("\n".join(lines).encode())[0]
 
 
 def names() -> list[str]:

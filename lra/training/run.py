@@ -37,7 +37,7 @@ from lra.training.progress import clock, say
 FIRST = "LRA_FIRST"  # environment variable: the first process of a run of several
 GRACE = 10.0  # seconds for another one to say what went wrong when the first was killed
 
-code.freeze()  # a sweep forks its runs from a process that has loaded this
+code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
 def train(run: Run, command: str = "") -> Path:
@@ -55,7 +55,7 @@ def train(run: Run, command: str = "") -> Path:
     admitted = admit(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
     module = build(run)
-    code.freeze()  # before the data, whose preparation may take long
+    code.keep_loaded()  # before the data, whose preparation may take long
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )

@@ -2,136 +2,120 @@
 
 from __future__ import annotations
 
-import importlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import luna
 from lra.base import code
-from lra.base.config import UserError
+from lra.base.code import PRETRAINING, SHARED, code_of
+from lra.base.config import PACKAGE, UserError
 
-SOURCE = '''"""A module."""
-
+METHOD = '''import math as m
 from mine.helper import scale
-
+from mine import shapes
 
 def phi(x):
     """The feature map."""
     # a comment
-    return scale * x + 1
+    return scale * x + m.pi + shapes.SIDE
 '''
+HELPER, SHAPES = "scale = 2\nother = 2\n", "SIDE = 3\n"
+FILES = {"__init__": "", "method": METHOD, "helper": HELPER, "shapes": SHAPES, "table": "scale = 3"}
 
 
 @pytest.fixture
 def hash_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """hash_of(source, helper): of a package `mine` with an attention and a module it imports."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(code, "MEMORY", tmp_path / "memory" / "code.json")
-    monkeypatch.setattr(code, "_frozen", {})
-    code._memory.cache_clear()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").touch()
+    """hash_of(changes): of the attention of a plug-in that has FILES with these changes."""
+    package = SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "mine", package)  # as if it had been imported
+    plugin = SimpleNamespace(__module__="mine.method")
+    monkeypatch.setattr(luna, "get", {"mine": plugin}.__getitem__)
 
-    def written(source: str = SOURCE, helper: str = "scale = 2\n") -> str:
-        (tmp_path / "mine" / "attention.py").write_text(source, encoding="utf-8")
-        (tmp_path / "mine" / "helper.py").write_text(helper, encoding="utf-8")
-        return code._hash(code._closure("mine.attention"))
+    def write(changes: dict[str, str | None]) -> str:
+        code.find_source.cache_clear()
+        for name, text in (FILES | changes).items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / f"{name}.py").unlink(missing_ok=True)
+            if text is not None:
+                (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        return code_of("mine", {}).hash
 
-    yield written
-    code._package.cache_clear()
-    code._memory.cache_clear()
-
-
-def test_comments_docstrings_and_formatting_do_not_count(hash_of):
-    changed = SOURCE.replace("# a comment", "# another").replace('"""The feature map."""', "")
-    changed = changed.replace("scale * x + 1", "(\n        scale  *  x\n        + 1\n    )")
-    assert hash_of(changed) == hash_of()
+    yield write
+    code.find_source.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("x + 1", "x - 1"), ("x + 1", "1 + x"), ("+ 1", "+ 1.0"), ("phi(x)", "phi(y)")]
-)
-def test_any_change_of_the_code_counts(hash_of, old: str, new: str):
-    assert hash_of(SOURCE.replace(old, new)) != hash_of()
+def method(old: str, new: str) -> dict[str, str | None]:
+    assert old in METHOD
+    return {"method": METHOD.replace(old, new)}
 
 
-def test_what_a_module_imports_counts(hash_of):
-    assert hash_of(helper="scale = 3\n") != hash_of()
+SCALE, MODULE = "from mine.helper import scale", "from mine import shapes"
+SAME = {
+    "comment": method("# a comment", "# another"),
+    "docstring": method('"""The feature map."""', '"""Phi."""'),
+    "formatting": method("scale * x + m.pi", "(\n        scale  *  x\n    ) + m.pi"),
+    "order of imports": method(f"import math as m\n{SCALE}", f"{SCALE}\nimport math as m"),
+    "relative import": method(SCALE, "from .helper import scale"),
+    "relative module": method(MODULE, "from . import shapes"),
+    "module by its full name": method(MODULE, "import mine.shapes as shapes"),
+    "name that a package passes on": method(SCALE, "from mine import scale") | {"__init__": SCALE},
+    "renamed module": method(MODULE, "from mine import forms as shapes")
+    | {"shapes": None, "forms": SHAPES},
+    "moved module": method(SCALE, "from mine.inner.helper import scale")
+    | {"helper": None, "inner/__init__": "", "inner/helper": HELPER},
+    "module that is not reached": {"table": "scale = 4"},
+}
+OTHER = {
+    "constant of a module": {"helper": HELPER.replace("2", "3", 1)},
+    "sign": method("x + m", "x - m"),
+    "module of another project": method("import math as m", "import cmath as m"),
+    "name in the same module": method("import scale", "import other as scale"),
+    "same name in another module": method(SCALE, "from mine.table import scale"),
+}
 
 
-def test_what_was_parsed_is_remembered_and_a_damaged_memory_is_no_matter(
-    hash_of, monkeypatch: pytest.MonkeyPatch
-):
-    first = hash_of()
-    code._remember()
-    assert code.MEMORY.exists()
-    with monkeypatch.context() as patch:
-        patch.setattr(code, "_parse", None)
-        code._memory.cache_clear()
-        assert hash_of() == first
-    code.MEMORY.write_text("{", encoding="utf-8")
-    code._memory.cache_clear()
-    assert hash_of() == first
+@pytest.mark.parametrize("what", SAME | OTHER)
+def test_what_changes_the_hash_and_what_does_not(hash_of, what: str):
+    assert (hash_of((SAME | OTHER)[what]) == hash_of({})) is (what in SAME)
 
 
-def test_a_process_has_the_code_that_it_loaded(hash_of, monkeypatch: pytest.MonkeyPatch):
-    first = hash_of()
-    importlib.import_module("mine.attention")
-    monkeypatch.setattr(code, "FROZEN", ("mine.",))
-    code.freeze()
-    for name in ("mine", "mine.attention", "mine.helper"):
-        del sys.modules[name]
-    assert hash_of(helper="scale = 3\n") == first
+def test_the_attention_itself_may_move(hash_of):
+    hash_of({"inner/__init__": "", "inner/own": METHOD})
+    assert code.hash_modules("mine.inner.own") == code.hash_modules("mine.method")
 
 
-def test_an_attention_depends_on_its_own_files_and_runs_share_the_rest():
-    luna, linear = code.code_of("luna"), code.code_of("linear")
-    own = {"the attention luna", "the attention linear"}
-    assert luna.hash != linear.hash
-    assert {k: v for k, v in luna.parts.items() if k not in own} == {
-        k: v for k, v in linear.parts.items() if k not in own
-    }
-    assert luna.changed_since(luna.parts) == ""
-    older = luna.parts | {"the backbone": "0"}
-    assert luna.changed_since(older) == "the backbone"
-    assert {"luna.linear", "luna.base", "luna.kernels.luna_attention.compiled"} <= set(
-        code._closure("luna.attention.luna")
-    )
-    assert "luna.feature_maps.learned" not in code._closure("luna.attention.softmax")
+def test_an_attention_has_its_own_code_and_shares_the_rest():
+    of_luna, of_linear = code_of("luna"), code_of("linear")
+    assert of_luna.changed_since(of_linear.parts) == "the attention luna"
+    assert len({of_luna.hash, of_linear.hash, code_of("luna", SHARED | PRETRAINING).hash}) == 3
+    with pytest.raises(UserError, match=r"the source of lra\.nothing cannot be found"):
+        code_of("luna", {"nothing": ["lra.nothing"]})
 
 
-def test_the_hash_needs_no_torch_and_an_unknown_attention_is_a_sentence():
-    asked = (
-        "import sys; from lra.base.code import code_of;"
-        "print(code_of('luna').hash, 'torch' in sys.modules)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.split() == [code.code_of("luna").hash, "False"]
-    with pytest.raises(UserError, match="unknown attention 'lunar'"):
-        code.code_of("lunar")
+def test_a_process_has_the_code_that_it_loaded(monkeypatch: pytest.MonkeyPatch):
+    luna.get("uniform")  # which imports it
+    monkeypatch.setattr(code, "_loaded", {})
+    before, read = code_of("uniform", {}), Path.read_bytes
+    with monkeypatch.context() as edit:
+        edit.setattr(Path, "read_bytes", lambda file: read(file) + b"edited = True")
+        assert code_of("uniform", {}) != before
+    code.keep_loaded()
+    monkeypatch.setattr(Path, "read_bytes", lambda file: read(file) + b"edited = True")
+    assert code_of("uniform", {}) == before
 
 
-def test_a_class_that_was_typed_in_is_its_functions_and_its_settings(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(code, "_source", lambda module: None)  # as for what a notebook defines
-
-    def plain(self):
-        return 1
-
-    def other(self):
-        return 2
-
-    def made(**content):
-        return code.of_class(type("Mine", (), content))
-
-    first = made(n=4, read=plain)
-    assert made(n=4, read=plain) == first
-    changed = [made(n=5, read=plain), made(n=4, read=other)]
-    changed += [made(n=4, read=kind(other)) for kind in (staticmethod, classmethod, property)]
-    assert first not in changed
-    assert made(n=4, read=staticmethod(plain)) != made(n=4, read=staticmethod(other))
+@pytest.mark.parametrize("python", [sys.executable, "python3.12", "python3.13"])
+def test_every_process_and_python_has_the_same_hash_without_torch(python: str):
+    environment = os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": str(PACKAGE.parent)}
+    ask = "import sys; from lra.base.code import *; "
+    ask += "print(code_of('luna').hash, 'torch' in sys.modules)"
+    if shutil.which(python) is None or subprocess.run([python, "-V"]).returncode:
+        pytest.skip("is not installed")
+    answer = subprocess.check_output([python, "-c", ask], env=environment, text=True)
+    assert answer.split() == [code_of("luna").hash, "False"]

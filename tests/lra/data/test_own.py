@@ -14,6 +14,7 @@ import pytest
 
 import lra
 from lra import data
+from lra.base import code
 from lra.base.config import UserError
 from lra.data import own
 from lra.data.prepare import find_or_prepare
@@ -68,6 +69,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     def write(source: str = MODULE) -> None:
         (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")
         sys.modules.pop("parity_task", None)
+        code.find_source.cache_clear()
         own._registered.clear()
 
     yield write
@@ -131,6 +133,27 @@ def test_a_subclass_has_its_own_code_and_its_parents():
     assert third.startswith(second)
     assert len({first, second, third}) == 3
     assert data.register(Third).encoding["code"] == third
+
+
+def test_the_code_of_a_class_in_a_notebook_is_its_functions_and_constants(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(code, "find_source", lambda module: None)
+
+    def one(self):
+        return 1
+
+    def two(self):
+        return 2
+
+    def digest(**content: Any) -> str:
+        return own._hash_class(type("Mine", (), content))
+
+    first = digest(n=4, read=one)
+    assert digest(n=4, read=one) == first
+    kinds = (staticmethod, classmethod, property)
+    changed = [digest(n=5, read=one), digest(n=4, read=two)]
+    assert first not in changed + [digest(n=4, read=kind(two)) for kind in kinds]
 
 
 @dataclasses.dataclass
