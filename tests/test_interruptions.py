@@ -49,9 +49,7 @@ VARYING = {"at", "checksum", "clock", "command", "digest", "git", "peak_memory_m
            "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["lra.training.run", "lra.results.bundle", "lra.data.commands", __name__]
-)
+FORKS.set_forkserver_preload(["lra.training.run", "lra.results.bundle", __name__])
 
 
 def interruptions(few: int) -> int:
