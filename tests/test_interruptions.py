@@ -281,7 +281,8 @@ def test_a_killed_command_resumes_exactly(commands: Commands, name: str, number:
                 os.kill(process.pid or 0, signum)
             code, said = commands.finish(process)
             assert code in (0, -signum, 128 + signum), (seed, said)
-            assert "Traceback" not in said, (seed, said)
+            # Python drops a signal's exception inside a destructor, and says so; the run goes on.
+            assert code == 0 or "Traceback" not in said, (seed, said)
             assert times.items() <= commands.times().items()
             commands.check_files(name)
         commands.check_it_completes(name)
