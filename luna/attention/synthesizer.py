@@ -89,8 +89,8 @@ class Dense(nn.Module):
 class FactorizedDense(nn.Module):
     def __init__(self, s: Sizes):
         super().__init__()
-        self.b = s.n_max // s.factor
-        self.W_a, self.W_b = _dense(s.head_dim, s.factor), _dense(s.head_dim, self.b)
+        self.a, self.b = s.factor, s.n_max // s.factor
+        self.W_a, self.W_b = _dense(s.head_dim, self.a), _dense(s.head_dim, self.b)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n, hidden = q.shape[-2], q.relu()
