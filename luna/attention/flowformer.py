@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError, Paper, Slot, positive, register, zero_padding
-from luna.linear import causal_linear_sums
 from luna.segments import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
+from luna.sums import causal_linear_sums
 
 EPS = 1e-6
 ABSENT = -1e4  # log weight of padding among the sources: e^ABSENT is 0, and so is its gradient

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from luna.base import Paper, Slot, register, zero_padding
-from luna.linear import causal_linear_sums, linear_sums
 from luna.streaming import StreamingAttention, tokens_seen
+from luna.sums import causal_linear_sums, linear_sums
 
 EPS = 1e-6  # smallest z
 

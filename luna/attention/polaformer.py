@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.linear import linear_sums
 from luna.local import LocalBranch
+from luna.sums import linear_sums
 
 EPS = 1e-6
 

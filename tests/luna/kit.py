@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import luna
 from luna import Attention
-from luna.linear import denominator
+from luna.sums import denominator
 
 B, H, N, D = 2, 2, 64, 32
 MASKS = ("full", "prefix", "scatter")

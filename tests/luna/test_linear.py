@@ -9,13 +9,8 @@ import torch
 from torch import Tensor
 
 from luna.base import Slot
-from luna.linear import (
-    KernelAttention,
-    causal_linear_sums,
-    denominator,
-    linear_step_sums,
-    linear_sums,
-)
+from luna.linear import KernelAttention
+from luna.sums import causal_linear_sums, denominator, linear_step_sums, linear_sums
 
 from .kit import Sizes, difference, mask_of, normalised
 

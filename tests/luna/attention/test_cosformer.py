@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import luna
-from luna.linear import linear_sums
+from luna.sums import linear_sums
 
 from ..kit import build, difference, mask_of, normalised, qkv
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import luna
 from luna.feature_maps.random import gaussian_projection
-from luna.linear import linear_sums
+from luna.sums import linear_sums
 
 from ..kit import build, difference, mask_of, normalised, qkv, softmax_attention
 
