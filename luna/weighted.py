@@ -48,7 +48,7 @@ class WeightedState(NamedTuple):
 def causal_weighted_sums(
     phi_q: Tensor, phi_k: Tensor, a: Tensor, v: Tensor, *, floor: float = 0.0, chunk: int = 128
 ) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), like `luna.linear.causal_linear_sums`.
+    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), like `luna.sums.causal_linear_sums`.
 
     phi_q, phi_k (B, H, n, D), a (B, H, n), v (B, H, n, e); at padding a is -inf, and v is 0.
     """

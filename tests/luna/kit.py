@@ -80,12 +80,6 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
     return scores.softmax(-1) @ v
 
 
-# ---------------------------------------------------------------------- properties
-
-
-# ---------------------------------------------------------------------- checks
-
-
 class Sizes(TorchDispatchMode):
     """Records every tensor that an operator returns inside the block, backward included: its shape,
     and the most bytes that such tensors held at once. What an operator needs for itself while it
