@@ -85,9 +85,6 @@ def test_wrap_is_none_under_strict_and_list_under_published():
     assert build("reformer", profile="published", wrap="round").wrap == "round"
 
 
-# ---------------------------------------------------------------------- coverage
-
-
 @pytest.mark.parametrize("profile", ["strict", "published"])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("n", [64, 40, 1])
@@ -97,9 +94,6 @@ def test_one_chunk_is_full_attention(profile: str, kind: str, n: int):
     for rounds in (1, 2):
         out = build("reformer", chunk=64, rounds=rounds, profile=profile)(q, k, v, mask)
         assert difference(out, shared_qk(q, v, mask), mask) < 1e-12
-
-
-# ---------------------------------------------------------------------- padding
 
 
 # ---------------------------------------------------------------------- the hash
