@@ -138,29 +138,20 @@ class Attention(nn.Module):
         return None
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
-        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the
-        start. A state is a tuple; its tensors begin with B."""
-        raise LunaError(
-            f"attention '{self.name}' cannot stream: build it with causal=True; "
-            "methods that have a causal form: luna.names(causal=True)"
-        )
+        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e)."""
+        state, out = self.steps(state, *(t.unsqueeze(2) for t in (q_t, k_t, v_t)))
+        return state, out.squeeze(2)
 
     def steps(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
     ) -> tuple[Any, Tensor]:
-        """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e), as n calls of
-        :meth:`step`: the state after them and their outputs (B, H, n, e). Padding may stand among
-        the first ones, where state is None."""
-        if mask is not None and not bool(mask.all()):
-            raise LunaError(
-                f"attention '{self.name}' cannot stream padding"
-                f"{' after a state' if state is not None else ''}: give real tokens alone"
-            )
-        out = []
-        for token in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
-            state, out_t = self.step(state, *token)
-            out.append(out_t)
-        return state, torch.stack(out, 2)
+        """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e): the state after them and
+        their outputs (B, H, n, e). A state is a tuple whose tensors begin with B, None at the
+        start; padding may stand among the first tokens alone. See luna/streaming.py."""
+        raise LunaError(
+            f"attention '{self.name}' cannot stream: build it with causal=True; "
+            "methods that have a causal form: luna.names(causal=True)"
+        )
 
     def tie(self, first: Attention) -> None:
         """Share parameters between layers: a backbone calls this on every layer's attention, the

@@ -17,14 +17,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Slot
+from luna.base import Slot
 from luna.kernels.linear_blocks import Maps, blocked_sums
-from luna.sums import State, causal_linear_sums, denominator, linear_step_sums, linear_sums
+from luna.streaming import StreamingAttention
+from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
 
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
 
 
-class KernelAttention(Attention):
+class KernelAttention(StreamingAttention):
     """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
 
     A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they
@@ -35,7 +36,6 @@ class KernelAttention(Attention):
     sum to at most eps, so that their output is close to 0: a 0-dim tensor, read when needed.
     """
 
-    causal_form: ClassVar[bool] = True
     cross_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
@@ -108,47 +108,16 @@ class KernelAttention(Attention):
 
         return Maps(partial(phi, "phi_q"), phi_k, tuple(used.values()))
 
-    def step(
-        self, state: State | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[State, Tensor]:
-        if not self.causal:
-            return super().step(state, q_t, k_t, v_t)
-        dtype = v_t.dtype
-        q, k, v = self._enter_step(state, q_t, k_t, v_t)
-        start = state.t if state else 0
-        with self._precision(q):
-            phi_q, phi_k = self.phi_q(q, None, start), self.phi_k(k, None, start)  # (B, H, 1, D)
-            state, N, c = linear_step_sums(state, phi_q.squeeze(2), phi_k.squeeze(2), v.squeeze(2))
-            out = N / self.den(c).unsqueeze(-1)
-        return state, out.to(dtype)
-
-    def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Any, Tensor]:
-        if state is not None or not self.causal:
-            return super().steps(state, q, k, v, mask)
-        out = self(q, k, v, mask)  # in parallel, by whatever evaluation is the fastest
-        _, k, v = self._enter(q, k, v, mask)
-        with self._precision(k):
-            return self._state(k, v, mask), out
-
-    def _state(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
-        """The state after all tokens of a sequence."""
-        phi_k = self._key_features(k, mask)
-        return State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
-
-    def _enter_step(
-        self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One token as a sequence of length 1, which must belong to the same batch as the state."""
-        q, k, v = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2))
-        shape = (*q.shape[:2], self.feature_dim, v.shape[3])
-        if state is not None and state.S.shape != shape:
-            raise LunaError(
-                f"this state does not belong to these tokens: its S is {tuple(state.S.shape)}, "
-                f"theirs (B, H, D, e) = {shape}; start a sequence with state=None"
-            )
-        return q, k, v
+        if state is None:  # in parallel, by whatever evaluation is the fastest
+            phi_k = self._key_features(k, mask)
+            state = State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
+            return state, self.attend(q, k, v, mask, None)
+        phi_q, phi_k = self.phi_q(q, None, state.t), self.phi_k(k, None, state.t)
+        sums, N, c = continued_sums(state[:2], phi_q, phi_k, v, self.chunk)
+        return State(*sums, state.t + k.shape[2]), N / self.den(c).unsqueeze(-1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         phi_q, phi_k = self.features(q, k, mask)

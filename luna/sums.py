@@ -32,7 +32,7 @@ def linear_sums(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
 def causal_linear_sums(
     phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 128
 ) -> tuple[Tensor, Tensor]:
-    """The same with query i seeing keys j <= i. A prefix state carries what came before a chunk,
+    """`linear_sums` with query i seeing keys j <= i. A prefix carries what came before a chunk,
     a masked product handles the chunk itself: O(n (C (D + e) + D e)) time, and no n x D x e tensor
     (as a plain cumsum would store)."""
     n = v.shape[-2]
@@ -62,13 +62,13 @@ class State(NamedTuple):
     t: int
 
 
-def linear_step_sums(
-    state: State | None, phi_q: Tensor, phi_k: Tensor, v: Tensor
-) -> tuple[State, Tensor, Tensor]:
-    """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> state, N (B, H, e), c (B, H)."""
-    update = phi_k.unsqueeze(-1) * v.unsqueeze(-2)  # (B, H, D, e)
-    if state is None:
-        state = State(update, phi_k, 1)
-    else:
-        state = State(state.S + update, state.z + phi_k, state.t + 1)
-    return state, (phi_q.unsqueeze(-2) @ state.S).squeeze(-2), (phi_q * state.z).sum(-1)
+def continued_sums(
+    state: tuple[Tensor, Tensor] | None, phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 128
+) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+    """`causal_linear_sums` of tokens that follow those of a state (S, z); the state comes first."""
+    N, c = causal_linear_sums(phi_q, phi_k, v, chunk)
+    S, z = phi_k.mT @ v, phi_k.sum(-2)
+    if state is not None:
+        N, c = N + phi_q @ state[0], c + (phi_q @ state[1].unsqueeze(-1)).squeeze(-1)
+        S, z = S + state[0], z + state[1]
+    return (S, z), N, c

@@ -69,8 +69,8 @@ class Flowformer(StreamingAttention):
             raise LunaError("flowformer has no causal form under profile=published: use strict")
         self.clamp = clamp
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        phi_q, phi_k, weight, share = self.capacities(q, k, mask)
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        phi_q, phi_k, weight, share = self.capacities(q, k, key_mask)
         return (phi_q @ (phi_k.mT @ (share.unsqueeze(-1) * v))) * weight.unsqueeze(-1)
 
     def capacities(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
@@ -141,7 +141,10 @@ class Flowformer(StreamingAttention):
         return FlowState(S, *after), N * weight.unsqueeze(-1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        found = self.causal_capacities(None, q, k, mask)[0] if self.causal else None
-        phi_q, phi_k, weight, share = found or self.capacities(q, k, mask)
+        phi_q, phi_k, weight, share = (
+            self.causal_capacities(None, q, k, mask)[0]
+            if self.causal
+            else self.capacities(q, k, mask)
+        )
         A = torch.einsum("bhi,bhid,bhjd,bhj->bhij", weight, phi_q, phi_k, share)
         return A.tril() if self.causal else A

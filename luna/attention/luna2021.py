@@ -64,8 +64,8 @@ class Luna2021(StreamingAttention):
             return zero_padding(elu(scores.mT) + 1, mask)
         return masked_softmax(scores, None if mask is None else mask[:, None, None, :])
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        G = self.pack(k, mask)
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        G = self.pack(k, key_mask)
         return (q @ (G @ k).mT * self.head_dim**-0.5).softmax(-1) @ (G @ v)
 
     def causal_from(

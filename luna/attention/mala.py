@@ -21,7 +21,7 @@ from torch.nn.functional import elu
 
 from luna.base import Paper, Slot, register, zero_padding
 from luna.streaming import StreamingAttention, tokens_seen
-from luna.sums import causal_linear_sums, linear_sums
+from luna.sums import continued_sums, linear_sums
 
 EPS = 1e-6  # smallest z
 
@@ -64,20 +64,14 @@ class Mala(StreamingAttention):
         N, c = linear_sums(self.phi(q, None), self.phi(k, key_mask), v)
         return self._combine(N, c, v.sum(-2, keepdim=True), m)
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return self.cross(q, k, v, mask)
-
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[MalaState, Tensor]:
         phi_q, phi_k, values = self.phi(q, None), self.phi(k, mask), v.cumsum(-2)
         t = tokens_seen(state and state.t, q, mask)
-        N, c = causal_linear_sums(phi_q, phi_k, v, self.chunk)
-        S, z = phi_k.mT @ v, phi_k.sum(-2)
-        if state:
-            N, c = N + phi_q @ state.S, c + (phi_q * state.z.unsqueeze(-2)).sum(-1)
-            S, z, values = S + state.S, z + state.z, values + state.values
-        return MalaState(S, z, values[:, :, -1:], t[..., -1:]), self._combine(N, c, values, t)
+        values = values + state.values if state else values
+        sums, N, c = continued_sums(state and state[:2], phi_q, phi_k, v, self.chunk)
+        return MalaState(*sums, values[:, :, -1:], t[..., -1:]), self._combine(N, c, values, t)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         seen = torch.ones_like(k[:, 0, :, 0]) if mask is None else mask.to(q.dtype)

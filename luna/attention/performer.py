@@ -154,7 +154,7 @@ class Performer(WeightedKernelAttention):
         # Infinite at padding: there k = 0, whose exponent may lie far above the valid maximum.
         return (u - shift.masked_fill(hidden, float("inf"))).exp() + self.floor
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         u, norm = self.project(k)
         top = u.amax(-1, keepdim=True)
         return (u - (top + self.log_scale)).exp(), (top - norm).squeeze(-1)

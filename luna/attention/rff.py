@@ -57,5 +57,5 @@ class RFF(WeightedKernelAttention):
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return super().phi_k(k, mask, start) if self.weighted else self.map(k)
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         return self.map(k), k.square().sum(-1) / (2 * self.head_dim**0.5)
