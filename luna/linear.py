@@ -1,11 +1,8 @@
 """The one normalised linear attention of the project: bidirectional, causal in chunks, streaming.
 
-For features phi_q, phi_k (B, H, n, D) and values v (B, H, n, e):
-
-    S = phi_k^T v (D, e)    z = phi_k^T 1 (D)    o_i = S^T phi_q[i] / den(z . phi_q[i])
-
 A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi and its
-width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here.
+width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here,
+the sums are in luna/sums.py.
 """
 
 from __future__ import annotations
@@ -38,6 +35,7 @@ class KernelAttention(StreamingAttention):
 
     cross_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
+    sees_padding: bool = False  # padding is attended like any token, as in some public codes
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
 
@@ -63,9 +61,10 @@ class KernelAttention(StreamingAttention):
         return denominator(c, self.eps, self.signed)
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.phi_q(q, mask), self._key_features(k, mask)
+        return self.phi_q(q, None if self.sees_padding else mask), self._key_features(k, mask)
 
     def _key_features(self, k: Tensor, mask: Tensor | None) -> Tensor:
+        mask = None if self.sees_padding else mask
         phi_k = self.phi_k(k, mask)
         if mask is not None:  # after the map: phi(0) is rarely 0
             phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
@@ -86,7 +85,7 @@ class KernelAttention(StreamingAttention):
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         long = q.device.type == "cpu" and q.shape[2] >= LONG
-        if self.tokenwise and long and not torch.compiler.is_compiling():
+        if self.tokenwise and not self.sees_padding and long and not torch.compiler.is_compiling():
             return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:

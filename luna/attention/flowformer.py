@@ -7,16 +7,13 @@
 
     out_i = sigmoid(I'_i) sum_j phi(q_i) . phi(k_j) / I_i  m softmax(O')_j v_j
 
-Sources compete for their weight, and a sink is allocated a share of its own. The causal form is the
-paper's: each sum over all tokens becomes one over those up to the row, t its number of tokens,
-1 / O_j and 1 / I_i become t_j / O_j and t_i / I_i inside the sums, I' and O' are divided by t, and
-the softmax of source j is among the sources up to j. What source j sends then depends on the
-queries up to j only, so that row i is not what the bidirectional form makes of its prefix.
+The causal form is the paper's: each sum over all tokens becomes one over those up to the row, t its
+number of tokens, 1 / O_j and 1 / I_i become t_j / O_j and t_i / I_i inside the sums, I' and O' are
+divided by t, and the softmax of source j is among the sources up to j. So row i is not what the
+bidirectional form makes of its prefix. The authors' PyTorch code bounds O' at 1 (`clamp=1`), that
+of their runs on the Long Range Arena does not.
 
-The authors' PyTorch code bounds O' at 1 "for stability" (`clamp=1`), though its mean is 1; the
-code of their runs on the Long Range Arena does not, nor does this by default. Profiles:
-
-`strict`     flows are kept above 1e-6; padding neither sends nor receives
+`strict`     flows are kept above 1e-6
 `published`  thuml/Flowformer, Flowformer_LRA: phi = relu + 1e-6, and 1e-6 is added to both factors
              of every flow; padding takes part; the softmax is over the heads of a token, its axis
              being the last of (B, n, H)

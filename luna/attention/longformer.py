@@ -4,16 +4,13 @@
            -inf                  otherwise
     out = softmax(S) v
 
-The default window is that of the Long Range Arena's code: 512 keys in total, 255 to the left and
-256 to the right, no global token. In the original code a window of w means w to each side, and
-global rows have projections of their own, which are left out here.
+The default window is that of the Long Range Arena's code: 512 keys, 255 to the left and 256 to the
+right, no global token. In allenai/longformer a window of w means w to each side, and global rows
+have projections of their own, which are left out here.
 
 A chunk of c queries sees whole chunks of c keys and the band is cut out of those, so the work is
 at most (c ceil(left/c) + c + c ceil(right/c)) / (left + 1 + right) times what the definition
 needs.
-
-Sources: allenai/longformer;
-google-research/long-range-arena, models/longformer/longformer_attention.py.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ class Longformer(Attention):
     complexity = "O(n w d)"
     uses_dropout = True
     equivariant = False
-    departs: ClassVar[dict[str, str]] = {
+    differences_from_profile: ClassVar[dict[str, str]] = {
         "official": "the released code also has three projections for global tokens in each layer "
         "(3 d_model qkv_dim parameters), unused where there are no such tokens, and lets a padded "
         "query attend to all positions alike"

@@ -5,10 +5,9 @@
 
     o = n_v P^Q (diag(1 / zeta) (P^K v))
 
-with a uniform over the n_v real tokens and zeta the masses of the pivots.
-
-The implied matrix is non-negative, of rank <= R, and doubly stochastic once Sinkhorn has converged.
-After T half-steps one side is exact: rows of the matrix sum to 1 for odd T, columns for even T.
+with a uniform over the n_v real tokens and zeta the masses of the pivots. The implied matrix is of
+rank <= R, and doubly stochastic once Sinkhorn has converged; after T half-steps one side is exact:
+its rows sum to 1 for odd T, its columns for even T.
 
 `published`  the LRA code (anonymous13761234/LOTFormer): padding takes part, scores are clamped to
              +-50, and both plans are multiplied by R^(-1/2) where R^(+1/2) was meant

@@ -4,11 +4,9 @@ offset is subtracted, not because they are divided.
     phi = elu + 1     s_ij = c phi(q_i) . phi(k_j)     z_i = sum_j s_ij over the m real tokens
     A_ij = (1 + 1 / z_i) s_ij - z_i / m
 
-Linear attention is A_ij = s_ij / z_i, which the length of phi(q_i) does not change. Here a longer
-one sets a row's weights further apart, and some of them are negative. The authors' code,
-qhfan/MALA, has c = 1 / (sqrt(d) m), which ships; in the paper c = 1, so that weights do not shrink
-with m (`scale=sum`; read in descriptions of the paper, not in itself: unverified). Left out is what
-that code has around it: rotary positions between s and z, a gate, a convolution of the values.
+A longer phi(q_i) sets a row's weights further apart, and some of them are negative. The authors'
+code, qhfan/MALA, has c = 1 / (sqrt(d) m); the paper, as others describe it, c = 1 (`scale=sum`;
+unverified). Left out: rotary positions between s and z, a gate, a convolution of the values.
 """
 
 from __future__ import annotations

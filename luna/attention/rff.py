@@ -5,12 +5,8 @@
                e^(q . k / sqrt(d)) up to a factor of the query that cancels
 
 The frequencies are drawn once, from the slot's seed, and never trained: this is the fixed-kernel
-row of LUNA's ablation. It is not Random Feature Attention (Peng et al., 2021), which brings q and k
-to unit length, learns the kernel's width and draws anew while it trains.
-
-Features are signed, and so may be the denominator: its magnitude is kept above eps, its sign is
-kept. (RFA's code, jungokasai/T2R, clamps |c| and so flips the output where c < 0; `dead_fraction`
-says how often the guard is at work.)
+row of LUNA's ablation, not Random Feature Attention (Peng et al., 2021). Features are signed, and
+so may be the denominator: its magnitude is kept above eps, its sign is kept.
 """
 
 from __future__ import annotations

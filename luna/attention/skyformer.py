@@ -7,12 +7,11 @@ With X = [q; k] scaled by p^(-1/4), z the landmarks, P = [P_Q; P_K] the Gaussian
 
 N is similar to a row-stochastic matrix, which is what the iterative inverse asks for. Landmarks are
 m/2 queries and m/2 keys drawn with replacement, one draw u in [0, 1)^m for all examples and heads:
-the tokens of rank floor(u n_b). Profiles:
+the tokens of rank floor(u n_b).
 
-`strict`     ranks run over the valid tokens; evaluation keeps one draw; the inverse's constant is
-             per head
-`published`  valid tokens are taken to be a prefix; evaluation redraws as well; one constant for the
-             whole batch; p = 32 whatever the head width
+`strict`     ranks run over the real tokens; evaluation keeps one draw
+`published`  real tokens are taken to be a prefix; evaluation redraws as well; one constant of the
+             inverse for the whole batch; p = 32 whatever the head width
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """Softmax attention (Vaswani et al., 2017), the quadratic reference.
 
 `strict`     torch's fused kernel, in the precision of its inputs; without a visible key: 0. It
-             alone has a causal form, whose state is the cache of keys and values.
-`published`  1e6 subtracted from the scores of padded keys (pkuzengqi/Skyformer,
-             mlpen/Nystromformer), in float32.
-`official`   1e10 subtracted where the key or the query is padding, in float32
-             (google-research/long-range-arena): a padded query attends uniformly to all
-             positions, padding included.
+             alone has a causal form, whose state is the cache of keys and values
+`published`  1e6 subtracted from the scores of padded keys, in float32
+`official`   1e10 subtracted where the key or the query is padding, in float32: a padded query
+             attends uniformly to all positions, padding included
 
 With ALiBi a score falls with the distance of its tokens (Press et al. 2022, arXiv:2108.12409),
 
     s_ij = q_i . k_j / sqrt(d) - m_h |i - j|,   m_h = 2^(-8 h / H) for heads h = 1 .. H
 
-in both directions here; a causal form sees the half with j <= i. Only a method whose weights are
-computed one by one can have it: it would turn a product of features into a sum over all pairs.
+in both directions here; a causal form sees the half with j <= i.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@
 
 The paper's dense forms apply W1 x + b1 first: here the caller's query projection is that layer.
 `form` joins parts with "+"; all five models of the Long Range Arena run random+dot, whatever their
-configuration files say. Weights are tied to positions, and cost is quadratic.
+configuration files say.
 
-`official`   google-research/long-range-arena: padding is masked, with -1e10, only where the dot
-             product is kept; the dense part is reshaped, not transposed, to (B, H, n, n_max), which
-             mixes heads with positions; one dropout pattern serves all examples and heads
+`official`   padding is masked, with -1e10, only where the dot product is kept; the dense part is
+             reshaped, not transposed, to (B, H, n, n_max), which mixes heads with positions; one
+             dropout pattern serves all examples and heads
 """
 
 from __future__ import annotations
