@@ -85,7 +85,7 @@ class KernelAttention(StreamingAttention):
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         long = q.device.type == "cpu" and q.shape[2] >= LONG
-        if self.tokenwise and not self.sees_padding and long and not torch.compiler.is_compiling():
+        if self.tokenwise and long and not torch.compiler.is_compiling():
             return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from luna.base import Paper, Slot, at_least, register
-from luna.feature_maps.headwise import HeadwiseLinear
-from luna.feature_maps.quadratic import products
+from luna.feature_maps.headwise import HeadwiseLinear, products
 from luna.linear import KernelAttention
 
 

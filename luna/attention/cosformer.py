@@ -51,7 +51,7 @@ class CosFormer(KernelAttention):
         self.P = slot.max_len if P == "max_len" else P
         self.feature_dim = 2 * slot.head_dim
         self.sees_padding = self.profile == "published"
-        self.tokenwise = P != "valid"
+        self.tokenwise = self.profile == "strict" and P != "valid"
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         theta = self.angles(x, mask, start).unsqueeze(-1)  # (n, 1) or (B, 1, n, 1)

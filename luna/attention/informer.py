@@ -10,10 +10,10 @@ and the u largest M_i of each head are active: softmax(q_i k^T / sqrt(d)) v over
 others are the mean of v; no gradient flows through the choice.
 
 `strict`     U and u those of max_len, samples among the real keys, divisor U
-`published`  zhouhaoyi/Informer2020, in pkuzengqi/Skyformer: the mask ignored, divisor n, new samples
-             in every forward, at most n samples and active queries. With masked=true the variant
-             that this code holds and never calls: U = u = budget, samples among the first n_b
-             positions (n_b the number of real ones), padding zeroed and not attended to
+`published`  zhouhaoyi/Informer2020, in pkuzengqi/Skyformer: the mask ignored, divisor n, new
+             samples in every forward, at most n samples and active queries. With masked=true the
+             variant that this code holds and never calls: U = u = budget, samples among the first
+             n_b positions (n_b the number of real ones), padding zeroed and not attended to
 """
 
 from __future__ import annotations

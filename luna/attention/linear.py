@@ -24,13 +24,13 @@ class Linear(KernelAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published", "official")
-    tokenwise = True
 
     def __init__(self, slot: Slot, *, eps: float = 1e-6):
         super().__init__(slot, eps=eps)
         positive("linear", eps=eps)
         self.feature_dim = slot.head_dim
         self.sees_padding = self.profile == "official"
+        self.tokenwise = not self.sees_padding
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return F.elu(x) + 1

@@ -25,7 +25,6 @@ class PerformerReLU(KernelAttention):
     )
     complexity: ClassVar[str] = "O(n d e)"
     profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
-    tokenwise = True
 
     def __init__(self, slot: Slot, *, eps: float = 1e-3):
         super().__init__(slot, eps=TINY)
@@ -33,6 +32,7 @@ class PerformerReLU(KernelAttention):
         self.feature_eps = eps
         self.feature_dim = slot.head_dim
         self.sees_padding = self.profile == "official"
+        self.tokenwise = not self.sees_padding
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return x.relu() + self.feature_eps

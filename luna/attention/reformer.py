@@ -173,13 +173,13 @@ class Reformer(Redrawn):
         chunk = self._ranks(self._bucket(filled, fill(real, self.chunk))) // self.chunk
         last, chunk = filled.shape[-2] // self.chunk - 1, chunk[..., :n]
 
-        own, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
-        before = other == own - 1
+        mine, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
+        before = other == mine - 1
         if self.wrap == "round":
-            before = before | (own == 0) & (other == last)
+            before = before | (mine == 0) & (other == last)
         if self.wrap == "list":
-            before = before | (own == 0) & (other.roll(1, 2) == last)
-        times = (own == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
+            before = before | (mine == 0) & (other.roll(1, 2) == last)
+        times = (mine == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
         scores = scores.unsqueeze(2) + times.log()
         weight = scores.logsumexp(-1, keepdim=True).softmax(2)
         return (weight * scores.softmax(-1)).sum(2)
