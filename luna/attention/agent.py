@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from luna.base import Attention, Paper, Slot, at_least, register
-from luna.segments import masked_softmax, segment_means, valid_segments
+from luna.blocks import masked_softmax, segment_means, valid_segments
 
 
 @register("agent")

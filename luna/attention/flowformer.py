@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError, Paper, Slot, positive, register, zero_padding
-from luna.segments import masked_softmax
+from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
 

@@ -58,9 +58,7 @@ class Informer(Redrawn):
         self.budget = budget
         self.divisor = divisor or ("U" if strict else "n")
         self.masked = strict or bool(masked)
-        self.samples: Tensor | None = (
-            None  # (n, U) or (B, n, U) key positions: set it to fix the draw
-        )
+        self.samples: Tensor | None = None  # (n, U) or (B, n, U) keys: set it to fix the draw
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

@@ -107,9 +107,8 @@ class LOTFormer(Attention):
         self.mass_temperature = mass_temperature
         std = 0.02 if init == "lra" else slot.head_dim**-0.5
         self.pivots = nn.Parameter(std * torch.randn(slot.n_heads, R, slot.head_dim))
-        self.mass_logits = (
-            nn.Parameter(torch.zeros(slot.n_heads, R)) if masses == "learned" else None
-        )
+        logits = nn.Parameter(torch.zeros(slot.n_heads, R))
+        self.mass_logits = logits if masses == "learned" else None
 
     def log_zeta(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """log of the pivots' masses, (H or 1, R)."""
@@ -168,8 +167,7 @@ class LOTFormer(Attention):
         for t in range(self.half_steps):
             total = (S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps
             dim, marginal = (-1, mu) if t % 2 == 0 else (-2, nu)
-            update = self.eps * (marginal.log() - total.logsumexp(dim)).masked_fill(
-                marginal == 0, 0
-            )
+            update = self.eps * (marginal.log() - total.logsumexp(dim))
+            update = update.masked_fill(marginal == 0, 0)
             u, v = (u + update, v) if t % 2 == 0 else (u, v + update)
         return ((S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps).exp()

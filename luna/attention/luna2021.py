@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from luna.base import Paper, Slot, at_least, register, zero_padding
-from luna.segments import masked_softmax
+from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
 

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.inverse import Constant, inverse, resolve_constant
-from luna.segments import (
+from luna.blocks import (
     masked_softmax,
     members,
     position_starts,
     segment_means,
     valid_segments,
 )
+from luna.inverse import Constant, inverse, resolve_constant
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 

@@ -71,9 +71,7 @@ class Skyformer(Attention):
         X = torch.cat([q, k], dim=-2)  # (B, H, 2n, d)
         ids = self.ids(mask, q.shape[-2], q.device)[:, None, :, None]  # (B or 1, 1, m, 1)
         P = gaussian(X, torch.take_along_dim(X, ids, 2))  # (B, H, 2n, m)
-        M = self._regular(
-            torch.take_along_dim(P, ids, 2)
-        )  # landmarks are rows of X, M's are rows of P
+        M = self._regular(torch.take_along_dim(P, ids, 2))  # the landmarks' rows of P
         delta = M.sum(-1).rsqrt()  # (B, H, m)
         N = delta.unsqueeze(-1) * M * delta.unsqueeze(-2)
         Z = inverse(N, self.inverse_steps, self.constant)
@@ -88,9 +86,7 @@ class Skyformer(Attention):
         fixed = self.profile == "strict" and not self.training
         draw = self.draw.to(device) if fixed else self._draw(device)
         n_valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
-        position = (
-            draw * n_valid.unsqueeze(-1) // RESOLUTION
-        )  # (B or 1, m), rank among valid tokens
+        position = draw * n_valid.unsqueeze(-1) // RESOLUTION  # (B or 1, m), rank among real tokens
         if mask is not None and self.profile == "strict":
             order = (~mask).byte().argsort(dim=-1, stable=True)  # valid positions first
             position = order.gather(-1, position)
@@ -119,12 +115,8 @@ class Skyformer(Attention):
         z = torch.where(of_key, k.gather(2, token), q.gather(2, token))
 
         def kernel(a: Tensor, b: Tensor) -> Tensor:
-            return (
-                torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-                .square()
-                .div(-2)
-                .exp()
-            )
+            distance = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+            return distance.square().div(-2).exp()
 
         M = self._regular(kernel(z, z))
         delta = torch.diag_embed(M.sum(-1).pow(-0.5))
