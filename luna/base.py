@@ -9,6 +9,15 @@ Shapes, everywhere in this library:
     q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool, True = real token
     x (B, n, H*d) hidden states
 
+Profiles (options of the slot; a method's header says where its own differ):
+
+    strict      the paper's method; padding neither sends nor receives, examples do not meet
+    published   the code whose numbers the tables quote, with its quirks
+    official    the code of google-research/long-range-arena (Tay et al., 2020)
+
+Published codes give learned features projections of their own on the hidden states; here these
+follow the backbone's, which as functions of the hidden states is the same.
+
 In cross-attention keys and values are other tokens than the queries: k (B, H, m, d),
 v (B, H, m, e), `mask` (B, n) marks the real queries and `key_mask` (B, m) the real keys.
 """
@@ -82,7 +91,7 @@ class Attention(nn.Module):
     # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}
     exempt: ClassVar[dict[str, str]] = {}
     # Profile -> what this method leaves out of the code that the profile reproduces; in the record.
-    departs: ClassVar[dict[str, str]] = {}
+    differences_from_profile: ClassVar[dict[str, str]] = {}
 
     # A dataclass that holds the options, where the constructor takes them as **options.
     options_class: ClassVar[type | None] = None
@@ -138,29 +147,20 @@ class Attention(nn.Module):
         return None
 
     def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
-        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e), state None at the
-        start. A state is a tuple; its tensors begin with B."""
-        raise LunaError(
-            f"attention '{self.name}' cannot stream: build it with causal=True; "
-            "methods that have a causal form: luna.names(causal=True)"
-        )
+        """One token of the causal form: q_t, k_t (B, H, d), v_t (B, H, e)."""
+        state, out = self.steps(state, *(t.unsqueeze(2) for t in (q_t, k_t, v_t)))
+        return state, out.squeeze(2)
 
     def steps(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
     ) -> tuple[Any, Tensor]:
-        """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e), as n calls of
-        :meth:`step`: the state after them and their outputs (B, H, n, e). Padding may stand among
-        the first ones, where state is None."""
-        if mask is not None and not bool(mask.all()):
-            raise LunaError(
-                f"attention '{self.name}' cannot stream padding"
-                f"{' after a state' if state is not None else ''}: give real tokens alone"
-            )
-        out = []
-        for token in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
-            state, out_t = self.step(state, *token)
-            out.append(out_t)
-        return state, torch.stack(out, 2)
+        """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e): the state after them and
+        their outputs (B, H, n, e). A state is a tuple whose tensors begin with B, None at the
+        start; padding may stand among the first tokens alone. See luna/streaming.py."""
+        raise LunaError(
+            f"attention '{self.name}' cannot stream: build it with causal=True; "
+            "methods that have a causal form: luna.names(causal=True)"
+        )
 
     def tie(self, first: Attention) -> None:
         """Share parameters between layers: a backbone calls this on every layer's attention, the
@@ -333,14 +333,11 @@ class Attention(nn.Module):
 
     @classmethod
     def effective_profile(cls, profile: str) -> str:
-        """`official` (the 2020 JAX code) and `published` (what produced the quoted numbers) mean
-        the correct method, strict, wherever the three do not differ."""
+        """The profile under which this method runs: strict wherever it has no other."""
         if profile not in PROFILES:
             raise LunaError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-        order = {"official": ("official", "published"), "published": ("published",), "strict": ()}[
-            profile
-        ]
-        return next((p for p in order if p in cls.profiles), "strict")
+        orders = {"official": ("official", "published"), "published": ("published",)}
+        return next((p for p in orders.get(profile, ()) if p in cls.profiles), "strict")
 
     def extra_repr(self) -> str:
         size = f"heads={self.n_heads}, head_dim={self.head_dim}, max_len={self.max_len}"
@@ -394,12 +391,10 @@ def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
     return put
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the closest known names, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return (
-        f"; did you mean {' or '.join(close)}?"
-        if close
-        else f"; known: {', '.join(known) or 'none'}"
-    )
+def nearest(word: str, names: Iterable[str]) -> str:
+    """The tail of an error message: the closest names, or all of them."""
+    names = sorted(names)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; known: {', '.join(names) or 'none'}"

@@ -1,90 +1,28 @@
 """The one normalised linear attention of the project: bidirectional, causal in chunks, streaming.
 
-For features phi_q, phi_k (B, H, n, D) and values v (B, H, n, e):
-
-    S = phi_k^T v (D, e)    z = phi_k^T 1 (D)    o_i = S^T phi_q[i] / den(z . phi_q[i])
-
 A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi and its
-width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here.
+width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here,
+the sums are in luna/sums.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Slot
+from luna.base import Slot
 from luna.kernels.linear_blocks import Maps, blocked_sums
+from luna.streaming import StreamingAttention
+from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
 
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
 
 
-def denominator(c: Tensor, eps: float, signed: bool) -> Tensor:
-    """max(c, eps); for signed features sgn(c) max(|c|, eps) with sgn(0) = +1."""
-    if not signed:
-        return c.clamp_min(eps)
-    return torch.where(c < 0, c.clamp_max(-eps), c.clamp_min(eps))
-
-
-def linear_sums(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), every query seeing every key:
-    O(n D e) time, O(D e) state."""
-    S = phi_k.transpose(-2, -1) @ v  # (B, H, D, e)
-    z = phi_k.sum(-2)  # (B, H, D)
-    return phi_q @ S, (phi_q @ z.unsqueeze(-1)).squeeze(-1)
-
-
-def causal_linear_sums(
-    phi_q: Tensor, phi_k: Tensor, v: Tensor, chunk: int = 128
-) -> tuple[Tensor, Tensor]:
-    """The same with query i seeing keys j <= i. A prefix state carries what came before a chunk,
-    a masked product handles the chunk itself: O(n (C (D + e) + D e)) time, and no n x D x e tensor
-    (as a plain cumsum would store)."""
-    n = v.shape[-2]
-    C = min(chunk, n)
-    pad = -n % C
-    if pad:
-        phi_q, phi_k, v = (F.pad(t, (0, 0, 0, pad)) for t in (phi_q, phi_k, v))
-    phi_q, phi_k, v = (t.unflatten(-2, (-1, C)) for t in (phi_q, phi_k, v))  # (B, H, n/C, C, .)
-
-    S = phi_k.transpose(-2, -1) @ v  # (B, H, n/C, D, e) of each chunk alone
-    z = phi_k.sum(-2)  # (B, H, n/C, D)
-    # Of all chunks before. cumsum(S) - S would let the rounding of later tokens of a chunk in.
-    S = F.pad(S[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
-    z = F.pad(z[:, :, :-1].cumsum(2), (0, 0, 1, 0))
-
-    A = (phi_q @ phi_k.transpose(-2, -1)).tril()  # (B, H, n/C, C, C)
-    N = phi_q @ S + A @ v
-    c = (phi_q @ z.unsqueeze(-1)).squeeze(-1) + A.sum(-1)
-    return N.flatten(2, 3)[..., :n, :], c.flatten(2, 3)[..., :n]
-
-
-class State(NamedTuple):
-    """Streaming state: D (e + 1) numbers per head, and how many tokens have been seen."""
-
-    S: Tensor  # (B, H, D, e)
-    z: Tensor  # (B, H, D)
-    t: int
-
-
-def linear_step_sums(
-    state: State | None, phi_q: Tensor, phi_k: Tensor, v: Tensor
-) -> tuple[State, Tensor, Tensor]:
-    """One token: phi_q, phi_k (B, H, D), v (B, H, e) -> state, N (B, H, e), c (B, H)."""
-    update = phi_k.unsqueeze(-1) * v.unsqueeze(-2)  # (B, H, D, e)
-    if state is None:
-        state = State(update, phi_k, 1)
-    else:
-        state = State(state.S + update, state.z + phi_k, state.t + 1)
-    return state, (phi_q.unsqueeze(-2) @ state.S).squeeze(-2), (phi_q * state.z).sum(-1)
-
-
-class KernelAttention(Attention):
+class KernelAttention(StreamingAttention):
     """Attention with weights proportional to phi_q(q_i) . phi_k(k_j).
 
     A subclass sets `feature_dim` and implements :meth:`phi` (or `phi_q` and `phi_k` where they
@@ -95,9 +33,9 @@ class KernelAttention(Attention):
     sum to at most eps, so that their output is close to 0: a 0-dim tensor, read when needed.
     """
 
-    causal_form: ClassVar[bool] = True
     cross_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
+    sees_padding: bool = False  # padding is attended like any token, as in some public codes
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
 
@@ -123,9 +61,10 @@ class KernelAttention(Attention):
         return denominator(c, self.eps, self.signed)
 
     def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.phi_q(q, mask), self._key_features(k, mask)
+        return self.phi_q(q, None if self.sees_padding else mask), self._key_features(k, mask)
 
     def _key_features(self, k: Tensor, mask: Tensor | None) -> Tensor:
+        mask = None if self.sees_padding else mask
         phi_k = self.phi_k(k, mask)
         if mask is not None:  # after the map: phi(0) is rarely 0
             phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
@@ -168,47 +107,16 @@ class KernelAttention(Attention):
 
         return Maps(partial(phi, "phi_q"), phi_k, tuple(used.values()))
 
-    def step(
-        self, state: State | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[State, Tensor]:
-        if not self.causal:
-            return super().step(state, q_t, k_t, v_t)
-        dtype = v_t.dtype
-        q, k, v = self._enter_step(state, q_t, k_t, v_t)
-        start = state.t if state else 0
-        with self._precision(q):
-            phi_q, phi_k = self.phi_q(q, None, start), self.phi_k(k, None, start)  # (B, H, 1, D)
-            state, N, c = linear_step_sums(state, phi_q.squeeze(2), phi_k.squeeze(2), v.squeeze(2))
-            out = N / self.den(c).unsqueeze(-1)
-        return state, out.to(dtype)
-
-    def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Any, Tensor]:
-        if state is not None or not self.causal:
-            return super().steps(state, q, k, v, mask)
-        out = self(q, k, v, mask)  # in parallel, by whatever evaluation is the fastest
-        _, k, v = self._enter(q, k, v, mask)
-        with self._precision(k):
-            return self._state(k, v, mask), out
-
-    def _state(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
-        """The state after all tokens of a sequence."""
-        phi_k = self._key_features(k, mask)
-        return State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
-
-    def _enter_step(
-        self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One token as a sequence of length 1, which must belong to the same batch as the state."""
-        q, k, v = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2))
-        shape = (*q.shape[:2], self.feature_dim, v.shape[3])
-        if state is not None and state.S.shape != shape:
-            raise LunaError(
-                f"this state does not belong to these tokens: its S is {tuple(state.S.shape)}, "
-                f"theirs (B, H, D, e) = {shape}; start a sequence with state=None"
-            )
-        return q, k, v
+        if state is None:  # in parallel, by whatever evaluation is the fastest
+            phi_k = self._key_features(k, mask)
+            state = State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
+            return state, self.attend(q, k, v, mask, None)
+        phi_q, phi_k = self.phi_q(q, None, state.t), self.phi_k(k, None, state.t)
+        sums, N, c = continued_sums(state[:2], phi_q, phi_k, v, self.chunk)
+        return State(*sums, state.t + k.shape[2]), N / self.den(c).unsqueeze(-1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         phi_q, phi_k = self.features(q, k, mask)

@@ -64,9 +64,7 @@ class LocalBranch(nn.Module):
                 raise LunaError(f"dwc={kind} has no causal form: use conv1d or conv1d_long")
             self.grid = tuple(grid)
         filters = n_heads if self.per_head else head_dim
-        bound = (
-            torch.Size(self.kernel).numel() ** -0.5
-        )  # the initialisation of nn.Conv1d, nn.Conv2d
+        bound = torch.Size(self.kernel).numel() ** -0.5  # as nn.Conv1d and nn.Conv2d begin
         self.weight = nn.Parameter(torch.empty(filters, 1, *self.kernel).uniform_(-bound, bound))
         self.bias = None
         if not self.per_head:
@@ -95,23 +93,14 @@ class LocalBranch(nn.Module):
         bias = None if self.bias is None else self.bias.to(v.dtype).repeat(H)
         x = v.mT.flatten(1, 2)  # (B, H e, n)
         if self.grid is not None:
-            x = x.unflatten(-1, self._check(n))
-        y = CONV[len(self.kernel)](F.pad(x, self._padding()), weight, bias, groups=H * e)
+            h, w = self.grid
+            if h * w != n:
+                raise LunaError(f"dwc={self.kind}: {n} tokens do not fill a grid of {h} x {w}")
+            x = x.unflatten(-1, (h, w))
+        sides = [
+            side
+            for k in reversed(self.kernel)
+            for side in ((k - 1, 0) if self.causal else (k // 2, k // 2))
+        ]
+        y = CONV[len(self.kernel)](F.pad(x, sides), weight, bias, groups=H * e)
         return y.flatten(2).unflatten(1, (H, e)).mT
-
-    def _padding(self) -> list[int]:
-        """Zeros before and after each axis, the last axis first."""
-        sides: list[int] = []
-        for k in reversed(self.kernel):
-            sides += [k - 1, 0] if self.causal else [k // 2, k // 2]
-        return sides
-
-    def _check(self, n: int) -> tuple[int, int]:
-        assert self.grid is not None
-        h, w = self.grid
-        if h * w != n:
-            raise LunaError(f"dwc={self.kind}: {n} tokens do not fill a grid of {h} x {w}")
-        return h, w
-
-    def extra_repr(self) -> str:
-        return f"{self.kind}, causal={self.causal}, cls={self.cls}"

@@ -25,8 +25,8 @@ def names(*, causal: bool = False) -> list[str]:
     from luna import attention
 
     files = {m.name for m in pkgutil.iter_modules(attention.__path__) if m.name[0] != "_"}
-    found = files | set(_plugins()) | set(_classes)
-    return sorted(n for n in found if not causal or get(n).causal_form)
+    every = files | set(_plugins()) | set(_classes)
+    return sorted(n for n in every if not causal or get(n).causal_form)
 
 
 def get(name: str) -> type[Attention]:
@@ -89,14 +89,14 @@ def _options_of(name: str) -> Any:
     return (cls.options_class or cls).__init__
 
 
-def check_options(name: str, given: dict[str, Any]) -> None:
+def check_options(name: str, values: dict[str, Any]) -> None:
     """Refuse an unknown option or a value of the wrong type; ranges are the constructor's
     business."""
-    known = options(name)
+    parameters = options(name)
     hints = typing.get_type_hints(_options_of(name))
-    for key, value in given.items():
-        if key not in known:
-            raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, known)}")
+    for key, value in values.items():
+        if key not in parameters:
+            raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, parameters)}")
         if not _fits(value, hints.get(key, Any)):
             raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
 

@@ -1,9 +1,8 @@
-"""Causal attentions that are one function of a state and the tokens after it: in parallel from no
-state, streamed with one."""
+"""Causal attention as one function of a state and the tokens after it: in parallel from no state,
+streamed with one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -12,53 +11,49 @@ from torch import Tensor
 from luna.base import Attention, LunaError, zero_padding
 
 
-class StreamingAttention(Attention, ABC):
-    """Its states are tuples that begin with S (B, H, ., e)."""
+class StreamingAttention(Attention):
+    """A subclass implements `causal_from`, and `cross` for the bidirectional form. Its states are
+    tuples that begin with a tensor (B, H, ., e)."""
 
     causal_form = True
-    chunk = 128
+    chunk: int = 128
 
-    @abstractmethod
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Any, Tensor]:
         """The state after n tokens that follow `state` (None: the first ones), and their outputs
         (B, H, n, e)."""
-
-    @abstractmethod
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """The bidirectional form."""
+        raise NotImplementedError(f"{type(self).__name__} must implement causal_from()")
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
         if self.causal:
             return self.causal_from(None, q, k, v, mask)[1]
-        return self.attend_all(q, k, v, mask)
-
-    def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
-        if not self.causal:
-            return super().step(state, q_t, k_t, v_t)
-        state, out = self.steps(state, *(t.unsqueeze(2) for t in (q_t, k_t, v_t)))
-        return state, out.squeeze(2)
+        return self.cross(q, k, v, mask)
 
     def steps(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
     ) -> tuple[Any, Tensor]:
-        padded = mask is not None and not bool(mask.all())
-        if not self.causal or (state is not None and padded):
+        if not self.causal:
             return super().steps(state, q, k, v, mask)  # which says why it is refused
+        if state is not None and mask is not None and not bool(mask.all()):
+            raise LunaError(
+                f"attention '{self.name}' cannot stream padding after a state: give real tokens "
+                "alone"
+            )
         dtype = v.dtype
         q, k, v = self._enter(q, k, v, mask)
         theirs = (*q.shape[:2], v.shape[3])
         if state is not None and (*state[0].shape[:2], state[0].shape[3]) != theirs:
             raise LunaError(
-                f"this state does not belong to these tokens: its S is {tuple(state[0].shape)}, "
-                f"theirs is of (B, H, e) = {theirs}; start a sequence with state=None"
+                f"this state does not belong to these tokens: it begins with a tensor of shape "
+                f"{tuple(state[0].shape)}, theirs is of (B, H, e) = {theirs}; start a sequence "
+                "with state=None"
             )
         with self._precision(q):
             state, out = self.causal_from(state, q, k, v, mask)
-        return state, zero_padding(out, mask).to(dtype)
+        return state, (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
 
 
 def tokens_seen(state_t: Tensor | None, q: Tensor, mask: Tensor | None) -> Tensor:

@@ -42,13 +42,15 @@ class WeightedState(NamedTuple):
     z: Tensor  # (B, H, D)
     top: Tensor  # (B, H) largest log weight so far; S and z are in units of e^top
     values: Tensor  # (B, H, e) sum of v, which the floor multiplies
-    t: int | Tensor  # keys seen; (B, 1) where padding was among them
+    t: int | Tensor  # keys seen; (B, 1, 1) where padding was among them
 
 
 def causal_weighted_sums(
-    phi_q: Tensor, phi_k: Tensor, a: Tensor, v: Tensor, *, floor: float = 0.0, chunk: int = 128
-) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e) and c (B, H, n) of o = N / den(c), like `luna.linear.causal_linear_sums`.
+    phi_q: Tensor, phi_k: Tensor, a: Tensor, v: Tensor, *, floor: float = 0.0, chunk: int = 128,
+    state: WeightedState | None = None,
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:  # fmt: skip
+    """S, z and their unit after these tokens, which follow those of `state`; then N (B, H, n, e)
+    and c (B, H, n) of o = N / den(c), like `luna.sums.causal_linear_sums`.
 
     phi_q, phi_k (B, H, n, D), a (B, H, n), v (B, H, n, e); at padding a is -inf, and v is 0.
     """
@@ -56,39 +58,42 @@ def causal_weighted_sums(
     C = min(chunk, n)
     pad = -n % C
     top = a.cummax(-1).values
+    if state is not None:
+        top = torch.maximum(top, state.top.unsqueeze(-1))
     top = top.masked_fill(top.isneginf(), 0)  # (B, H, n)
-    whole = floor * phi_q.sum(-1)  # (B, H, n) what a query gives to every key alike
-    floor_c = whole * (~a.isneginf()).cumsum(-1) if floor else 0
-    floor_N = whole.unsqueeze(-1) * v.cumsum(-2) if floor else 0
+    floor_c: Tensor | int = 0
+    floor_N: Tensor | int = 0
+    if floor:
+        keys, values = (~a.isneginf()).cumsum(-1), v.cumsum(-2)
+        if state is not None:
+            keys, values = keys + state.t, values + state.values.unsqueeze(-2)
+        whole = floor * phi_q.sum(-1)  # (B, H, n) what a query gives to every key alike
+        floor_c, floor_N = whole * keys, whole.unsqueeze(-1) * values
 
     phi_q, phi_k, v = (F.pad(t, (0, 0, 0, pad)).unflatten(-2, (-1, C)) for t in (phi_q, phi_k, v))
     a = F.pad(a, (0, pad), value=float("-inf")).unflatten(-1, (-1, C))  # (B, H, n/C, C)
     top = torch.cat([top, top[..., -1:].expand(*top.shape[:-1], pad)], -1).unflatten(-1, (-1, C))
     end = top[..., -1]  # (B, H, n/C) unit of each chunk's sums
+    first = top[..., 0, 0] if state is None else state.top
+    before = torch.cat([first.unsqueeze(-1), end[..., :-1]], -1)  # unit of all chunks before
 
     weighted = phi_k * (a - end.unsqueeze(-1)).exp().unsqueeze(-1)
-    S, z = _prefix_sums(weighted.mT @ v, weighted.sum(-2), end)  # of all chunks before
-    before = torch.cat([top[..., :1, 0], end[..., :-1]], -1).unsqueeze(-1)  # their unit
+    chunk_S, chunk_z = weighted.mT @ v, weighted.sum(-2)  # (B, H, n/C, D, e) and (B, H, n/C, D)
+    S = [torch.zeros_like(chunk_S[:, :, 0]) if state is None else state.S]
+    z = [torch.zeros_like(chunk_z[:, :, 0]) if state is None else state.z]
+    for i in range(chunk_S.shape[2]):
+        g = decay(before[..., i], end[..., i]).unsqueeze(-1)  # (B, H, 1)
+        S.append(S[-1] * g.unsqueeze(-1) + chunk_S[:, :, i])
+        z.append(z[-1] * g + chunk_z[:, :, i])
 
     later = torch.ones(C, C, dtype=torch.bool, device=v.device).triu(1)
     exponent = a.unsqueeze(-2) - top.unsqueeze(-1)  # (B, H, n/C, C, C)
     A = (phi_q @ phi_k.mT) * exponent.masked_fill(later, float("-inf")).exp()
-    carried = decay(before, top)  # (B, H, n/C, C)
-    c = carried * (phi_q @ z.unsqueeze(-1)).squeeze(-1) + A.sum(-1)
-    N = carried.unsqueeze(-1) * (phi_q @ S) + A @ v
-
-    return N.flatten(2, 3)[..., :n, :] + floor_N, c.flatten(2, 3)[..., :n] + floor_c
-
-
-def _prefix_sums(S: Tensor, z: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """From each chunk's own S (B, H, N, D, e) and z (B, H, N, D), in units of e^unit (B, H, N): the
-    sums of all chunks before it, in the unit of the last of them."""
-    sums_S, sums_z = [torch.zeros_like(S[:, :, 0])], [torch.zeros_like(z[:, :, 0])]
-    for i in range(S.shape[2] - 1):
-        g = decay(unit[..., max(i - 1, 0)], unit[..., i]).unsqueeze(-1)  # (B, H, 1)
-        sums_S.append(sums_S[-1] * g.unsqueeze(-1) + S[:, :, i])
-        sums_z.append(sums_z[-1] * g + z[:, :, i])
-    return torch.stack(sums_S, 2), torch.stack(sums_z, 2)
+    carried = decay(before.unsqueeze(-1), top)  # (B, H, n/C, C)
+    c = carried * (phi_q @ torch.stack(z[:-1], 2).unsqueeze(-1)).squeeze(-1) + A.sum(-1)
+    N = carried.unsqueeze(-1) * (phi_q @ torch.stack(S[:-1], 2)) + A @ v
+    N, c = N.flatten(2, 3)[..., :n, :] + floor_N, c.flatten(2, 3)[..., :n] + floor_c
+    return (S[-1], z[-1], end[..., -1]), N, c
 
 
 class WeightedKernelAttention(KernelAttention):
@@ -98,16 +103,16 @@ class WeightedKernelAttention(KernelAttention):
     weighted: bool = True
     floor: float = 0.0
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         """(phi, a), (B, H, n, D) and (B, H, n): the feature of key j is e^(a_j) phi_j."""
         raise NotImplementedError(f"{type(self).__name__} must implement weigh()")
 
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
-        phi, a = self._weigh(k, mask, start)
+        phi, a = self._weigh(k, mask)
         return phi * (a - largest(a)).exp().unsqueeze(-1) + self.floor
 
-    def _weigh(self, k: Tensor, mask: Tensor | None, start: int = 0) -> tuple[Tensor, Tensor]:
-        phi, a = self.weigh(k, start)
+    def _weigh(self, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        phi, a = self.weigh(k)
         return phi, a if mask is None else a.masked_fill(~mask[:, None, :], float("-inf"))
 
     def attend(
@@ -115,50 +120,23 @@ class WeightedKernelAttention(KernelAttention):
     ) -> Tensor:
         if not (self.weighted and self.causal):
             return super().attend(q, k, v, mask, x)
+        return self.causal_from(None, q, k, v, mask)[1]
+
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[Any, Tensor]:
+        if not self.weighted:
+            return super().causal_from(state, q, k, v, mask)
         phi_q, (phi_k, a) = self.phi_q(q, mask), self._weigh(k, mask)
-        N, c = causal_weighted_sums(phi_q, phi_k, a, v, floor=self.floor, chunk=self.chunk)
+        sums, N, c = causal_weighted_sums(
+            phi_q, phi_k, a, v, floor=self.floor, chunk=self.chunk, state=state
+        )
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
-        return N / self.den(c).unsqueeze(-1)
-
-    def step(self, state: Any, q_t: Tensor, k_t: Tensor, v_t: Tensor) -> tuple[Any, Tensor]:
-        if not (self.weighted and self.causal):
-            return super().step(state, q_t, k_t, v_t)
-        dtype = v_t.dtype
-        q, k, v = self._enter_step(state, q_t, k_t, v_t)
-        start = state.t if state else 0
-        with self._precision(q):
-            phi_q, (phi_k, a) = self.phi_q(q, None, start).squeeze(2), self.weigh(k, start)
-            state = self._update(state, phi_k.squeeze(2), a.squeeze(2), v.squeeze(2))
-            whole = self.floor * phi_q.sum(-1)  # (B, H)
-            c = (phi_q * state.z).sum(-1) + whole * state.t
-            N = (phi_q.unsqueeze(-2) @ state.S).squeeze(-2) + whole.unsqueeze(-1) * state.values
-            out = N / self.den(c).unsqueeze(-1)
-        return state, out.to(dtype)
-
-    def _state(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
-        if not (self.weighted and self.causal):
-            return super()._state(k, v, mask)
-        phi_k, a = self._weigh(k, mask)
-        top = largest(a)  # (B, H, 1)
-        phi_k = phi_k * (a - top).exp().unsqueeze(-1)
-        t = k.shape[2] if mask is None else mask.sum(-1, keepdim=True)
-        return WeightedState(phi_k.mT @ v, phi_k.sum(-2), top.squeeze(-1), v.sum(-2), t)
-
-    @staticmethod
-    def _update(state: WeightedState | None, phi_k: Tensor, a: Tensor, v: Tensor) -> WeightedState:
-        if state is None:
-            return WeightedState(phi_k.unsqueeze(-1) * v.unsqueeze(-2), phi_k, a, v, 1)
-        top = torch.maximum(state.top, a)
-        g = decay(state.top, top).unsqueeze(-1)  # (B, H, 1)
-        new = phi_k * decay(a, top).unsqueeze(-1)
-        return WeightedState(
-            state.S * g.unsqueeze(-1) + new.unsqueeze(-1) * v.unsqueeze(-2),
-            state.z * g + new,
-            top,
-            state.values + v,
-            state.t + 1,
-        )
+        values, t = v.sum(-2), k.shape[2] if mask is None else mask.sum(-1)[:, None, None]
+        if state is not None:
+            values, t = values + state.values, t + state.t
+        return WeightedState(*sums, values, t), N / self.den(c).unsqueeze(-1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         if not (self.weighted and self.causal):

@@ -160,7 +160,9 @@ def _fit_and_test(
         "task": run.task.name,
         "attention": run.attention,
         "preset": run.compute.preset,
-        "departs": luna.get(run.attention["name"]).departs.get(run.protocol.profile),
+        "departs": luna.get(run.attention["name"]).differences_from_profile.get(
+            run.protocol.profile
+        ),
         "model": run.model.name,
         "protocol": {"name": run.protocol.name, "version": run.protocol.version},
         "budget": run.budget,

@@ -1,14 +1,11 @@
 """Agent attention: m agents, which are means of queries, gather values and hand them out.
 
-    a = means of m segments of q, (m, d)
+    a = means of m equal shares of each example's real queries, (m, d)
     gather      G = softmax(a k^T / sqrt(d))  (m, n)
     hand out    F = softmax(q a^T / sqrt(d))  (n, m)      out = F (G v)
 
-The public code (LeapLabTHU/Agent-Attention) is for images: it pools queries on a square grid, adds
-to both scores a learned bias per agent and grid position, and to the output a depthwise convolution
-of the values. Here segments are equal shares of each example's valid tokens, which fits any length
-and padding; the biases, tied to a grid of fixed size, are left out; the convolution is the slot's
-(`dwc=conv2d`).
+The public code (LeapLabTHU/Agent-Attention) pools queries on a square grid and has learned biases
+per agent and grid position, which are left out; its convolution is the slot's (`dwc=conv2d`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import torch
 from torch import Tensor
 
 from luna.base import Attention, Paper, Slot, at_least, register
-from luna.segments import masked_softmax, segment_means, valid_segments
+from luna.blocks import masked_softmax, segment_means, valid_segments
 
 
 @register("agent")

@@ -5,10 +5,8 @@ keys.
     phi(x) = [1, x' / d'^(1/4), vec(x' x'^T) / sqrt(2 d')]
     phi(q) . phi(k) = 1 + s + s^2 / 2 >= 1/2,   s = q' . k' / sqrt(d')
 
-The public code (HazyResearch/based) maps hidden states straight to d' = 16; here W follows the
-backbone's projections, which as functions of the hidden states is the same. Equal products x_a x_b
-are one feature times sqrt(2), as in fla: the kernel is the same. Left out is the rest of that
-model: its layers of sliding-window attention and its short convolutions.
+Equal products x_a x_b are one feature times sqrt(2): the kernel is the same. Left out is the rest
+of HazyResearch/based: its layers of sliding-window attention and its short convolutions.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor
 
 from luna.base import Paper, Slot, at_least, register
-from luna.feature_maps.headwise import HeadwiseLinear
-from luna.feature_maps.quadratic import products
+from luna.feature_maps.headwise import HeadwiseLinear, products
 from luna.linear import KernelAttention
 
 

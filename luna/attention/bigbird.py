@@ -4,21 +4,14 @@
     keys of the blocks 0 and N-1 = all
 
 with one softmax over the gathered keys. The random blocks are the graph, (H, N, R) block numbers,
--1 for none:
+-1 for none; where a public code finds fewer than R targets, and fails, there are fewer here.
 
-`strict`     any blocks outside the set, each once; drawn at construction.
-`published`  the graph of the public PyTorch code, which has one seed for all layers: for n = 1024,
-             3072, 4096 the targets lie within the first 1024 tokens, for other n within the first
-             2 R + 5 blocks; at n = 1024 the rows N-3 and N-2 may draw from their own window, whose
-             keys then count twice.
-`official`   the graph of the Long Range Arena's code, within the first 1024 tokens for every n.
-             Its sequences get b - n mod b filling rows, zeros that count as real tokens: the last
-             global block may be nothing else.
-
-Where those codes find fewer than R targets, and fail, there are fewer here.
-
-Sources: huggingface/transformers, models/big_bird;
-google-research/long-range-arena, models/bigbird/bigbird_attention.py.
+`strict`     any blocks outside the set, each once; drawn at construction
+`published`  huggingface/transformers, one seed for all layers: for n = 1024, 3072, 4096 the targets
+             lie within the first 1024 tokens, for other n within the first 2 R + 5 blocks; at
+             n = 1024 the rows N-3 and N-2 may draw from their own window, whose keys count twice
+`official`   targets lie within the first 1024 tokens for every n; b - n mod b filling rows, zeros
+             that count as real tokens: the last global block may be nothing else
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@
     phi(q_i) . phi(k_j) = (relu(q_i) . relu(k_j)) cos(pi (i - j) / (2 P)) >= 0
 
 The horizon P must not move with the padding of a batch, nor grow while a causal model decodes
-(which would change weights already given). It is a constant, or each example's own number of real
-tokens: then i counts real tokens.
-
-`published`  OpenNLPLab/cosFormer: P is the padded length of the batch, and key padding is not
-             supported
+(which would change earlier weights). It is a constant, or each example's own number of real
+tokens: then i counts real tokens. Under `published` (OpenNLPLab/cosFormer) it is the padded length
+of the batch, and padding is attended.
 """
 
 from __future__ import annotations
@@ -52,6 +50,7 @@ class CosFormer(KernelAttention):
         self.cross_form = P != "valid"  # type: ignore[misc]  # else q and k have two horizons
         self.P = slot.max_len if P == "max_len" else P
         self.feature_dim = 2 * slot.head_dim
+        self.sees_padding = self.profile == "published"
         self.tokenwise = self.profile == "strict" and P != "valid"
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
@@ -75,6 +74,3 @@ class CosFormer(KernelAttention):
                 "build it with a larger max_len or P"
             )
         return math.pi / 2 * i / self.P
-
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return super().features(q, k, None if self.profile == "published" else mask)

@@ -7,16 +7,13 @@
 
     out_i = sigmoid(I'_i) sum_j phi(q_i) . phi(k_j) / I_i  m softmax(O')_j v_j
 
-Sources compete for their weight, and a sink is allocated a share of its own. The causal form is the
-paper's: each sum over all tokens becomes one over those up to the row, t its number of tokens,
-1 / O_j and 1 / I_i become t_j / O_j and t_i / I_i inside the sums, I' and O' are divided by t, and
-the softmax of source j is among the sources up to j. What source j sends then depends on the
-queries up to j only, so that row i is not what the bidirectional form makes of its prefix.
+The causal form is the paper's: each sum over all tokens becomes one over those up to the row, t its
+number of tokens, 1 / O_j and 1 / I_i become t_j / O_j and t_i / I_i inside the sums, I' and O' are
+divided by t, and the softmax of source j is among the sources up to j. So row i is not what the
+bidirectional form makes of its prefix. The authors' PyTorch code bounds O' at 1 (`clamp=1`), that
+of their runs on the Long Range Arena does not.
 
-The authors' PyTorch code bounds O' at 1 "for stability" (`clamp=1`), though its mean is 1; the
-code of their runs on the Long Range Arena does not, nor does this by default. Profiles:
-
-`strict`     flows are kept above 1e-6; padding neither sends nor receives
+`strict`     flows are kept above 1e-6
 `published`  thuml/Flowformer, Flowformer_LRA: phi = relu + 1e-6, and 1e-6 is added to both factors
              of every flow; padding takes part; the softmax is over the heads of a token, its axis
              being the last of (B, n, H)
@@ -31,9 +28,9 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError, Paper, Slot, positive, register, zero_padding
-from luna.linear import causal_linear_sums
-from luna.segments import masked_softmax
+from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
+from luna.sums import causal_linear_sums
 
 EPS = 1e-6
 ABSENT = -1e4  # log weight of padding among the sources: e^ABSENT is 0, and so is its gradient
@@ -69,8 +66,8 @@ class Flowformer(StreamingAttention):
             raise LunaError("flowformer has no causal form under profile=published: use strict")
         self.clamp = clamp
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        phi_q, phi_k, weight, share = self.capacities(q, k, mask)
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        phi_q, phi_k, weight, share = self.capacities(q, k, key_mask)
         return (phi_q @ (phi_k.mT @ (share.unsqueeze(-1) * v))) * weight.unsqueeze(-1)
 
     def capacities(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
@@ -141,7 +138,10 @@ class Flowformer(StreamingAttention):
         return FlowState(S, *after), N * weight.unsqueeze(-1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
-        found = self.causal_capacities(None, q, k, mask)[0] if self.causal else None
-        phi_q, phi_k, weight, share = found or self.capacities(q, k, mask)
+        phi_q, phi_k, weight, share = (
+            self.causal_capacities(None, q, k, mask)[0]
+            if self.causal
+            else self.capacities(q, k, mask)
+        )
         A = torch.einsum("bhi,bhid,bhjd,bhj->bhij", weight, phi_q, phi_k, share)
         return A.tril() if self.causal else A

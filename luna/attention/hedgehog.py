@@ -92,7 +92,7 @@ class Hedgehog(WeightedKernelAttention):
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return self.bounded(self.map_k(k)) if self.bounded else super().phi_k(k, mask, start)
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         return scaled_exp(self.map_k(k))
 
 

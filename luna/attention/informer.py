@@ -9,16 +9,11 @@ place of log-sum-exp),
 and the u largest M_i of each head are active: softmax(q_i k^T / sqrt(d)) v over all keys. The
 others are the mean of v; no gradient flows through the choice.
 
-`strict`     U and u those of max_len, whatever n is; samples among the valid keys, padded queries
-             never active, the mean that of the valid values, divisor U. New samples in every
-             training step, the same ones in every evaluation.
-`published`  the mask ignored, divisor n, new samples in every forward; at most n samples and
-             active queries. With masked=true the variant that the public code holds and never
-             calls: U = u = budget, samples among the first n_b positions (n_b the number of valid
-             ones, as if they came first), padding zeroed and not attended to.
-
-Sources: zhouhaoyi/Informer2020, models/attn.py; pkuzengqi/Skyformer,
-src/models/attention_informer.py.
+`strict`     U and u those of max_len, samples among the real keys, divisor U
+`published`  zhouhaoyi/Informer2020, in pkuzengqi/Skyformer: the mask ignored, divisor n, new
+             samples in every forward, at most n samples and active queries. With masked=true the
+             variant that this code holds and never calls: U = u = budget, samples among the first
+             n_b positions (n_b the number of real ones), padding zeroed and not attended to
 """
 
 from __future__ import annotations
@@ -63,9 +58,7 @@ class Informer(Redrawn):
         self.budget = budget
         self.divisor = divisor or ("U" if strict else "n")
         self.masked = strict or bool(masked)
-        self.samples: Tensor | None = (
-            None  # (n, U) or (B, n, U) key positions: set it to fix the draw
-        )
+        self.samples: Tensor | None = None  # (n, U) or (B, n, U) keys: set it to fix the draw
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None

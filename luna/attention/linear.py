@@ -1,10 +1,9 @@
 """Linear attention with phi(u) = elu(u) + 1 (Linear Transformer, eq. 7): D = d, no scaling of q or
 k.
 
-`strict`     denominators are kept above eps.
-`published`  eps is added to them (idiap/fast-transformers).
-`official`   the same, and padding is attended like any token (google-research/long-range-arena,
-             whose module takes a mask and does not use it).
+`strict`     denominators are kept above eps
+`published`  eps is added to them (idiap/fast-transformers)
+`official`   eps is added, and padding is attended like any token
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ class Linear(KernelAttention):
         super().__init__(slot, eps=eps)
         positive("linear", eps=eps)
         self.feature_dim = slot.head_dim
-        self.tokenwise = self.profile != "official"
+        self.sees_padding = self.profile == "official"
+        self.tokenwise = not self.sees_padding
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return F.elu(x) + 1
-
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return super().features(q, k, None if self.profile == "official" else mask)
 
     def den(self, c: Tensor) -> Tensor:
         return super().den(c) if self.profile == "strict" else c + self.eps

@@ -4,14 +4,11 @@
 
 E and F are (k, max_len), their first n columns used: the method is tied to positions. Padding is
 zeroed before the projection and the k projected rows are not masked, so with E = I a padded key
-still gets the weight exp(0).
+still gets the weight exp(0). The settings of the public codes are presets of
+configs/attention/linformer.yaml (lucidrains': k=256 share=heads init=uniform).
 
-Settings of the published codes:
-  Skyformer      k=128 share=kv, and E stays as it was drawn (the public code moves the tensor to
-                 the GPU after wrapping it, which hides it from the optimiser): profile `published`
-  Nyströmformer  k=256 share=kv share_layers=true
-  LRA (JAX)      k=16 share=heads_kv init=xavier, and no mask at all: profile `official`
-  lucidrains     k=256 share=heads init=uniform
+`published`  Skyformer's code: E stays as it was drawn, a tensor hidden from the optimiser
+`official`   no mask at all
 """
 
 from __future__ import annotations

@@ -2,15 +2,11 @@
 
 `pattern=block` is what the Long Range Arena paper describes. `pattern=strided` is what its code
 computes: it cuts the sequence into (b, N) with the number of blocks last, so that token t attends
-to all t' = t (mod N), across the whole sequence. The one is the other after the permutation
-iN + j -> jb + i.
+to all t' = t (mod N), across the whole sequence.
 
-Profile `official` is that code with the rest of its quirks: strided unless the option says
-otherwise; always b - n mod b filling rows (a whole block where b divides n), which count as real
-tokens; and a padding mask that is cut into contiguous blocks, so that it meets other tokens than
-its own.
-
-Source: google-research/long-range-arena, models/local/local_attention.py.
+`official`   strided unless the option says otherwise; always b - n mod b filling rows (a whole
+             block where b divides n), which count as real tokens; and a padding mask that is cut
+             into contiguous blocks, so that it meets other tokens than its own
 """
 
 from __future__ import annotations

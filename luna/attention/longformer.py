@@ -4,17 +4,13 @@
            -inf                  otherwise
     out = softmax(S) v
 
-The default window is that of the Long Range Arena's code: 512 keys in total, 255 to the left and
-256 to the right (its docstring says the left is longer), no global token. In the original code a
-window of w means w to each side. There the global rows have projections of their own: hand them to
-`forward` as `global_qkv`.
+The default window is that of the Long Range Arena's code: 512 keys, 255 to the left and 256 to the
+right, no global token. In allenai/longformer a window of w means w to each side, and global rows
+have projections of their own, which are left out here.
 
 A chunk of c queries sees whole chunks of c keys and the band is cut out of those, so the work is
 at most (c ceil(left/c) + c + c ceil(right/c)) / (left + 1 + right) times what the definition
 needs.
-
-Sources: allenai/longformer;
-google-research/long-range-arena, models/longformer/longformer_attention.py.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, LunaError, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, to_blocks
 
 
@@ -38,7 +34,7 @@ class Longformer(Attention):
     complexity = "O(n w d)"
     uses_dropout = True
     equivariant = False
-    departs: ClassVar[dict[str, str]] = {
+    differences_from_profile: ClassVar[dict[str, str]] = {
         "official": "the released code also has three projections for global tokens in each layer "
         "(3 d_model qkv_dim parameters), unused where there are no such tokens, and lets a padded "
         "query attend to all positions alike"
@@ -66,34 +62,12 @@ class Longformer(Attention):
         positions = torch.tensor(self.global_tokens, dtype=torch.long)
         self.register_buffer("positions", positions, persistent=False)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None = None,
-        x: Tensor | None = None,
-        *,
-        key_mask: Tensor | None = None,
-        global_qkv: tuple[Tensor, Tensor, Tensor] | None = None,
-    ) -> Tensor:
-        """`global_qkv`: q, k, v of full length, projected separately, for the global rows."""
-        if global_qkv is not None and not self.global_tokens:
-            raise LunaError("longformer got global_qkv and has no global_tokens to use them for")
-        out = super().forward(q, k, v, mask, x, key_mask=key_mask)
-        if global_qkv is None:
-            return out
-        q_g, k_g, v_g = self._enter(*global_qkv, mask)
-        with self._precision(q_g):
-            out = self._with_global_rows(out.to(v_g), q_g, k_g, v_g, mask)
-        return zero_padding(out, mask).to(v.dtype)
-
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
     ) -> Tensor:
         n = q.shape[-2]
         c, back, ahead = self._chunks(n)
-        G = self._globals(n)
+        G = self.positions[: sum(g < n for g in self.global_tokens)]
         real = real_tokens(mask, q)  # (B or 1, 1, n, 1)
         in_window = real.index_fill(2, G, False)  # a global key is seen once, not twice
 
@@ -108,24 +82,12 @@ class Longformer(Attention):
         visible = visible.expand(q.shape[0], *visible.shape[1:])
 
         q_c, k_c, v_c, visible = (t.flatten(0, 1) for t in (q_c, k_c, v_c, visible))
-        out = attend_visible(q_c, k_c, v_c, visible, self._dropout())  # (B N, H, c, e)
+        dropout = self.slot.dropout if self.training else 0.0
+        out = attend_visible(q_c, k_c, v_c, visible, dropout)  # (B N, H, c, e)
         out = out.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
-        return self._with_global_rows(out, q, k, v, mask)
-
-    def _with_global_rows(
-        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
-    ) -> Tensor:
         if not self.global_tokens:
             return out
-        G = self._globals(q.shape[-2])
-        rows = attend_visible(q[:, :, G], k, v, real_tokens(mask, q).mT, self._dropout())
-        return out.index_copy(2, G, rows)
-
-    def _dropout(self) -> float:
-        return self.slot.dropout if self.training else 0.0
-
-    def _globals(self, n: int) -> Tensor:
-        return self.positions[: sum(g < n for g in self.global_tokens)]
+        return out.index_copy(2, G, attend_visible(q[:, :, G], k, v, real.mT, dropout))
 
     def _chunks(self, n: int) -> tuple[int, int, int]:
         """Chunk length c and how many chunks to look back and ahead: c is about a quarter of the

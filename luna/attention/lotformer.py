@@ -5,10 +5,9 @@
 
     o = n_v P^Q (diag(1 / zeta) (P^K v))
 
-with a uniform over the n_v real tokens and zeta the masses of the pivots.
-
-The implied matrix is non-negative, of rank <= R, and doubly stochastic once Sinkhorn has converged.
-After T half-steps one side is exact: rows of the matrix sum to 1 for odd T, columns for even T.
+with a uniform over the n_v real tokens and zeta the masses of the pivots. The implied matrix is of
+rank <= R, and doubly stochastic once Sinkhorn has converged; after T half-steps one side is exact:
+its rows sum to 1 for odd T, its columns for even T.
 
 `published`  the LRA code (anonymous13761234/LOTFormer): padding takes part, scores are clamped to
              +-50, and both plans are multiplied by R^(-1/2) where R^(+1/2) was meant
@@ -108,9 +107,8 @@ class LOTFormer(Attention):
         self.mass_temperature = mass_temperature
         std = 0.02 if init == "lra" else slot.head_dim**-0.5
         self.pivots = nn.Parameter(std * torch.randn(slot.n_heads, R, slot.head_dim))
-        self.mass_logits = (
-            nn.Parameter(torch.zeros(slot.n_heads, R)) if masses == "learned" else None
-        )
+        logits = nn.Parameter(torch.zeros(slot.n_heads, R))
+        self.mass_logits = logits if masses == "learned" else None
 
     def log_zeta(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """log of the pivots' masses, (H or 1, R)."""
@@ -169,8 +167,7 @@ class LOTFormer(Attention):
         for t in range(self.half_steps):
             total = (S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps
             dim, marginal = (-1, mu) if t % 2 == 0 else (-2, nu)
-            update = self.eps * (marginal.log() - total.logsumexp(dim)).masked_fill(
-                marginal == 0, 0
-            )
+            update = self.eps * (marginal.log() - total.logsumexp(dim))
+            update = update.masked_fill(marginal == 0, 0)
             u, v = (u + update, v) if t % 2 == 0 else (u, v + update)
         return ((S + u.unsqueeze(-1) + v.unsqueeze(-2)) / self.eps).exp()

@@ -22,7 +22,8 @@ from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.rff import FourierFeatures
 from luna.kernels import luna_attention as fused
 from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
-from luna.linear import KernelAttention, count_dead, denominator
+from luna.linear import KernelAttention, count_dead
+from luna.sums import denominator
 
 
 class Listing(nn.Module):

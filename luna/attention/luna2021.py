@@ -4,15 +4,11 @@
     pack     G = softmax(p k^T / sqrt(d))  (l, n)      K' = G k      V' = G v
     unpack   out = softmax(q K'^T / sqrt(d)) V'
 
-The original (XuezheMax/fairseq-apollo) packs once, with projections of its own, and projects the
-packed sequence to the keys and values of the second step. Packing mixes tokens and a projection
-mixes channels, so within a head their order does not matter: k and v of the slot, packed, are those
-keys and values. What is left out: the packed sequence is not handed to the next layer, where it
-would be the next p (each layer learns its own); k scores both steps; p is not cut to the longest
-example of a batch.
-
-The causal form is the paper's, which packs with omega = elu + 1 in place of the softmax, and takes
-means over the t tokens up to each row:
+The original (XuezheMax/fairseq-apollo) packs hidden states and projects what it packed: packing
+mixes tokens and a projection mixes channels, so that their order does not matter. Left out: the
+packed sequence is not handed to the next layer, where it would be the next p; k scores both steps;
+p is not cut to the longest example of a batch. The causal form is the paper's, with omega = elu + 1
+in place of the first softmax and means over the t tokens up to each row:
 
     G_j = omega(p k_j / sqrt(d))     w_t = softmax(q_t (1 / t) sum_j k_j G_j / sqrt(d))
     out_t = w_t (1 / t) sum_j G_j v_j
@@ -27,9 +23,9 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from luna.base import Paper, Slot, at_least, register, zero_padding
-from luna.linear import causal_linear_sums
-from luna.segments import masked_softmax
+from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
+from luna.sums import causal_linear_sums
 
 
 class PackedState(NamedTuple):
@@ -64,8 +60,8 @@ class Luna2021(StreamingAttention):
             return zero_padding(elu(scores.mT) + 1, mask)
         return masked_softmax(scores, None if mask is None else mask[:, None, None, :])
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        G = self.pack(k, mask)
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        G = self.pack(k, key_mask)
         return (q @ (G @ k).mT * self.head_dim**-0.5).softmax(-1) @ (G @ v)
 
     def causal_from(

@@ -4,11 +4,9 @@ offset is subtracted, not because they are divided.
     phi = elu + 1     s_ij = c phi(q_i) . phi(k_j)     z_i = sum_j s_ij over the m real tokens
     A_ij = (1 + 1 / z_i) s_ij - z_i / m
 
-Linear attention is A_ij = s_ij / z_i, which the length of phi(q_i) does not change. Here a longer
-one sets a row's weights further apart, and some of them are negative. The authors' code,
-qhfan/MALA, has c = 1 / (sqrt(d) m), which ships; in the paper c = 1, so that weights do not shrink
-with m (`scale=sum`; read in descriptions of the paper, not in itself: unverified). Left out is what
-that code has around it: rotary positions between s and z, a gate, a convolution of the values.
+A longer phi(q_i) sets a row's weights further apart, and some of them are negative. The authors'
+code, qhfan/MALA, has c = 1 / (sqrt(d) m); the paper, as others describe it, c = 1 (`scale=sum`;
+unverified). Left out: rotary positions between s and z, a gate, a convolution of the values.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from luna.base import Paper, Slot, register, zero_padding
-from luna.linear import causal_linear_sums, linear_sums
 from luna.streaming import StreamingAttention, tokens_seen
+from luna.sums import continued_sums, linear_sums
 
 EPS = 1e-6  # smallest z
 
@@ -64,20 +62,14 @@ class Mala(StreamingAttention):
         N, c = linear_sums(self.phi(q, None), self.phi(k, key_mask), v)
         return self._combine(N, c, v.sum(-2, keepdim=True), m)
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return self.cross(q, k, v, mask)
-
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[MalaState, Tensor]:
         phi_q, phi_k, values = self.phi(q, None), self.phi(k, mask), v.cumsum(-2)
         t = tokens_seen(state and state.t, q, mask)
-        N, c = causal_linear_sums(phi_q, phi_k, v, self.chunk)
-        S, z = phi_k.mT @ v, phi_k.sum(-2)
-        if state:
-            N, c = N + phi_q @ state.S, c + (phi_q * state.z.unsqueeze(-2)).sum(-1)
-            S, z, values = S + state.S, z + state.z, values + state.values
-        return MalaState(S, z, values[:, :, -1:], t[..., -1:]), self._combine(N, c, values, t)
+        values = values + state.values if state else values
+        sums, N, c = continued_sums(state and state[:2], phi_q, phi_k, v, self.chunk)
+        return MalaState(*sums, values[:, :, -1:], t[..., -1:]), self._combine(N, c, values, t)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
         seen = torch.ones_like(k[:, 0, :, 0]) if mask is None else mask.to(q.dtype)

@@ -4,14 +4,13 @@
     out = (F A^+) (G v)  [+ a depthwise convolution of v]
 
 with q, k scaled by d^(-1/4), q', k' the means of m segments, and A^+ six steps of the iterative
-inverse. Profiles:
+inverse (luna/inverse.py).
 
-`strict`     segments are equal shares of each example's valid tokens; with fewer than m of them
-             each is its own landmark, and the landmarks left over take no part.
-`published`  segments are equal shares of the positions, padding counted as zeros; F and A are not
-             masked; the whole batch shares the constant of the inverse; n <= m is exact softmax
-             attention, as in the public code. Where m does not divide n the first segments are one
-             token shorter (the ImageNet variant of the public code).
+`strict`     segments are equal shares of each example's real tokens; with fewer than m of them
+             each is its own landmark, and the landmarks left over take no part
+`published`  segments are equal shares of the positions, padding counted as zeros, the first ones a
+             token shorter where m does not divide n; F and A are not masked; the batch shares the
+             constant of the inverse; n <= m is exact softmax attention
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.inverse import Constant, inverse, resolve_constant
-from luna.segments import (
+from luna.blocks import (
     masked_softmax,
     members,
     position_starts,
     segment_means,
     valid_segments,
 )
+from luna.inverse import Constant, inverse, resolve_constant
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 

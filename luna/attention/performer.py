@@ -4,19 +4,17 @@
     E[e^(s_i(x)) e^(s_i(y))] = e^(x . y / sqrt(d))
 
     phi_q(q)_i = m^(-1/2) (exp(s_i(q) - max_i s_i(q)) + eps)
-    phi_k(k)_i = m^(-1/2) (exp(s_i(k) - max over valid keys and i) + eps)
+    phi_k(k)_i = m^(-1/2) (exp(s_i(k) - max over real keys and i) + eps)
 
 Both maxima cancel in the normalised output. They are taken of the whole exponent: public code
-leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflows to eps and
-attention becomes uniform without a warning.
+leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflows to eps.
 
 `published`  the harness of the Skyformer and LOTFormer tables: q and k are divided by d^(1/4) a
              second time (so the kernel is e^(q . k / d)), the keys' maximum is one number for the
              whole batch and leaves the norm out, padded keys are zero vectors that stay in the
              denominator, eps = 1e-4, and Omega is never redrawn
-`official`   the softmax kernel of google-research/long-range-arena: padding is attended,
-             denominators below 1e-6 get 2e-6 more, and Omega is drawn anew in every forward,
-             evaluation included, from a seed made of the queries
+`official`   padding is attended, denominators below 1e-6 get 2e-6 more, and Omega is drawn anew in
+             every forward, evaluation included, from a seed made of the queries
 """
 
 from __future__ import annotations
@@ -154,7 +152,7 @@ class Performer(WeightedKernelAttention):
         # Infinite at padding: there k = 0, whose exponent may lie far above the valid maximum.
         return (u - shift.masked_fill(hidden, float("inf"))).exp() + self.floor
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         u, norm = self.project(k)
         top = u.amax(-1, keepdim=True)
         return (u - (top + self.log_scale)).exp(), (top - norm).squeeze(-1)

@@ -1,11 +1,8 @@
 """Performer's generalised attention with deterministic features: phi(x) = relu(x) + eps.
 
-No random projection and no d^(-1/4) scaling. This is what the row "Performer" of the official Long
-Range Arena is on every task but ListOps: the default attention class of
-google-research/long-range-arena, called Performer-ReLU in the paper.
-
-`official`   that code: its attention ignores the bias through which padding arrives, so padding is
-             attended
+No random projection and no d^(-1/4) scaling. This is the row "Performer" of the official Long Range
+Arena on every task but ListOps, called Performer-ReLU in the paper. Under `official` padding is
+attended, as that code ignores the bias through which padding arrives.
 """
 
 from __future__ import annotations
@@ -34,10 +31,8 @@ class PerformerReLU(KernelAttention):
         at_least("performer_relu", 0, eps=eps)
         self.feature_eps = eps
         self.feature_dim = slot.head_dim
-        self.tokenwise = self.profile != "official"
+        self.sees_padding = self.profile == "official"
+        self.tokenwise = not self.sees_padding
 
     def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return x.relu() + self.feature_eps
-
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return super().features(q, k, None if self.profile == "official" else mask)

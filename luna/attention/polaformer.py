@@ -6,12 +6,12 @@
 k carries a learned position embedding. The first half of the values' channels is read by the
 same-sign stream, the second half by the opposite-sign stream, each a normalised linear attention.
 A depthwise convolution of the values is added, and a linear gate on the hidden states multiplies
-the sum (ZacharyMeng/PolaFormer, models/pola_pvt.py). The code of its LRA runs is not public: the
-masks and the one-dimensional local branch are this library's. Profiles:
+the sum (ZacharyMeng/PolaFormer, models/pola_pvt.py). The code of its LRA runs is not public: masks
+and the one-dimensional local branch are this library's.
 
 `strict`     denominators are max(c, 1e-6); the local branch is off, as the slot has its own
-`published`  denominators are c + 1e-6 n, as in the public code; the local branch is on, conv1d
-             unless the option says otherwise
+`published`  denominators are c + 1e-6 n; the local branch is on, conv1d unless the option says
+             otherwise
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.linear import linear_sums
 from luna.local import LocalBranch
+from luna.sums import linear_sums
 
 EPS = 1e-6
 

@@ -4,11 +4,9 @@
     phi(q) . phi(k) = (q' . k')^2 / d'
 
 norm subtracts the mean of the d' entries and divides by their standard deviation. Unlike Based's,
-this kernel reaches 0, so that a query can ignore a key. Left out are the short convolutions of that
-model. W follows the backbone's projections, as in `based`.
-
-`published`  corl-team/rebased: mean and standard deviation are those of all heads together, and
-             1e-12 is added to denominators (fla-org/flash-linear-attention has a norm per head)
+this kernel reaches 0, so that a query can ignore a key. Left out are the short convolutions. Under
+`published` (corl-team/rebased) mean and deviation are those of all heads together, and 1e-12 is
+added to denominators.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import Paper, Slot, at_least, register
-from luna.feature_maps.headwise import HeadwiseLinear
-from luna.feature_maps.quadratic import products
+from luna.feature_maps.headwise import HeadwiseLinear, products
 from luna.linear import KernelAttention
 
 NORM_EPS = 1e-5  # added to the variance, as in nn.LayerNorm

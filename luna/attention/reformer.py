@@ -8,23 +8,16 @@ rotations R,
 sorts the tokens by (bucket, position), cuts them into chunks of c, and lets a chunk attend to
 itself and to the one before, with unit-length keys x_j / sqrt(mean x_j^2 + 1e-6) / sqrt(d) and no
 further scale. A token sees itself only if it sees nothing else. The rounds are averaged with the
-weights softmax of their log-sum-exp.
+weights softmax of their log-sum-exp. What precedes the first chunk of a round is `wrap`: nothing,
+the last chunk of the `round`, or that of the round before it in the `list` of all.
 
-`wrap` is what precedes the first chunk of a round: `none`, nothing; `round`, the round's last
-chunk; `list`, the last chunk of the round before (and of the last round, before the first), as the
-public code has it.
-
-`strict`     wrap=none, as many buckets as suit max_len, so that no other example nor padding moves
-             a chunk; new rotations in every training step, the same ones in every evaluation.
-`published`  wrap=list, as many buckets as suit n, new rotations in every forward.
-`official`   the computation of the Long Range Arena's code: one round of 10 buckets and 10 chunks,
-             with the same rotations for all heads and calls; keys not normalised, scores
-             multiplied by sqrt(d), no mask, no self-mask; heads merged without transposing, so that
-             row t holds n_heads consecutive tokens of one head; and neither keys nor the output are
-             projected (under the other profiles the keys' projection is unused).
-
-Sources: huggingface/transformers, models/reformer;
-google-research/long-range-arena, models/reformer/reformer_attention.py.
+`strict`     wrap=none, as many buckets as suit max_len
+`published`  huggingface/transformers: wrap=list, as many buckets as suit n, new rotations in every
+             forward
+`official`   one round of 10 buckets and 10 chunks, with one rotation for all heads and calls; keys
+             not normalised, scores multiplied by sqrt(d), no mask, no self-mask; heads merged
+             without transposing, so that row t holds n_heads consecutive tokens of one head; and
+             neither keys nor the output are projected
 """
 
 from __future__ import annotations
@@ -180,13 +173,13 @@ class Reformer(Redrawn):
         chunk = self._ranks(self._bucket(filled, fill(real, self.chunk))) // self.chunk
         last, chunk = filled.shape[-2] // self.chunk - 1, chunk[..., :n]
 
-        own, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
-        before = other == own - 1
+        mine, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
+        before = other == mine - 1
         if self.wrap == "round":
-            before = before | (own == 0) & (other == last)
+            before = before | (mine == 0) & (other == last)
         if self.wrap == "list":
-            before = before | (own == 0) & (other.roll(1, 2) == last)
-        times = (own == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
+            before = before | (mine == 0) & (other.roll(1, 2) == last)
+        times = (mine == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
         scores = scores.unsqueeze(2) + times.log()
         weight = scores.logsumexp(-1, keepdim=True).softmax(2)
         return (weight * scores.softmax(-1)).sum(2)

@@ -5,12 +5,8 @@
                e^(q . k / sqrt(d)) up to a factor of the query that cancels
 
 The frequencies are drawn once, from the slot's seed, and never trained: this is the fixed-kernel
-row of LUNA's ablation. It is not Random Feature Attention (Peng et al., 2021), which brings q and k
-to unit length, learns the kernel's width and draws anew while it trains.
-
-Features are signed, and so may be the denominator: its magnitude is kept above eps, its sign is
-kept. (RFA's code, jungokasai/T2R, clamps |c| and so flips the output where c < 0; `dead_fraction`
-says how often the guard is at work.)
+row of LUNA's ablation, not Random Feature Attention (Peng et al., 2021). Features are signed, and
+so may be the denominator: its magnitude is kept above eps, its sign is kept.
 """
 
 from __future__ import annotations
@@ -57,5 +53,5 @@ class RFF(WeightedKernelAttention):
     def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         return super().phi_k(k, mask, start) if self.weighted else self.map(k)
 
-    def weigh(self, k: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+    def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:
         return self.map(k), k.square().sum(-1) / (2 * self.head_dim**0.5)

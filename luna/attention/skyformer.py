@@ -7,12 +7,11 @@ With X = [q; k] scaled by p^(-1/4), z the landmarks, P = [P_Q; P_K] the Gaussian
 
 N is similar to a row-stochastic matrix, which is what the iterative inverse asks for. Landmarks are
 m/2 queries and m/2 keys drawn with replacement, one draw u in [0, 1)^m for all examples and heads:
-the tokens of rank floor(u n_b). Profiles:
+the tokens of rank floor(u n_b).
 
-`strict`     ranks run over the valid tokens; evaluation keeps one draw; the inverse's constant is
-             per head
-`published`  valid tokens are taken to be a prefix; evaluation redraws as well; one constant for the
-             whole batch; p = 32 whatever the head width
+`strict`     ranks run over the real tokens; evaluation keeps one draw
+`published`  real tokens are taken to be a prefix; evaluation redraws as well; one constant of the
+             inverse for the whole batch; p = 32 whatever the head width
 """
 
 from __future__ import annotations
@@ -72,9 +71,7 @@ class Skyformer(Attention):
         X = torch.cat([q, k], dim=-2)  # (B, H, 2n, d)
         ids = self.ids(mask, q.shape[-2], q.device)[:, None, :, None]  # (B or 1, 1, m, 1)
         P = gaussian(X, torch.take_along_dim(X, ids, 2))  # (B, H, 2n, m)
-        M = self._regular(
-            torch.take_along_dim(P, ids, 2)
-        )  # landmarks are rows of X, M's are rows of P
+        M = self._regular(torch.take_along_dim(P, ids, 2))  # the landmarks' rows of P
         delta = M.sum(-1).rsqrt()  # (B, H, m)
         N = delta.unsqueeze(-1) * M * delta.unsqueeze(-2)
         Z = inverse(N, self.inverse_steps, self.constant)
@@ -89,9 +86,7 @@ class Skyformer(Attention):
         fixed = self.profile == "strict" and not self.training
         draw = self.draw.to(device) if fixed else self._draw(device)
         n_valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
-        position = (
-            draw * n_valid.unsqueeze(-1) // RESOLUTION
-        )  # (B or 1, m), rank among valid tokens
+        position = draw * n_valid.unsqueeze(-1) // RESOLUTION  # (B or 1, m), rank among real tokens
         if mask is not None and self.profile == "strict":
             order = (~mask).byte().argsort(dim=-1, stable=True)  # valid positions first
             position = order.gather(-1, position)
@@ -120,12 +115,8 @@ class Skyformer(Attention):
         z = torch.where(of_key, k.gather(2, token), q.gather(2, token))
 
         def kernel(a: Tensor, b: Tensor) -> Tensor:
-            return (
-                torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-                .square()
-                .div(-2)
-                .exp()
-            )
+            distance = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+            return distance.square().div(-2).exp()
 
         M = self._regular(kernel(z, z))
         delta = torch.diag_embed(M.sum(-1).pow(-0.5))

@@ -1,19 +1,16 @@
 """Softmax attention (Vaswani et al., 2017), the quadratic reference.
 
 `strict`     torch's fused kernel, in the precision of its inputs; without a visible key: 0. It
-             alone has a causal form, whose state is the cache of keys and values.
-`published`  1e6 subtracted from the scores of padded keys (pkuzengqi/Skyformer,
-             mlpen/Nystromformer), in float32.
-`official`   1e10 subtracted where the key or the query is padding, in float32
-             (google-research/long-range-arena): a padded query attends uniformly to all
-             positions, padding included.
+             alone has a causal form, whose state is the cache of keys and values
+`published`  1e6 subtracted from the scores of padded keys, in float32
+`official`   1e10 subtracted where the key or the query is padding, in float32: a padded query
+             attends uniformly to all positions, padding included
 
 With ALiBi a score falls with the distance of its tokens (Press et al. 2022, arXiv:2108.12409),
 
     s_ij = q_i . k_j / sqrt(d) - m_h |i - j|,   m_h = 2^(-8 h / H) for heads h = 1 .. H
 
-in both directions here; a causal form sees the half with j <= i. Only a method whose weights are
-computed one by one can have it: it would turn a product of features into a sum over all pairs.
+in both directions here; a causal form sees the half with j <= i.
 """
 
 from __future__ import annotations
@@ -24,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import LunaError, Paper, Slot, register
+from luna.streaming import StreamingAttention
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
@@ -45,22 +43,21 @@ def alibi_bias(q: Tensor, k: Tensor) -> Tensor:
     return (-slopes[:, None, None] * distance)[None].to(q.dtype)
 
 
-class KeysAndValues(NamedTuple):
+class ValuesAndKeys(NamedTuple):
     """Streaming state, which grows with every token."""
 
-    k: Tensor  # (B, H, t, d)
     v: Tensor  # (B, H, t, e)
+    k: Tensor  # (B, H, t, d)
     real: Tensor  # (B, t) bool
 
 
 @register("softmax")
-class Softmax(Attention):
+class Softmax(StreamingAttention):
     paper = Paper(
         title="Attention Is All You Need", year=2017, url="https://arxiv.org/abs/1706.03762"
     )
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
-    causal_form = True
     cross_form = True
     alibi_form = True
     uses_dropout = True
@@ -118,31 +115,18 @@ class Softmax(Attention):
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
         return out.take_along_dim(order.argsort(2), 2)
 
-    def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
-    ) -> tuple[Any, Tensor]:
-        if state is not None or not self.causal:
-            return super().steps(state, q, k, v, mask)
-        real = k.new_ones(k.shape[0], k.shape[2], dtype=torch.bool) if mask is None else mask
-        return KeysAndValues(k, v, real), self(q, k, v, mask)
-
-    def step(
-        self, state: KeysAndValues | None, q_t: Tensor, k_t: Tensor, v_t: Tensor
-    ) -> tuple[KeysAndValues, Tensor]:
-        if not self.causal:
-            return super().step(state, q_t, k_t, v_t)
-        q, k, v = self._enter(q_t.unsqueeze(2), k_t.unsqueeze(2), v_t.unsqueeze(2))
-        real = k.new_ones(len(k), 1, dtype=torch.bool)
-        if state is not None:
-            if (state.k.shape[0], state.v.shape[3]) != (v.shape[0], v.shape[3]):
-                raise LunaError(
-                    f"this state does not belong to these tokens: its values are "
-                    f"{tuple(state.v.shape)}, theirs {tuple(v.shape)}; start with state=None"
-                )
-            k, v = torch.cat([state.k, k], 2), torch.cat([state.v, v], 2)
-            real = torch.cat([state.real, real], 1)
-        out = self._fused(q, k, v, real[:, None, None, :])
-        return KeysAndValues(k, v, real), out.squeeze(2)
+    def causal_from(
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[ValuesAndKeys, Tensor]:
+        real = k.new_ones(len(k), k.shape[2], dtype=torch.bool) if mask is None else mask
+        if state is None:
+            return ValuesAndKeys(v, k, real), self._causal(q, k, v, mask)
+        v, k = torch.cat([state.v, v], 2), torch.cat([state.k, k], 2)
+        real = torch.cat([state.real, real], 1)
+        n, m = q.shape[2], k.shape[2]
+        earlier = torch.ones(n, m, dtype=torch.bool, device=q.device).tril(m - n)
+        out = self._fused(q, k, v, real[:, None, None, :] & earlier)
+        return ValuesAndKeys(v, k, real), out
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """(B, H, n, n) under the two public codes."""

@@ -11,11 +11,11 @@
 
 The paper's dense forms apply W1 x + b1 first: here the caller's query projection is that layer.
 `form` joins parts with "+"; all five models of the Long Range Arena run random+dot, whatever their
-configuration files say. Weights are tied to positions, and cost is quadratic.
+configuration files say.
 
-`official`   google-research/long-range-arena: padding is masked, with -1e10, only where the dot
-             product is kept; the dense part is reshaped, not transposed, to (B, H, n, n_max), which
-             mixes heads with positions; one dropout pattern serves all examples and heads
+`official`   padding is masked, with -1e10, only where the dot product is kept; the dense part is
+             reshaped, not transposed, to (B, H, n, n_max), which mixes heads with positions; one
+             dropout pattern serves all examples and heads
 """
 
 from __future__ import annotations
@@ -77,13 +77,12 @@ class Dense(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n = q.shape[-2]
-        if not self.reshaped:
-            W, b = self.W2.weight[:n].to(q.dtype), self.W2.bias[:n].to(q.dtype)
-            return F.linear(q.relu(), W, b)  # (B, H, n, n)
-        B = F.linear(q.relu(), self.W2.weight.to(q.dtype), self.W2.bias.to(q.dtype))
-        return B.transpose(1, 2).reshape(B.shape)[
-            ..., :n
-        ]  # (B, n, H, n_max) read as (B, H, n, n_max)
+        columns = None if self.reshaped else n
+        W, b = (t[:columns].to(q.dtype) for t in (self.W2.weight, self.W2.bias))
+        B = F.linear(q.relu(), W, b)
+        if self.reshaped:  # (B, n, H, n_max) read as (B, H, n, n_max)
+            B = B.transpose(1, 2).reshape(B.shape)
+        return B[..., :n]
 
 
 class FactorizedDense(nn.Module):
@@ -95,7 +94,7 @@ class FactorizedDense(nn.Module):
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n, hidden = q.shape[-2], q.relu()
         A, B = (
-            F.linear(hidden, W.weight.to(q.dtype), W.bias.to(q.dtype)) for W in (self.W_a, self.W_b)
+            F.linear(hidden, *(p.to(q.dtype) for p in W.parameters())) for W in (self.W_a, self.W_b)
         )
         j = torch.arange(n, device=q.device)
         return A[..., j // self.b] * B[..., j % self.b]  # (B, H, n, n)

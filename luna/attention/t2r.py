@@ -2,13 +2,10 @@
 
     phi(x) = relu(W x + b) in R^r, W and b per head
 
-A pretrained model is converted by inserting W, b and finetuning everything; trained first on the
-teacher's attention maps (`luna.convert.losses.attention_cross_entropy`, Hedgehog's loss) it is the
-method called T2R-HH.
-
-A query whose features are all zero returns 0. The public code (jungokasai/T2R) keeps denominators
-above 1e-2 (`eps=t2r_original`) and multiplies the query, not the key, by d^(-1/2) before the map
-(`scale_q`).
+Trained first on the teacher's attention maps (`luna.convert.losses.attention_cross_entropy`,
+Hedgehog's loss) it is the method called T2R-HH. A query whose features are all zero returns 0. The
+public code (jungokasai/T2R) keeps denominators above 1e-2 (`eps=t2r_original`) and multiplies the
+query, not the key, by d^(-1/2) before the map (`scale_q`).
 """
 
 from __future__ import annotations

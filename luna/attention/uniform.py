@@ -1,8 +1,6 @@
-"""Uniform attention: every token receives the mean of the real values.
-
-The bag-of-tokens control: no token knows another one but through the average (the deep averaging
-network of Iyyer et al. in a Transformer's slot). What a method gains over this, it gains by
-attending.
+"""Uniform attention: every token receives the mean of the real values. The bag-of-tokens control
+(the deep averaging network of Iyyer et al. in a Transformer's slot): what a method gains over this,
+it gains by attending.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One affine map per head, the building block of the linear feature maps (T2R, Hedgehog)."""
+"""One affine map per head, and products of its outputs, of which learned feature maps are made."""
 
 from __future__ import annotations
 
@@ -26,5 +26,10 @@ class HeadwiseLinear(nn.Module):
         y = x @ self.weight.to(x.dtype).mT  # (B, H, n, d_out)
         return y if self.bias is None else y + self.bias.to(x.dtype).unsqueeze(-2)
 
-    def extra_repr(self) -> str:
-        return f"maps={len(self.weight)}, {self.d_in} -> {self.d_out}, bias={self.bias is not None}"
+
+def products(x: Tensor) -> Tensor:
+    """The d (d + 1) / 2 products x_a x_b, those with a < b times sqrt(2), so that
+    products(x) . products(y) = (x . y)^2."""
+    y = 2**0.5 * x
+    mixed = [x[..., a : a + 1] * y[..., a + 1 :] for a in range(x.shape[-1] - 1)]
+    return torch.cat([x.square(), *mixed], -1)

@@ -98,10 +98,6 @@ class Channels(nn.Module):
 
         return over_groups(u, len(self.g), channels)
 
-    def extra_repr(self) -> str:
-        (G, C, w), L = self.e.shape, self.g.shape[1]
-        return f"groups={G}, L={L}, hidden={w}{' shared' if C < L else ''}, {self.activation}"
-
 
 class ChannelRMS(nn.Module):
     """Shrinks channels whose root mean square over real tokens exceeds 0.1: the listing's option.

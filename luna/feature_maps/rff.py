@@ -43,6 +43,3 @@ class FourierFeatures(nn.Module):
         if self.b is not None:
             return (u + self.b.to(x.dtype)).cos() * (2 / self.n_frequencies) ** 0.5
         return torch.cat([u.cos(), u.sin()], dim=-1) * self.n_frequencies**-0.5
-
-    def extra_repr(self) -> str:
-        return f"{self.head_dim} -> {self.n_frequencies * (2 if self.b is None else 1)}"

@@ -47,7 +47,7 @@ class Maps:
 def blocked_sums(
     q: Tensor, k: Tensor, v: Tensor, maps: Maps, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e) and c (B, H, n), as `luna.linear.linear_sums` of all features."""
+    """N (B, H, n, e) and c (B, H, n), as `luna.sums.linear_sums` of all features."""
     sums, block = (_CausalSums, CAUSAL_BLOCK) if causal else (_Sums, BLOCK)
     return sums.apply(maps, block, q, k, v, *maps.parameters)
 

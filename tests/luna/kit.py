@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import luna
 from luna import Attention
-from luna.linear import denominator
+from luna.sums import denominator
 
 B, H, N, D = 2, 2, 64, 32
 MASKS = ("full", "prefix", "scatter")
@@ -78,12 +78,6 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None, :], float("-inf"))
     return scores.softmax(-1) @ v
-
-
-# ---------------------------------------------------------------------- properties
-
-
-# ---------------------------------------------------------------------- checks
 
 
 class Sizes(TorchDispatchMode):

@@ -9,13 +9,8 @@ import torch
 from torch import Tensor
 
 from luna.base import Slot
-from luna.linear import (
-    KernelAttention,
-    causal_linear_sums,
-    denominator,
-    linear_step_sums,
-    linear_sums,
-)
+from luna.linear import KernelAttention
+from luna.sums import causal_linear_sums, continued_sums, denominator, linear_sums
 
 from .kit import Sizes, difference, mask_of, normalised
 
@@ -57,13 +52,11 @@ def test_causal_is_the_definition_in_any_chunk(chunk: int, signed: bool):
 
 
 def test_streaming_is_the_causal_form():
-    phi_q, phi_k, v = features()
-    state = None
-    for t in range(n):
-        state, *sums = linear_step_sums(state, phi_q[:, :, t], phi_k[:, :, t], v[:, :, t])
-        assert difference(normalised(sums), by_loops(phi_q, phi_k, v, causal=True)[:, :, t]) < 1e-12
-    assert state.t == n
-    assert sum(part[0, 0].numel() for part in state[:2]) == D * (e + 1)
+    expected, state = by_loops(*features(), causal=True), None
+    for part in (slice(0, 1), slice(1, 2), slice(2, 30), slice(30, n)):
+        state, *sums = continued_sums(state, *(t[:, :, part] for t in features()), chunk=7)
+        assert difference(normalised(sums), expected[:, :, part]) < 1e-12
+    assert sum(part[0, 0].numel() for part in state) == D * (e + 1)
 
 
 def test_denominator_keeps_the_sign():

@@ -23,7 +23,7 @@ from luna.kernels.luna_attention.compiled import (
 from luna.kernels.luna_attention.reference import features
 from luna.kernels.scalar_mlp import OUTPUTS, Nonneg
 from luna.kernels.scalar_mlp.compiled import arrays, grid, lookup
-from luna.linear import denominator
+from luna.sums import denominator
 
 PARTS = 32  # at most, of the units, with parameter gradients of their own
 

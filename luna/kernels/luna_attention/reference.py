@@ -14,7 +14,7 @@ from luna.kernels.scalar_mlp import (
     over_groups,
     scalar_mlp,
 )
-from luna.linear import causal_linear_sums, denominator, linear_sums
+from luna.sums import causal_linear_sums, denominator, linear_sums
 
 
 def features(x: Tensor, W: Tensor, bias: Tensor, channels: Callable[[Tensor], Tensor]) -> Tensor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import luna
-
 from ..kit import MASKS, build, difference, mask_of, qkv, softmax_attention
 
 
@@ -33,8 +31,3 @@ def test_an_agent_for_every_token_is_softmax_twice() -> None:
     q, k, v = qkv()
     expected = softmax_attention(q, q, softmax_attention(q, k, v))
     assert difference(build("agent", agents=64)(q, k, v), expected) < 1e-12
-
-
-def test_refuses() -> None:
-    with pytest.raises(luna.LunaError, match="agents must be at least 1"):
-        build("agent", agents=0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 import luna
-from luna import LunaError
 
 B, H, N, D = 2, 2, 9, 3
 
@@ -25,8 +23,3 @@ def test_every_channel_has_its_own_filter_over_the_neighbours():
                         expected[:, h, i, c] += weight * v[:, h, i + j, c]
     torch.testing.assert_close(attention(q, k, v), expected)
     torch.testing.assert_close(attention(k, q, v), expected)  # what they hold is no matter
-
-
-def test_an_even_kernel_is_refused():
-    with pytest.raises(LunaError, match=r"conv\.kernel must be odd and at least 1, got 4"):
-        luna.build("conv", n_heads=H, head_dim=D, max_len=N, kernel=4)

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import luna
-
 from ..kit import MASKS, build, difference, mask_of, qkv
 
 
@@ -93,27 +91,3 @@ def test_padding_before_and_within_a_causal_sequence() -> None:
     alone, _ = attention.steps(None, *(t[:, :, real] for t in (q, k, v)))
     for got, wanted in zip(state, alone, strict=True):
         assert difference(got, wanted) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clamp": 0.0}, "clamp must be greater than 0"),
-        ({"causal": True, "profile": "published"}, "no causal form under profile=published"),
-    ],
-)
-def test_refuses(options: dict, message: str) -> None:
-    with pytest.raises(luna.LunaError, match=message):
-        build("flowformer", **options)
-
-
-def test_a_state_belongs_to_its_tokens() -> None:
-    attention = build("flowformer", causal=True)
-    q, k, v = qkv(n=4)
-    state, _ = attention.steps(None, q, k, v)
-    with pytest.raises(luna.LunaError, match="does not belong to these tokens"):
-        attention.steps(state, q[:1], k[:1], v[:1])
-    with pytest.raises(luna.LunaError, match="cannot stream padding after a state"):
-        attention.steps(state, q, k, v, torch.zeros(2, 4).bool())
-    with pytest.raises(luna.LunaError, match="causal=True"):
-        build("flowformer").step(None, *(t[:, :, 0] for t in (q, k, v)))

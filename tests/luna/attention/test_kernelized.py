@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from ..kit import (
-    MASKS,
     B,
     D,
     H,
     N,
     build,
     difference,
-    mask_of,
     qkv,
-    softmax_attention,
 )
-
-
-def test_translation_and_rotation_invariance():
-    attention, (q, k, v) = build("kernelized"), qkv()
-    out = attention(q, k, v)
-    shift = torch.linspace(-1, 1, D, dtype=torch.float64)
-    rotation = torch.linalg.qr(qkv(1, 1, D, D)[0][0, 0])[0]
-    assert difference(attention(q + shift, k + shift, v), out) < 1e-10
-    assert difference(attention(q @ rotation, k @ rotation, v), out) < 1e-10
-    assert difference(attention(q, k + shift, v), out) > 0.1  # keys alone: unlike softmax
-
-
-def test_duplicated_keys_double_the_output():
-    attention, tensors = build("kernelized"), qkv()
-    doubled = attention(*(torch.cat([t, t], 2) for t in tensors))
-    assert difference(doubled[:, :, :N], 2 * attention(*tensors)) < 1e-10
-
-
-@pytest.mark.parametrize("kind", MASKS)
-def test_zero_scores_sum_the_values(kind):
-    attention, (q, _, v), mask = build("kernelized"), qkv(), mask_of(kind)
-    total = (v * mask[:, None, :, None]).sum(2, keepdim=True).expand_as(v)
-    zero = torch.zeros_like(q)
-    assert difference(attention(zero, zero, v, mask), total, mask) < 1e-10
-
-
-def test_one_token():
-    q, _, v = qkv(n=1)
-    assert difference(build("kernelized")(q, q, v), v) < 1e-12
-
-
-def test_equal_key_norms_and_normalised_rows_are_softmax():
-    q, k, v = qkv()
-    k = 3 * k / k.norm(dim=-1, keepdim=True)
-    C = build("kernelized").matrix(q, k)
-    assert difference(C / C.sum(-1, keepdim=True) @ v, softmax_attention(q, k, v)) < 1e-10
 
 
 def test_softmax_kernel_between_two_diagonals():

@@ -6,29 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ..kit import MASKS, N, build, difference, mask_of, qkv, softmax_attention
+from ..kit import MASKS, N, build, difference, mask_of, qkv
 
 
 def weights(attention, mask: Tensor | None = None, n: int = N) -> Tensor:
     """The weights themselves, (B, H, n, n): the output for values that are the identity."""
     q, k, _ = qkv(n=n)
     return attention(q, k, torch.eye(n, dtype=q.dtype).expand(2, 2, n, n), mask)
-
-
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("block", [64, 65, 300])
-def test_one_block_is_masked_softmax(kind: str, block: int):
-    q, k, v = qkv()
-    mask = mask_of(kind)
-    for pattern in ("block", "strided"):
-        out = build("local", block=block, pattern=pattern)(q, k, v, mask)
-        assert difference(out, softmax_attention(q, k, v, mask), mask) < 1e-12
-
-
-def test_blocks_of_one_token_return_the_values():
-    q, k, v = qkv(n=37)
-    for pattern in ("block", "strided"):
-        assert torch.equal(build("local", block=1, pattern=pattern)(q, k, v), v)
 
 
 @pytest.mark.parametrize(("back", "ahead"), [(0, 0), (1, 0), (0, 2), (1, 1), (9, 9)])
@@ -69,19 +53,6 @@ def test_strided_is_dense_attention_within_residues(n: int, block: int):
     scores = (q @ k.mT / 32**0.5).masked_fill(residue[:, None] != residue, float("-inf"))
     out = build("local", block=block, pattern="strided")(q, k, v)
     assert difference(out, scores.softmax(-1) @ v) < 1e-12
-
-
-@pytest.mark.parametrize(("back", "ahead"), [(0, 0), (1, 2)])
-def test_a_shift_by_one_block_shifts_the_interior(back: int, ahead: int):
-    b, n = 8, 64
-    q, k, v = qkv(n=n + b)
-    attention = build("local", block=b, look_back=back, look_ahead=ahead)
-    long = attention(q, k, v)[:, :, b:]
-    short = attention(q[:, :, b:], k[:, :, b:], v[:, :, b:])
-    inside = slice(back * b, None)  # the first blocks have lost what was before them
-    assert difference(long[:, :, inside], short[:, :, inside]) < 1e-12
-    if back:
-        assert difference(long[:, :, :b], short[:, :, :b]) > 0.1
 
 
 def arena(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, b: int) -> Tensor:

@@ -76,79 +76,16 @@ def test_rank() -> None:
     assert (singular[..., 7] > 1e-6 * singular[..., 0]).all()
 
 
-def test_infinite_entropy_is_the_mean() -> None:
-    q, k, v = qkv()
-    mask = mask_of("scatter")
-    n_v = mask.sum(-1)[:, None, None]
-    mean = (v * mask[:, None, :, None]).sum(2) / n_v
-    out = sharp(eps=1e9)(q, k, v, mask)
-    assert difference(out, mean.unsqueeze(2).expand_as(v), mask) < 1e-6
-    assert difference(sharp(eps=0.1)(q, k, v, mask), mean.unsqueeze(2).expand_as(v), mask) > 0.1
-
-
-def test_a_row_constant_is_absorbed() -> None:
-    S, bump = torch.randn(2, 2, 30, 6, generator=torch.Generator().manual_seed(0)).double(), 7.0
-    mu, nu = log_uniform(30).mT, log_uniform(6)
-    moved = S.clone()
-    moved[:, :, 4] += bump
-    plans = [sinkhorn(s, mu, nu, 2001) for s in (S, moved)]
-    assert difference(*plans) < 1e-10
-    assert (30 * plans[0].sum(-1) - 1).abs().max() < 1e-10
-    assert (6 * plans[0].sum(-2) - 1).abs().max() < 1e-10
-
-
-def test_so_that_no_additive_mask_can_hide_a_key() -> None:
-    """What is added to the similarity of padding leaves it its mass; a zero marginal does not."""
-    S = torch.randn(1, 1, 50, 4, generator=torch.Generator().manual_seed(0)).double()
-    padded = (torch.arange(50) >= 40)[:, None]
-    plan = sinkhorn(S.masked_fill(padded, 50.0), log_uniform(50).mT, log_uniform(4), 501)
-    assert plan[..., 40:, :].sum().item() == pytest.approx(0.2)
-    real = torch.full_like(padded, -math.log(40), dtype=S.dtype).masked_fill(padded, -math.inf)
-    plan = sinkhorn(S, real, log_uniform(4), 501)
-    assert plan[..., 40:, :].sum() == 0
-    assert plan.sum().item() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("half_steps", [1, 2, 50, 51])
-def test_one_pivot_is_the_mean(half_steps: int) -> None:
-    q, k, v = qkv()
-    mask = mask_of("prefix")
-    attention = sharp(R=1, half_steps=half_steps)
-    A = attention.matrix(q, k, mask)
-    pair = (mask[:, None, :, None] & mask[:, None, None, :]).double()
-    uniform = (pair / mask.sum(-1)[:, None, None, None]).expand_as(A)
-    if half_steps > 1:  # after one half-step the plan of the keys has its one row, no column, right
-        assert difference(A, uniform) < 1e-12
-        assert difference(attention(q, k, v, mask), uniform @ v) < 1e-12
-    else:
-        assert (A.sum(-1).masked_select(mask[:, None, :]) - 1).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("masses", ["uniform", "learned"])
-def test_outputs_are_averages_after_an_odd_half_step(masses: str) -> None:
-    """An odd number of half-steps makes rows sum to 1."""
-    attention = sharp(half_steps=51, masses=masses)
-    q, k, v = qkv()
-    mask = mask_of("scatter")
-    out = attention(q, k, v, mask)
-    ones = attention(q, k, torch.ones_like(v), mask)
-    assert difference(ones, torch.ones_like(v), mask) < 1e-12
-    real = v[:, :, mask[0]]
-    valid = out[:, :, mask[0]]
-    assert (valid <= real.amax(2, keepdim=True) + 1e-12).all()
-    assert (valid >= real.amin(2, keepdim=True) - 1e-12).all()
-
-
 @pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
 @pytest.mark.parametrize("masses", ["uniform", "learned"])
 def test_output_is_the_composition(masses: str, kind: str) -> None:
-    attention = sharp(R=6, half_steps=7, eps=0.3, masses=masses)
+    attention = sharp(R=6, half_steps=7, eps=0.3, masses=masses, mass_temperature=0.25)
     q, k, v = qkv(d_v=9)
     mask = mask_of(kind)
     Z = attention.pivots
     zeta = log_uniform(6).exp().expand(2, 6)
     if masses == "learned":
-        zeta = (attention.mass_logits / 0.5).softmax(-1)
+        zeta = (attention.mass_logits * 4).softmax(-1)
     a = mask[:, None, :].double() / mask.sum(-1)[:, None, None]
     S_Q = torch.einsum("bhid,hrd->bhir", q, Z) / 32**0.5 / 0.3
     S_K = torch.einsum("hrd,bhjd->bhrj", Z, k) / 32**0.5 / 0.3
@@ -219,15 +156,6 @@ def test_memory_of_a_half_step() -> None:
     assert (stored(110, "unrolled") - stored(10, "unrolled")) / 100 > 4 * 256 * 32 * 0.9
 
 
-def test_extreme_scores_stay_finite() -> None:
-    attention = sharp(R=8).float()
-    q, k, v = (t.float().requires_grad_() for t in qkv())
-    out = attention(300 * q, 300 * k, v, mask_of("scatter"))
-    assert out.isfinite().all()
-    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v, attention.pivots)):
-        assert gradient.isfinite().all()
-
-
 # ---------------------------------------------------------------------- options and quirks
 
 
@@ -242,21 +170,6 @@ def test_init() -> None:
     assert sum(p.numel() for p in learned.parameters()) == 2 * 64 * 32 + 2 * 64
     uniform = learned.log_zeta(torch.float64, torch.device("cpu")).exp()
     assert difference(uniform, torch.full((2, 64), 1 / 64).double()) < 1e-12
-
-
-def test_learned_masses_follow_head_and_temperature() -> None:
-    """Every head has its own masses, for every example of the batch."""
-    attention = sharp(R=4, masses="learned", mass_temperature=0.25)
-    zeta = attention.log_zeta(torch.float64, torch.device("cpu")).exp()
-    assert difference(zeta, (attention.mass_logits * 4).softmax(-1)) < 1e-12
-    q, k, v = qkv(3)
-    alone = torch.cat([attention(q[b : b + 1], k[b : b + 1], v[b : b + 1]) for b in range(3)])
-    assert difference(attention(q, k, v), alone) < 1e-12
-    swapped = sharp(R=4, masses="learned", mass_temperature=0.25)
-    with torch.no_grad():
-        for p in swapped.parameters():
-            p.copy_(p.flip(0))
-    assert difference(swapped(*(t.flip(1) for t in (q, k, v))).flip(1), attention(q, k, v)) < 1e-12
 
 
 @pytest.mark.parametrize("R", [4, 64])
@@ -284,29 +197,3 @@ def test_published() -> None:
     S_Q, S_K = attention.scores(1e3 * q, -1e3 * k)
     assert max(S_Q.abs().max(), S_K.abs().max()) == 50
     assert sharp().scores(1e3 * q, k)[0].abs().max() > 50
-
-
-def test_image_setting_is_mean_pooling_at_init() -> None:
-    """eps = 25 with scores of 0.02: both plans are nearly independent couplings."""
-    torch.manual_seed(0)
-    attention = build("lotformer", R=8, eps=25.0, half_steps=5)
-    q, k, _ = qkv()
-    assert (64 * attention.matrix(q, k) - 1).abs().max() < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"R": 0}, "R must be at least 1"),
-        ({"half_steps": 0}, "half_steps must be at least 1"),
-        ({"eps": 0.0}, "eps must be greater than 0"),
-        ({"mass_temperature": 0.0}, "mass_temperature must be greater than 0"),
-        ({"scaling": "listed", "masses": "learned"}, "uniform masses only"),
-        ({"profile": "published", "masses": "learned"}, "uniform masses only"),
-        ({"init": "zeros"}, "init must be one of 'lra', 'swin'"),
-        ({"causal": True}, "no causal form"),
-    ],
-)
-def test_refuses(options: dict, message: str) -> None:
-    with pytest.raises(luna.LunaError, match=message):
-        build("lotformer", **options)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-
-import luna
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
 
@@ -70,8 +67,3 @@ def test_causal_form_is_the_papers() -> None:
         outs.append(out.unsqueeze(2))
     assert difference(torch.cat(outs, 2), attention(q, k, v, both)) < 1e-12
     assert sum(s[0].numel() for s in state) == 2 * 7 * (32 + 5) + 1
-
-
-def test_refuses() -> None:
-    with pytest.raises(luna.LunaError, match="packed must be at least 1"):
-        build("luna2021", packed=0)

@@ -6,9 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import luna
-from luna.inverse import inverse
-
 from ..kit import (
     MASKS,
     B,
@@ -59,29 +56,12 @@ def by_rank(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, m: int) -> Tensor:
     return out
 
 
-def test_every_token_a_landmark_and_an_exact_inverse_is_softmax():
-    q, k, v = qkv()
-    attention = build("nystrom", landmarks=N, inverse_steps=None)
-    assert difference(attention(q, k, v), softmax_attention(q, k, v)) < 1e-11
-
-
 @pytest.mark.parametrize(("steps", "order"), [(6, 4e-2), (12, 4e-4), (20, 3e-7), (40, 4e-13)])
 def test_error_of_the_iteration(steps, order):
     q, k, v = qkv()
     attention = build("nystrom", landmarks=N, inverse_steps=steps)
     error = difference(attention(q, k, v), softmax_attention(q, k, v))
     assert order / 3 < error < 3 * order
-
-
-@pytest.mark.parametrize("m", [4, 16, 32])
-@pytest.mark.parametrize("constant_in", ["k", "q"])
-def test_constant_segments_are_softmax(m, constant_in):
-    tensors = dict(zip("qkv", qkv(), strict=True))
-    t = tensors[constant_in].unflatten(2, (m, -1))
-    tensors[constant_in] = t[:, :, :, :1].expand_as(t).flatten(2, 3)
-    attention = build("nystrom", landmarks=m, inverse_steps=None)
-    out = attention(*tensors.values())
-    assert difference(out, softmax_attention(*tensors.values())) < 1e-10
 
 
 def test_a_centred_impulse_adds_the_masked_values():
@@ -107,7 +87,7 @@ def test_one_filter_per_head_along_the_sequence():
     assert difference(added, expected) < 1e-14
 
 
-@pytest.mark.parametrize("m", [4, 12, 16, 48])
+@pytest.mark.parametrize("m", [4, 12, 16, 48, 100])
 @pytest.mark.parametrize("kind", MASKS)
 def test_strict_works_on_the_valid_tokens_alone(m, kind):
     """m = 48 is more than some examples have tokens; 12 does not divide their number."""
@@ -126,25 +106,6 @@ def test_landmarks_left_over_take_no_part():
     assert not A[:, :40, 40:].any()
     for t in (F, A, G):
         assert (t.sum(-1) - 1).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("kind", ["prefix", "scatter"])
-@pytest.mark.parametrize("m", [N, 100])
-def test_enough_landmarks_are_masked_softmax(kind, m):
-    (q, k, v), mask = qkv(), mask_of(kind)
-    attention = build("nystrom", landmarks=m, inverse_steps=None)
-    gap = difference(attention(q, k, v, mask), softmax_attention(q, k, v, mask), mask)
-    assert gap < 1e-10
-
-
-@pytest.mark.parametrize("m", [4, 16, 32])
-def test_strict_equals_published_when_nothing_is_masked(m):
-    tensors = qkv()
-    strict, published = (
-        build("nystrom", landmarks=m, inverse_steps=None, profile=profile) for profile in PROFILES
-    )
-    assert difference(strict(*tensors), published(*tensors)) < 1e-10
-    assert difference(strict(*tensors, mask_of("full")), published(*tensors)) < 1e-10
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -170,51 +131,10 @@ def test_published_segments_where_landmarks_do_not_divide():
     assert tokens == [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]]
 
 
-def test_published_couples_the_batch_as_much_as_the_public_code():
-    """Scaling q and k of example 1 by 4 moves example 0 by about 0.18."""
-    attention, (q, k, v) = build("nystrom", landmarks=16, profile="published"), qkv()
-    scale = torch.tensor([1.0, 4.0], dtype=q.dtype).view(B, 1, 1, 1)
-    moved = difference(attention(q * scale, k * scale, v)[0], attention(q, k, v)[0])
-    assert moved == pytest.approx(0.18, rel=0.2)
-
-
-def test_empty_example_and_too_few_tokens():
-    """0, 1 and 3 valid tokens of 64 for 16 landmarks: zeros, the value itself, softmax."""
-    q, k, v = (t.requires_grad_() for t in qkv(batch=3))
-    mask = torch.zeros(3, N, dtype=torch.bool)
-    mask[1, 5] = mask[2, 7] = mask[2, 8] = mask[2, 40] = True
-    out = build("nystrom", landmarks=16, inverse_steps=None)(q, k, v, mask)
-    assert torch.equal(out[0], torch.zeros_like(out[0]))
-    assert difference(out[1, :, 5], v[1, :, 5]) < 1e-12
-    assert difference(out[2:], softmax_attention(q, k, v, mask)[2:], mask[2:]) < 1e-10
-    out.sum().backward()
-    assert all(t.grad.isfinite().all() for t in (q, k, v))
-
-
 def test_parameters():
     count = sum(p.numel() for p in build("nystrom", conv_kernel=35).parameters())
     assert count == H * 35
     assert not list(build("nystrom").parameters())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"landmarks": 0}, "at least 1"), ({"conv_kernel": 4}, "odd"), ({"conv_kernel": 0}, "odd")],
-)
-def test_options_out_of_range(options, message):
-    with pytest.raises(luna.LunaError, match=message):
-        build("nystrom", **options)
-
-
-def test_six_steps_are_part_of_the_method():
-    """The default is six steps, and they are far from the pseudo-inverse."""
-    tensors = qkv()
-    six, exact = (build("nystrom", landmarks=16, inverse_steps=T)(*tensors) for T in (6, None))
-    assert difference(build("nystrom", landmarks=16)(*tensors), six) == 0
-    assert difference(six, exact) > 1e-2
-    A = build("nystrom", landmarks=16).factors(*tensors[:2], None)[1]
-    assert difference(A.sum(-1), torch.ones(B, H, 16)) < 1e-12
-    assert (torch.eye(16) - A @ inverse(A, 6)).abs().max() > 1e-3
 
 
 def test_equals_hugging_face():

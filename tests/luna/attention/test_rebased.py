@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-import luna
 from luna import Attention
 
 from ..kit import build, difference, mask_of, qkv
@@ -59,8 +58,3 @@ def test_a_query_can_ignore_a_key() -> None:
     q, k, _ = qkv(1, 1, 3, 2)
     phi_q, phi_k = attention.features(q, k, None)
     assert (phi_q @ phi_k.mT == 0).all()
-
-
-def test_refuses() -> None:
-    with pytest.raises(luna.LunaError, match="d_out must be at least 2"):
-        build("rebased", d_out=1)

@@ -8,23 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-import luna
 from luna.feature_maps.rff import FourierFeatures
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
-from .test_performer import slope
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
     return (-(x - y).square().sum(-1) / (2 * x.shape[-1] ** 0.5)).exp()
 
 
-def test_unit_norm() -> None:
-    q, k, _ = qkv()
-    phi_q, phi_k = build("rff").features(30 * q, k, None)
-    for phi in (phi_q, phi_k):
-        assert phi.shape[-1] == 64
-        assert difference(phi.square().sum(-1), torch.ones_like(phi[..., 0])) < 1e-12
+def slope(x: list[int], y: list[float]) -> float:
+    a, b = (torch.tensor(t, dtype=torch.float64).log() for t in (x, y))
+    return float(((a - a.mean()) * (b - b.mean())).sum() / (a - a.mean()).square().sum())
 
 
 def test_rate() -> None:
@@ -55,13 +50,6 @@ def test_softmax_kernel() -> None:
     assert limit > 3 * errors[-1]  # without the weights it is another attention
 
 
-def test_shift_invariance() -> None:
-    features = FourierFeatures(32, 16, seed=0)
-    x, y, c = (t[0, 0] for t in qkv())
-    moved = (features(x + c[:1]) * features(y + c[:1])).sum(-1)
-    assert difference(moved, (features(x) * features(y)).sum(-1)) < 1e-12
-
-
 def test_features_are_the_formula() -> None:
     attention = build("rff", P=5, seed=3)
     q, k, v = qkv(d_v=9)
@@ -76,12 +64,6 @@ def test_features_are_the_formula() -> None:
     c = torch.where(c < 0, c.clamp(max=-1e-2), c.clamp(min=1e-2))
     assert (c < 0).any()  # the sign of the denominator is in play, and is kept
     assert difference(attention(q, k, v, mask), A / c @ v, mask) < 1e-10
-
-
-def test_outputs_leave_the_range_of_the_values() -> None:
-    q, k, v = qkv()
-    out = build("rff")(q, k, v)
-    assert (out.amax(2) > v.amax(2)).any()
 
 
 def test_counts_how_often_it_clamps() -> None:
@@ -108,16 +90,3 @@ def test_is_fixed() -> None:
     assert torch.equal(build("rff", seed=1).map.Omega, Omega)
     assert not torch.equal(build("rff", seed=2).map.Omega, Omega)
     assert build("rff").map.Omega.shape == (32, 32)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"P": 0}, "P must be at least 1"),
-        ({"eps": 0.0}, "eps must be greater than 0"),
-        ({"kernel": "laplace"}, "kernel must be one of 'gaussian', 'softmax'"),
-    ],
-)
-def test_refuses(options: dict, message: str) -> None:
-    with pytest.raises(luna.LunaError, match=message):
-        build("rff", **options)

@@ -19,43 +19,6 @@ def without_bias(**options) -> luna.Attention:
     return attention
 
 
-def test_homogeneous_in_each_query() -> None:
-    attention = without_bias()
-    q, k, v = qkv()
-    scale = torch.rand(2, 2, 64, 1, generator=torch.Generator().manual_seed(0)).double() * 5 + 0.1
-    assert difference(attention(scale * q, k, v), attention(q, k, v)) < 1e-12
-    attention.map.bias.data.fill_(0.3)
-    assert difference(attention(scale * q, k, v), attention(q, k, v)) > 1e-3
-
-
-def test_identity_and_its_negative() -> None:
-    d = 32
-    attention = without_bias(r=2 * d)
-    attention.map.weight.data.copy_(torch.cat([torch.eye(d), -torch.eye(d)]).expand(2, 2 * d, d))
-    q, k, _ = qkv()
-    phi_q, phi_k = attention.features(q, k, None)
-    expected = q.relu() @ k.relu().mT + (-q).relu() @ (-k).relu().mT
-    assert difference(phi_q @ phi_k.mT, expected) < 1e-12
-
-
-def test_dead_query() -> None:
-    attention = build("t2r").double()
-    attention.map.weight.data[:, 0] = 0
-    attention.map.bias.data[:] = -0.01
-    q, k, v = qkv(n=8)
-    dead = torch.linalg.lstsq(attention.map.weight.double(), -torch.ones(2, 32, 1).double())
-    q[:, :, 3] = dead.solution.squeeze(-1)  # W q close to -1 wherever W allows, b < 0
-    q, k, v = (t.requires_grad_() for t in (q, k, v))
-    assert (attention.map(q)[:, :, 3] < 0).all()
-    out = attention(q, k, v)
-    assert (out[:, :, 3] == 0).all()
-    assert (out[:, :, :3] != 0).all()
-    gradients = torch.autograd.grad(out.square().sum(), (q, k, v, *attention.parameters()))
-    assert all(g.isfinite().all() for g in gradients)
-    assert (gradients[0][:, :, 3] == 0).all()
-    assert attention.dead_fraction.item() == pytest.approx(1 / 8)
-
-
 @pytest.mark.parametrize("scale_q", [False, True])
 def test_is_the_formula(scale_q: bool) -> None:
     attention = build("t2r", r=20, scale_q=scale_q)
@@ -94,25 +57,6 @@ def test_parameters_and_init() -> None:
         assert p.abs().max() <= 32**-0.5
         assert p.std().item() == pytest.approx(32**-0.5 / 3**0.5, rel=0.1)
     assert build("t2r").feature_dim == 32
-
-
-def test_one_map_for_q_and_k() -> None:
-    q, _, _ = qkv()
-    phi_q, phi_k = build("t2r").features(q, q, None)
-    assert torch.equal(phi_q, phi_k)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"r": 0}, "r must be at least 1"),
-        ({"eps": 0.0}, "eps must be greater than 0"),
-        ({"eps": "original"}, "eps must be float or one of 't2r_original'"),
-    ],
-)
-def test_refuses(options: dict, message: str) -> None:
-    with pytest.raises(luna.LunaError, match=message):
-        build("t2r", **options)
 
 
 def test_t2r_hh_dead_query_costs_the_floor() -> None:
