@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.base.config import UserError, first_line
-from lra.sweeps.sweep import GRACE, lost
+from lra.sweeps.sweep import GRACE, result_of_dead_worker
 
 # Environment of Ray, which reads it on import; variables that are already set win.
 SETTINGS = {
@@ -104,7 +104,7 @@ def _result(task: Any, job: DictConfig) -> JobReturn:
     except ray.exceptions.RayError as error:
         words = list(job.hydra.overrides.task)
         reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
-        return lost(job.hydra.sweep.dir, job.hydra.job.num, words, reason)
+        return result_of_dead_worker(job.hydra.sweep.dir, job.hydra.job.num, words, reason)
 
 
 def _connect(init: dict[str, Any]) -> None:

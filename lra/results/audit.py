@@ -29,10 +29,10 @@ PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 def refuse(records: Sequence[Record]) -> None:
     """UserError with every record whose numbers contradict each other or its answers."""
     wrong = [f"{r.path}: {p}" for r in records for p in _problems(r)]
-    known: dict[tuple[str, int], str] = {}
+    labels_of: dict[tuple[str, int], str] = {}
     for r in records:
         if labels := r.get("answers.labels"):
-            first = known.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
+            first = labels_of.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
             if labels != first:
                 wrong.append(f"{r.path}: its labels are not those of other runs on the same data")
     if wrong:
@@ -42,7 +42,7 @@ def refuse(records: Sequence[Record]) -> None:
 def check(records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False) -> Counter[str]:
     """Every check, the slow ones too; how many records are proven, recomputed and trusted."""
     refuse(records)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     wrong = []
     for record in records:
         problems = [
@@ -55,10 +55,10 @@ def check(records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
             problems.append("its labels are not those of the prepared data")
         wrong += [f"{record.path}: {problem}" for problem in problems]
         has = record.answers is not None
-        found[(PROVEN if labels else RECOMPUTED) if has else TRUSTED] += 1
+        counts[(PROVEN if labels else RECOMPUTED) if has else TRUSTED] += 1
     if wrong:
         raise UserError("records that cannot be right:\n  " + "\n  ".join(wrong))
-    return found
+    return counts
 
 
 # ---------------------------------------------------------------------- from the record alone
@@ -73,12 +73,12 @@ def _problems(record: Record) -> Iterator[str]:
 
 
 def _training(record: Record) -> Iterator[str]:
-    if (given := record.answers) is not None:
-        yield from _differ("test accuracy", record["test.accuracy"], given.accuracy, 1e-6)
-        if (loss := given.loss) is not None:
+    if (answers := record.answers) is not None:
+        yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
+        if (loss := answers.loss) is not None:
             yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
         predicted = record.get("test.predicted") or []
-        counted = np.bincount(given.answers, minlength=len(predicted)).tolist()
+        counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
         if predicted and predicted != counted:
             yield f"its answers are {counted} per class, but it says {predicted}"
     curve, steps = record.get("curve") or [], record["steps"]
@@ -97,9 +97,9 @@ def _training(record: Record) -> Iterator[str]:
         yield f"its speed and time make {done:.0f} steps, but it has {steps}"
 
 
-def _differ(what: str, stated: float, found: float, tolerance: float) -> Iterator[str]:
-    if not math.isclose(stated, found, rel_tol=0, abs_tol=tolerance):
-        yield f"its {what} is {stated:.6g}, but {found:.6g} follows from what is beside it"
+def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iterator[str]:
+    if not math.isclose(stated, computed, rel_tol=0, abs_tol=tolerance):
+        yield f"its {what} is {stated:.6g}, but {computed:.6g} follows from what is beside it"
 
 
 # ---------------------------------------------------------------------- with data and network
@@ -107,16 +107,16 @@ def _differ(what: str, stated: float, found: float, tolerance: float) -> Iterato
 
 def _score(record: Record) -> Iterator[str]:
     """A conversion's score, recomputed by the metric of its task."""
-    given = record.answers
-    if record.kind != CONVERSION or given is None:
+    answers = record.answers
+    if record.kind != CONVERSION or answers is None:
         return
     import torch
 
     from luna.convert import tasks
 
     metric = tasks.get(record["task"]).metric
-    found = metric(torch.from_numpy(given.answers), torch.from_numpy(given.labels))["score"]
-    yield from _differ("score", record["score"], found, 1e-6)
+    score = metric(torch.from_numpy(answers.answers), torch.from_numpy(answers.labels))["score"]
+    yield from _differ("score", record["score"], score, 1e-6)
 
 
 def _labels_of(record: Record, data_dir: Path) -> str | None:
@@ -126,11 +126,11 @@ def _labels_of(record: Record, data_dir: Path) -> str | None:
     if record.kind == CONVERSION:
         return None
     prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-    if prepared is None or (given := record.answers) is None:
+    if prepared is None or (answers := record.answers) is None:
         return None
     labels = np.asarray(prepared.split("test").labels)
-    labels = labels[labels != IGNORED][: len(given.labels)]
-    return Answers(labels, labels.astype(given.labels.dtype)).labels_digest
+    labels = labels[labels != IGNORED][: len(answers.labels)]
+    return Answers(labels, labels.astype(answers.labels.dtype)).labels_digest
 
 
 def _counts(record: Record) -> Iterator[str]:
@@ -165,11 +165,11 @@ def _composed(record: Record) -> Any:
 def _again(record: Record, data_dir: Path) -> Iterator[str]:
     """The answers of the run's checkpoint, computed again on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
-    if not checkpoint.exists() or (given := record.answers) is None:
+    if not checkpoint.exists() or (answers := record.answers) is None:
         return
     from lra.training.trained import load
 
-    found = load(record.folder, data_dir=data_dir).evaluate()
-    changed = int((found.answers != given.answers).sum())
-    if changed > max(1, len(given.labels) // 200):  # other processors round otherwise
-        yield f"its checkpoint gives {changed} other answers of {len(given.labels)}"
+    repeated = load(record.folder, data_dir=data_dir).evaluate()
+    changed = int((repeated.answers != answers.answers).sum())
+    if changed > max(1, len(answers.labels) // 200):  # other processors round otherwise
+        yield f"its checkpoint gives {changed} other answers of {len(answers.labels)}"

@@ -118,14 +118,14 @@ def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _nested(weights: dict[str, torch.Tensor], streams: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: {} for name in streams}
+    state: dict[str, Any] = {name: {} for name in streams}
     for name, tensor in weights.items():
         stream, deep, kind = name.partition("/")
         if deep:
-            found[stream][kind] = tensor
+            state[stream][kind] = tensor
         else:
-            found[name] = tensor
-    return found
+            state[name] = tensor
+    return state
 
 
 def _streams(state: dict[str, Any]) -> list[str]:

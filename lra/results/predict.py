@@ -92,19 +92,26 @@ def _predict(arguments: argparse.Namespace) -> None:
     print(arguments.to)
 
 
-def _csv(names: Sequence[str], found: Predictions) -> str:
+def _csv(names: Sequence[str], predictions: Predictions) -> str:
     """Name, answer, and its probability; of labelled tokens a list of each."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["example", "answer", "probability"])
-    for name, answers, p in zip(names, found.classes, found.probabilities.max(-1), strict=True):
+    for name, answers, p in zip(
+        names, predictions.classes, predictions.probabilities.max(-1), strict=True
+    ):
         words = (" ".join(map(str, np.atleast_1d(v).round(4).tolist())) for v in (answers, p))
         writer.writerow([name, *words])
     return out.getvalue()
 
 
-def _jsonl(names: Sequence[str], found: Predictions) -> str:
-    rows = zip(names, found.classes.tolist(), found.probabilities.round(6).tolist(), strict=True)
+def _jsonl(names: Sequence[str], predictions: Predictions) -> str:
+    rows = zip(
+        names,
+        predictions.classes.tolist(),
+        predictions.probabilities.round(6).tolist(),
+        strict=True,
+    )
     keys = ("example", "answer", "probabilities")
     return "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows)
 
@@ -116,19 +123,19 @@ def examples_of(path: Path, task: Task) -> list[tuple[str, Any]]:
     """Names and contents of the examples in a file or folder; UserError if there are none."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-        found = [(file.name, _whole(file, task)) for file in files]
+        examples = [(file.name, _whole(file, task)) for file in files]
     elif path.suffix.lower() in PICTURES:
-        found = [(path.name, _picture(path))]
+        examples = [(path.name, _picture(path))]
     elif path.suffix == ".npy":
-        found = [(str(i), row) for i, row in enumerate(_array(path))]
+        examples = [(str(i), row) for i, row in enumerate(_array(path))]
     elif path.suffix in (".tsv", ".csv"):
-        found = [(str(i), row) for i, row in enumerate(_table(path, task))]
+        examples = [(str(i), row) for i, row in enumerate(_table(path, task))]
     else:
         lines = _text(path).splitlines()
-        found = [(str(i), _example(line, task)) for i, line in enumerate(lines) if line.strip()]
-    if not found:
+        examples = [(str(i), _example(line, task)) for i, line in enumerate(lines) if line.strip()]
+    if not examples:
         raise UserError(f"{path} holds no example")
-    return found
+    return examples
 
 
 def _whole(file: Path, task: Task) -> Any:

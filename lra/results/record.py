@@ -148,16 +148,16 @@ class Record:
     def answers(self) -> Answers | None:
         """The answers to the examples that gave the score; None where they are not known. UserError
         if the file is not that of this record."""
-        given, labels = self.get("predictions"), self.get("labels")
-        if given and labels:  # a conversion holds them itself
+        predictions, labels = self.get("predictions"), self.get("labels")
+        if predictions and labels:  # a conversion holds them itself
             split = next(iter(labels))
-            return Answers(np.array(given[split]), np.array(labels[split]))
+            return Answers(np.array(predictions[split]), np.array(labels[split]))
         if self.get("answers") is None or not self.answers_file.exists():
             return None
-        found = answers.read(self.answers_file)
-        if found.digest != self["answers.digest"]:
+        stored = answers.read(self.answers_file)
+        if stored.digest != self["answers.digest"]:
             raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
-        return found
+        return stored
 
 
 class Records(list[Record]):
@@ -182,29 +182,29 @@ class Records(list[Record]):
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
     """Every record below the folders (of one kind, if given), each run once; a damaged record is an
     error."""
-    return once(read_all(folders), kind)
+    return unique_runs(read_all(folders), kind)
 
 
 def read_all(folders: Iterable[str | Path]) -> list[Record]:
     """The same with a run as often as it is there."""
-    found: list[Record] = []
+    records: list[Record] = []
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} does not exist; the first run makes it: lra train")
-        found += [record for path in paths(folder) if (record := read(path)) is not None]
-    return found
+        records += [record for path in paths(folder) if (record := read(path)) is not None]
+    return records
 
 
-def once(records: Iterable[Record], kind: str | None = None) -> list[Record]:
+def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Record]:
     """Each run once, of one kind if given."""
-    kept: dict[Key, Record] = {}
+    by_key: dict[Key, Record] = {}
     for record in records:
         if kind in (None, record.kind):
-            kept[record.key] = first_of(kept.get(record.key), record)
-    return sorted(kept.values(), key=lambda r: r.name)
+            by_key[record.key] = earliest(by_key.get(record.key), record)
+    return sorted(by_key.values(), key=lambda r: r.name)
 
 
-def first_of(a: Record | None, b: Record) -> Record:
+def earliest(a: Record | None, b: Record) -> Record:
     """Of two records of the same run the one that finished first, so that nobody can repeat a run
     until they like its number; of equal times the one with the longer curve. If a time is missing,
     `a`, which was there before."""
@@ -269,22 +269,22 @@ def export(
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
     for record in incoming:
         old = there.get(record.key)
-        kept = first_of(old, record)
+        first = earliest(old, record)
         same = old is not None and _outcome(old) == _outcome(record)
         sorted_out["new" if old is None else "known" if same else "other"].append(record)
         with disk_errors(target / record.name):
-            _copy(record, kept, target / record.name, answers=answers)
+            _copy(record, first, target / record.name, answers=answers)
     return sorted_out
 
 
-def _copy(record: Record, kept: Record, place: Path, *, answers: bool) -> None:
+def _copy(record: Record, first: Record, place: Path, *, answers: bool) -> None:
     """Write a record that is new or finished before the one there, and answers that are missing."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside, known = place.with_suffix(".npz"), record.get("answers.digest")
-    missing = kept is record or (not beside.exists() and known == kept.get("answers.digest"))
-    if answers and known and missing and record.answers is not None:
+    beside, answered = place.with_suffix(".npz"), record.get("answers.digest")
+    missing = first is record or (not beside.exists() and answered == first.get("answers.digest"))
+    if answers and answered and missing and record.answers is not None:
         write_atomically(beside, record.answers_file.read_bytes())
-    if kept is record:
+    if first is record:
         write_atomically(place, dump(record.facts).encode())
 
 

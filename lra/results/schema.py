@@ -137,11 +137,11 @@ def check(where: str, facts: dict[str, Any], kind: str) -> None:
             f"settings and data are those of run {expected}"
         )
     for key, setting in REPEATED[kind].items():
-        result, chosen = fact.find(facts, key), fact.find(facts, f"settings.{setting}")
-        if result != chosen:
+        stated, setting_value = fact.find(facts, key), fact.find(facts, f"settings.{setting}")
+        if stated != setting_value:
             raise UserError(
-                f"{where} is damaged or was edited: its {key} is {result!r:.200}, but in its "
-                f"settings it is {chosen!r:.200}"
+                f"{where} is damaged or was edited: its {key} is {stated!r:.200}, but in its "
+                f"settings it is {setting_value!r:.200}"
             )
 
 

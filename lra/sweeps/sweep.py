@@ -40,7 +40,7 @@ Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
-ELSEWHERE = " is being run by "  # in the error of a run whose lock another process holds
+LOCKED = " is being run by "  # in the error of a run whose lock another process holds
 
 
 @dataclasses.dataclass
@@ -86,11 +86,13 @@ def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
         write_json(folder / f"{number}.json", dataclasses.asdict(outcome))
 
 
-def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobReturn:
+def result_of_dead_worker(
+    sweep_dir: str, number: int, words: Sequence[str], reason: str
+) -> JobReturn:
     """The result of a job whose worker died, for a launcher: failed, unless its outcome was already
     written."""
-    known = read_json(_outcomes(sweep_dir) / f"{number}.json")
-    outcome = Outcome(**known) if known else Outcome(list(words), "failed", reason)
+    written = read_json(_outcomes(sweep_dir) / f"{number}.json")
+    outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     note(sweep_dir, number, outcome)
     return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
 
@@ -104,7 +106,7 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         code, reason = _process(words, label, run.limit_minutes, fork=_many_jobs(run))
         if code == 0 and (result := finished(run)):
             return _succeeded(words, "done", result)
-        if ELSEWHERE in reason:
+        if LOCKED in reason:
             return Outcome(words, "elsewhere", reason)
         if code == 0:
             reason = "it ended without its record: was its code edited during the sweep?"
@@ -201,11 +203,11 @@ def _wait(process: Process, seconds: float) -> bool:
     return False
 
 
-def _echo(stream: IO[str], label: str, kept: list[str]) -> None:
+def _echo(stream: IO[str], label: str, lines: list[str]) -> None:
     with stream:
         for line in stream:
             print(f"{label} {line}", end="", flush=True)
-            kept.append(line.rstrip())
+            lines.append(line.rstrip())
 
 
 def _stop(process: Process) -> None:

@@ -189,9 +189,9 @@ def folder(run: Conversion) -> Path:
 
 def _of_other_code(run: Conversion) -> list[Path]:
     """Runs that differ from this one in nothing but their code, while this one has not begun."""
-    own = folder(run)
-    key = own.parent.name.partition("-")[0]
-    return [] if own.exists() else sorted(own.parents[1].glob(f"{key}*/{own.name}"))
+    new = folder(run)
+    key = new.parent.name.partition("-")[0]
+    return [] if new.exists() else sorted(new.parents[1].glob(f"{key}*/{new.name}"))
 
 
 def _teacher(run: Conversion) -> str:
@@ -201,10 +201,10 @@ def _teacher(run: Conversion) -> str:
     if run.model.trained_on == run.task:
         return run.model.path
     there = Path(run.runs_dir) / "convert" / run.task / run.model.name / "teacher"
-    found = sorted(there.glob("seed-*/result.json"))
-    if not found:
+    finished = sorted(there.glob("seed-*/result.json"))
+    if not finished:
         raise UserError(
             f"a teacher for {run.task} is missing: run `lra convert stage=teacher "
             f"task={run.task} model={run.model.name} ...` first, or give one, teacher=<folder>"
         )
-    return str(found[0].parent / "model")
+    return str(finished[0].parent / "model")

@@ -46,11 +46,11 @@ class LRAData(pl.LightningDataModule):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         protocol, (rank, world) = self.run.protocol, self._share()
-        found, trainer = self.prepared.split(split), self.trainer
+        examples, trainer = self.prepared.split(split), self.trainer
         device = trainer.strategy.root_device if trainer else torch.device("cpu")
-        kind = partial(DeviceLoader, device=device) if fits(found, device) else Loader
+        kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
         return kind(
-            found,
+            examples,
             protocol.recipe.batch,
             rules=protocol.data,
             seed=self.run.seed,
@@ -72,5 +72,5 @@ class InputData(LRAData):
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
         rank, world = self._share()
-        chosen = inputs(self.prepared, held_out=split != "train")
-        return InputLoader(chosen, self.run, steps=steps, rank=rank, world=world)
+        sequences = inputs(self.prepared, held_out=split != "train")
+        return InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)

@@ -39,14 +39,14 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     import wandb
     from pytorch_lightning.loggers import WandbLogger
 
-    chosen = run.logger.wandb
-    assert chosen is not None
+    options = run.logger.wandb
+    assert options is not None
     logger = WandbLogger(
-        project=chosen.project,
+        project=options.project,
         name=_title(run),
         id=_place(folder),
         save_dir=folder.path,
-        offline=chosen.mode is WandbMode.offline,
+        offline=options.mode is WandbMode.offline,
         config=settings(run) | {"seed": run.seed},
         settings=wandb.Settings(init_timeout=15),
     )
@@ -79,26 +79,26 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
     from mlflow import MlflowClient, MlflowException
     from pytorch_lightning.loggers import MLFlowLogger
 
-    chosen, place = run.logger.mlflow, _place(folder)
-    assert chosen is not None
+    options, place = run.logger.mlflow, _place(folder)
+    assert options is not None
     # Two runs that make the store, or the experiment, at the same time would fail.
     waiting = "another run is opening MLflow's store; waiting for it"
     try:
         with lock(Path(run.runs_dir) / "mlflow", waiting):
-            client = MlflowClient(tracking_uri=chosen.store)
-            experiment = client.get_experiment_by_name(chosen.experiment)
+            client = MlflowClient(tracking_uri=options.store)
+            experiment = client.get_experiment_by_name(options.experiment)
             ids = [] if experiment is None else [experiment.experiment_id]
-            known = client.search_runs(ids, f"tags.run = '{place}'") if ids else []
+            earlier = client.search_runs(ids, f"tags.run = '{place}'") if ids else []
             logger = MLFlowLogger(
-                experiment_name=chosen.experiment,
+                experiment_name=options.experiment,
                 run_name=_title(run),
-                tracking_uri=chosen.store,
+                tracking_uri=options.store,
                 tags={"run": place},
-                run_id=known[0].info.run_id if known else None,
+                run_id=earlier[0].info.run_id if earlier else None,
             )
             logger.log_hyperparams(settings(run) | {"seed": run.seed})  # starts it
     except MlflowException as error:
-        raise UserError(f"MLflow cannot use {chosen.store}: {first_line(error)}") from error
+        raise UserError(f"MLflow cannot use {options.store}: {first_line(error)}") from error
     return logger
 
 

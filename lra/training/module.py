@@ -156,8 +156,8 @@ class LRAModule(pl.LightningModule):
     def dead_rows(self) -> float | None:
         """The fraction of queries that attended to nothing, in the worst layer on the last batch
         evaluated: how feature maps with zeros fail. None for methods that cannot fail so."""
-        found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
-        fractions = [float(x) for x in found if x is not None]
+        dead = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
+        fractions = [float(x) for x in dead if x is not None]
         return max(fractions) if fractions else None
 
     def answers(self) -> Answers:

@@ -67,10 +67,10 @@ def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any]
             folder.ensure_finished()
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
-    found = folder.result() or {}
-    kept = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
+    result = folder.result() or {}
+    keys = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
     name = f"{folder.name}-{folder.path.name}"
-    return {"run": name} | {key: found.get(key) for key in kept}, weights
+    return {"run": name} | {key: result.get(key) for key in keys}, weights
 
 
 def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _fit_and_test(
         best = load_checkpoint(folder.best, folder.name)
         module.load_state_dict(best["state_dict"])
         test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
-    answers = {which: found.pop("answers") for which, found in test.items()}
+    answers = {which: tested.pop("answers") for which, tested in test.items()}
     select = evaluation.select.name if evaluation.select.name in test else "last"
     if trainer.is_global_zero:
         with writing(folder.answers):
@@ -215,8 +215,8 @@ def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) 
     usual |= {"name": run.attention["name"], "dwc": "none"}
     together = f", {count} processes" if (count := processes(run)) > 1 else ""
     shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
-    chosen = run.compute.preset
-    preset = "" if chosen == "matched" else f"  (preset {chosen})"
+    selected = run.compute.preset
+    preset = "" if selected == "matched" else f"  (preset {selected})"
     facts = {
         "task": f"{run.task.name}  {prepared.describe()}",
         "attention": f"{run.attention['name']}  {' '.join(shown)}{preset}",

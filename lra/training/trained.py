@@ -134,7 +134,7 @@ class Trained:
         layers = [m for m in self.network.modules() if isinstance(m, Attention)]
         with watching(layers, lambda *seen: matrices.append(_matrices(*seen))):
             self._logits(batch)
-        weights = torch.stack([torch.stack(list(found.values())) for found in matrices]).cpu()
+        weights = torch.stack([torch.stack(list(heads.values())) for heads in matrices]).cpu()
         one = (0, 0) if self.task.dual else (0,)
         ids, stack = batch.ids[one], self.task.stack
         real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
@@ -185,14 +185,14 @@ def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cp
         run = run_of(config["settings"], config["seed"], data_dir=data_dir)
     result = read_json(folder / "result.json") or {}
     select = result.get("test", {}).get("select")
-    kept = [select] if select else ["best", "last"]
-    path = next((p for n in kept if (p := folder / "checkpoints" / f"{n}.ckpt").exists()), None)
+    names = [select] if select else ["best", "last"]
+    path = next((p for n in names if (p := folder / "checkpoints" / f"{n}.ckpt").exists()), None)
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
     state = load_checkpoint(path)["state_dict"]
     state = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
-    found = result.get("data", {}).get("fingerprint")
-    return assembled(run, state, folder, path.stem, found, device=device)
+    fingerprint = result.get("data", {}).get("fingerprint")
+    return assembled(run, state, folder, path.stem, fingerprint, device=device)
 
 
 def assembled(

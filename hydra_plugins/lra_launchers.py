@@ -16,7 +16,7 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 
 from lra.base.config import UserError, first_line
-from lra.sweeps.sweep import lost
+from lra.sweeps.sweep import result_of_dead_worker
 
 try:
     from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
@@ -44,7 +44,7 @@ class LaptopLauncher(JoblibLauncher):
             reason = "a worker of joblib died, which ends all others; the same command resumes"
             folder = self.config.hydra.sweep.dir
             jobs = enumerate(job_overrides, initial_job_idx)
-            return [lost(folder, number, words, reason) for number, words in jobs]
+            return [result_of_dead_worker(folder, number, words, reason) for number, words in jobs]
 
 
 class SubmititLauncher(BaseSubmititLauncher):
@@ -91,7 +91,7 @@ class SubmititLauncher(BaseSubmititLauncher):
             return task.result()
         except UncompletedJobError:
             reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
-            return lost(self.config.hydra.sweep.dir, number, words, reason)
+            return result_of_dead_worker(self.config.hydra.sweep.dir, number, words, reason)
 
 
 class SlurmLauncher(SubmititLauncher):

@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from hydra_plugins import lra_waiting
+from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
 from lra.sweeps.sweep import Outcome, note, read_outcomes
 
@@ -34,8 +34,8 @@ def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_p
     def die(*_: Any) -> None:
         raise process_executor.TerminatedWorkerError("a worker was killed")
 
-    monkeypatch.setattr(lra_waiting.JoblibLauncher, "launch", die)
-    launcher = lra_waiting.LaptopLauncher()
+    monkeypatch.setattr(lra_launchers.JoblibLauncher, "launch", die)
+    launcher = lra_launchers.LaptopLauncher()
     launcher.config = config(tmp_path)
     note(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
@@ -57,7 +57,7 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
                 raise errors.UncompletedJobError("no output")
             return JobReturn(self.words, status=JobStatus.COMPLETED, _return_value=1.0)
 
-    launcher = lra_waiting.LocalLauncher()
+    launcher = lra_launchers.LocalLauncher()
     launcher.config = config(tmp_path)
     executor = SimpleNamespace(
         folder=tmp_path, map_array=lambda *columns: [*map(Task, [0] * 3, columns[1])]
@@ -68,15 +68,15 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def slurm(tmp_path) -> lra_waiting.SlurmLauncher:
+def slurm(tmp_path) -> lra_launchers.SlurmLauncher:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
         cfg = compose("train", words, return_hydra_config=True)
     params = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
     params |= {"submitit_folder": str(tmp_path / "%j"), "name": "train"}
-    assert params.pop("_target_") == "hydra_plugins.lra_waiting.SlurmLauncher"
-    return lra_waiting.SlurmLauncher(**params)
+    assert params.pop("_target_") == "hydra_plugins.lra_launchers.SlurmLauncher"
+    return lra_launchers.SlurmLauncher(**params)
 
 
 def test_what_slurm_is_asked_for(slurm, tmp_path, monkeypatch):
