@@ -86,7 +86,7 @@ def load(
     from lra.training import trained
 
     place = folder.folder if isinstance(folder, Record) else Path(folder)
-    read = bundle.read if (place / bundle.WEIGHTS).exists() else trained.load
+    read = bundle.read_bundle if (place / bundle.WEIGHTS).exists() else trained.load
     return read(place, data_dir=data_dir, device=device)
 
 

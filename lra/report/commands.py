@@ -140,7 +140,7 @@ def _records(results: Path) -> list[Record]:
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
     records = read_all([folder])
-    audit.refuse(records)
+    audit.refuse_contradictions(records)
     return records
 
 
@@ -231,7 +231,7 @@ def _check_records(arguments: argparse.Namespace) -> None:
     from lra.results.record import load
 
     records = load(arguments.folders)
-    found = audit.check(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    found = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
     print(
         f"{len(records)} records: {found[audit.PROVEN]} follow from their answers and the prepared "
         f"data, {found[audit.RECOMPUTED]} from their answers, {found[audit.TRUSTED]} have no "
@@ -244,7 +244,7 @@ def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     from lra.results import audit
     from lra.results.record import export, load
 
-    audit.refuse(load(sources))
+    audit.refuse_contradictions(load(sources))
     found = export(sources, Path(target), answers=answers)
     print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
     for record in found["other"]:

@@ -26,45 +26,48 @@ from lra.runs.answers import Answers
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 
 
-def refuse(records: Sequence[Record]) -> None:
+def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record whose numbers contradict each other or its answers."""
-    wrong = [f"{r.path}: {p}" for r in records for p in _problems(r)]
+    problems = [(r, problem) for r in records for problem in _contradictions(r)]
     labels_of: dict[tuple[str, int], str] = {}
     for r in records:
         if labels := r.get("answers.labels"):
             first = labels_of.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
             if labels != first:
-                wrong.append(f"{r.path}: its labels are not those of other runs on the same data")
-    if wrong:
-        raise UserError("records that cannot be right:\n  " + "\n  ".join(wrong))
+                problems.append((r, "its labels are not those of other runs on the same data"))
+    _refuse(problems)
 
 
-def check(records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False) -> Counter[str]:
+def check_records(
+    records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
+) -> Counter[str]:
     """Every check, the slow ones too; how many records are proven, recomputed and trusted."""
-    refuse(records)
+    refuse_contradictions(records)
     counts: Counter[str] = Counter()
-    wrong = []
+    problems: list[tuple[Record, str]] = []
     for record in records:
-        problems = [
-            *_score(record),
-            *_counts(record),
-            *(_again(record, data_dir) if reevaluate else []),
-        ]
         labels = _labels_of(record, data_dir)
+        problems += [(record, problem) for problem in (*_score(record), *_parameters(record))]
+        if reevaluate:
+            problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
         if labels is not None and labels != record.get("answers.labels", labels):
-            problems.append("its labels are not those of the prepared data")
-        wrong += [f"{record.path}: {problem}" for problem in problems]
-        has = record.answers is not None
-        counts[(PROVEN if labels else RECOMPUTED) if has else TRUSTED] += 1
-    if wrong:
-        raise UserError("records that cannot be right:\n  " + "\n  ".join(wrong))
+            problems.append((record, "its labels are not those of the prepared data"))
+        answered = record.answers is not None
+        counts[(PROVEN if labels else RECOMPUTED) if answered else TRUSTED] += 1
+    _refuse(problems)
     return counts
+
+
+def _refuse(problems: Sequence[tuple[Record, str]]) -> None:
+    if problems:
+        lines = [f"{record.path}: {problem}" for record, problem in problems]
+        raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
 
 
 # ---------------------------------------------------------------------- from the record alone
 
 
-def _problems(record: Record) -> Iterator[str]:
+def _contradictions(record: Record) -> Iterator[str]:
     if record.kind == TRAINING:
         yield from _training(record)
     finished = record.finished
@@ -133,7 +136,7 @@ def _labels_of(record: Record, data_dir: Path) -> str | None:
     return Answers(labels, labels.astype(answers.labels.dtype)).labels_digest
 
 
-def _counts(record: Record) -> Iterator[str]:
+def _parameters(record: Record) -> Iterator[str]:
     """Parameters counted again in the network that the record's command builds, as long as today's
     configs give the command the same settings."""
     if (run := _composed(record)) is None:
@@ -162,7 +165,7 @@ def _composed(record: Record) -> Any:
     return run if settings(run) == record["settings"] else None
 
 
-def _again(record: Record, data_dir: Path) -> Iterator[str]:
+def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
     """The answers of the run's checkpoint, computed again on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
     if not checkpoint.exists() or (answers := record.answers) is None:

@@ -23,9 +23,7 @@ from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.data.store import lock, new_folder
 from lra.results.record import Record
 from lra.results.record import read as read_record
-from lra.runs.folder import plain
-from lra.runs.folder import settings as settings_of
-from lra.training.trained import TRAIN_AGAIN, Trained, assembled, run_of
+from lra.training.trained import TRAIN_AGAIN, Trained, build_network, settings_of_run
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 FORMAT = 1
@@ -71,7 +69,7 @@ It was made by `{command}`.
 """
 
 
-def write(trained: Trained, folder: Path) -> list[Path]:
+def write_bundle(trained: Trained, folder: Path) -> list[Path]:
     """Write a finished run's network into a new folder."""
     record = read_record(trained.folder / "result.json") if _finished(trained.folder) else None
     if record is None:
@@ -79,7 +77,7 @@ def write(trained: Trained, folder: Path) -> list[Path]:
     state = trained.network.state_dict()
     config = {
         "format": FORMAT,
-        "settings": settings_of(trained.run),
+        "settings": record["settings"],
         "seed": trained.run.seed,
         "weights": trained.weights,
         "streams": _streams(state),
@@ -89,13 +87,13 @@ def write(trained: Trained, folder: Path) -> list[Path]:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is there already: name a new folder")
         with new_folder(folder) as partial, disk_errors(folder):
-            write_json(partial / CONFIG, plain(config))
-            write_atomically(partial / CARD, card(trained, record, folder.name).encode())
+            write_json(partial / CONFIG, config)
+            write_atomically(partial / CARD, _card(trained, record, folder.name).encode())
             write_atomically(partial / WEIGHTS, save(_flat(state)))
     return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
 
 
-def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
+def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
     config = read_json(folder / CONFIG) or {}
     if config.get("format") != FORMAT:
         raise UserError(f"{folder / CONFIG} is not of a network that lra export wrote")
@@ -104,10 +102,11 @@ def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
     with readable(folder / CONFIG, TRAIN_AGAIN):
-        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
+        run = settings_of_run(config["settings"], config["seed"])
         fingerprint = config["record"]["data"]["fingerprint"]
         state, which = _nested(weights, config["streams"]), str(config["weights"])
-    return assembled(run, state, folder, which, fingerprint, device=device)
+    network = build_network(run, state, folder, device)
+    return Trained(network, run, folder, Path(data_dir), which, fingerprint)
 
 
 def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -132,7 +131,7 @@ def _streams(state: dict[str, Any]) -> list[str]:
     return [name for name, value in state.items() if isinstance(value, dict)]
 
 
-def card(trained: Trained, record: Record, folder: str) -> str:
+def _card(trained: Trained, record: Record, folder: str) -> str:
     """The text of README.md."""
     run, paper = trained.run, luna.get(record.attention).paper
     facts: dict[str, Any] = {

@@ -1,11 +1,11 @@
-"""Facts of a record: found by dotted name, read from a file and checked one by one."""
+"""Facts of a record: looked up by dotted name, read from a file and checked one by one."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from lra.base.config import UserError
 LARGEST = 1e18  # no count or measurement of a run comes near it
 
 
-def find(facts: Any, key: str, default: Any = None) -> Any:
+def find_fact(facts: Any, key: str, default: Any = None) -> Any:
     """A fact by its dotted name. If it is missing: `default`, or with KeyError as default that
     error is raised."""
     for part in key.split("."):
@@ -36,7 +36,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, Any]:
     """The facts in a file; UserError names a file that holds none."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -53,12 +53,16 @@ def read(path: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------- kinds of facts
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class FactKind:
     """What a fact must be."""
 
     what: str  # for the error message
     fits: Callable[[Any], bool]
+    setting: str | None = None  # that it must repeat
+
+    def repeats(self, setting: str) -> FactKind:
+        return dataclasses.replace(self, setting=setting)
 
 
 def is_number(value: Any) -> bool:
@@ -92,12 +96,20 @@ score = FactKind("a number from -1 to 1", lambda v: is_number(v) and -1 <= v <= 
 time = FactKind("a time with its zone", _is_time)
 
 
-def check(where: str, facts: Mapping[str, Any], kinds: Mapping[str, FactKind]) -> None:
-    """UserError for the first fact that is not of its kind. A key that starts with `?` may be
-    missing or null."""
+def check_facts(where: str, facts: Mapping[str, Any], kinds: Mapping[str, FactKind]) -> None:
+    """UserError for the first fact that is not of its kind or not what the settings say. A key that
+    starts with `?` may be missing or null."""
     for key, kind in kinds.items():
-        value = find(facts, key.removeprefix("?"))
-        if kind.fits(value) or (value is None and key.startswith("?")):
+        name = key.removeprefix("?")
+        value = find_fact(facts, name)
+        if not kind.fits(value) and (value is not None or name == key):
+            problem = "missing" if value is None else f"{value!r:.200}, not {kind.what}"
+            raise UserError(f"{where} is damaged: {name} is {problem}")
+        if kind.setting is None:
             continue
-        problem = "missing" if value is None else f"{value!r:.200}, not {kind.what}"
-        raise UserError(f"{where} is damaged: {key.removeprefix('?')} is {problem}")
+        setting = find_fact(facts, f"settings.{kind.setting}")
+        if value != setting:
+            raise UserError(
+                f"{where} is damaged or was edited: its {name} is {value!r:.200}, but in its "
+                f"settings it is {setting!r:.200}"
+            )

@@ -75,7 +75,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     from lra.results import bundle
 
-    for path in bundle.write(_load(arguments), arguments.to):
+    for path in bundle.write_bundle(_load(arguments), arguments.to):
         print(path)
 
 

@@ -72,10 +72,10 @@ class Record:
 
     def get(self, key: str, default: Any = None) -> Any:
         """A fact by its dotted name: `protocol.name`, `settings.protocol.recipe.lr`."""
-        return fact.find(self.facts, key, default)
+        return fact.find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return fact.find(self.facts, key, KeyError)
+        return fact.find_fact(self.facts, key, KeyError)
 
     @property
     def kind(self) -> str:
@@ -235,7 +235,7 @@ def paths(folder: Path) -> list[Path]:
 def read(path: Path) -> Record | None:
     """A checked record; None for a teacher, which is not a conversion. UserError names the file and
     what is wrong with it."""
-    facts = fact.read(path)
+    facts = fact.read_facts(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
         made = facts.pop("digest", None)
@@ -249,7 +249,7 @@ def read(path: Path) -> Record | None:
             f"record {path} is damaged or was edited: its digest is not that of its contents"
         )
     record = Record(facts, path)
-    schema.check(f"record {path}", facts, record.kind)
+    schema.check_record(f"record {path}", facts, record.kind)
     return record
 
 

@@ -18,6 +18,7 @@ COMMON: dict[str, fact.FactKind] = {
     "identity": fact.name,
     "task": fact.name,
     "attention.name": fact.name,
+    "attention": fact.group.repeats("attention"),
     "model": fact.name,
     "seed": fact.whole,
     "settings": fact.group,
@@ -34,11 +35,13 @@ COMMON: dict[str, fact.FactKind] = {
 FACTS: dict[str, dict[str, fact.FactKind]] = {
     TRAINING: COMMON
     | {
-        "protocol.name": fact.name,
-        "protocol.version": fact.whole,
-        "budget": fact.number,
-        "steps": fact.whole,
-        "batch": fact.whole,
+        "task": fact.name.repeats("task.name"),
+        "model": fact.name.repeats("model.name"),
+        "protocol.name": fact.name.repeats("protocol.name"),
+        "protocol.version": fact.whole.repeats("protocol.version"),
+        "budget": fact.number.repeats("budget"),
+        "steps": fact.whole.repeats("protocol.recipe.steps"),
+        "batch": fact.whole.repeats("protocol.recipe.batch"),
         "compute.parameters": fact.number,
         "compute.flops": fact.number,
         "?compute.verdict": fact.text,
@@ -48,7 +51,7 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
         "?compute.budget.parameters": fact.number,
         "?compute.budget.flops": fact.number,
         "data.fingerprint": fact.name,
-        "data.source": fact.text,
+        "data.source": fact.text.repeats("task.source"),
         "?data.provenance": fact.text,
         "?data.majority": fact.share,
         "?data.options": fact.group,
@@ -64,7 +67,7 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
         "steps_per_second": fact.number,
         "peak_memory_mib": fact.number,
         "?seconds.training": fact.number,
-        "precision": fact.text,
+        "precision": fact.text.repeats("precision"),
         "machine.device": fact.text,
         "?machine.threads": fact.whole,
         "?machine.processes": fact.whole,
@@ -74,6 +77,10 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
         "?settings.pretrain": fact.group,
         "?pretraining": fact.group,
         "?pretraining.run": fact.name,
+        "?pretraining.name": fact.name.repeats("pretrain.name"),
+        "?pretraining.rate": fact.share.repeats("pretrain.rate"),
+        "?pretraining.steps": fact.whole.repeats("pretrain.recipe.steps"),
+        "?pretraining.batch": fact.whole.repeats("pretrain.recipe.batch"),
         "?pretraining.held_out.loss": fact.number,
         "?compute.training.both": fact.number,
         "?answers.digest": fact.name,
@@ -81,6 +88,8 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
     },
     CONVERSION: COMMON
     | {
+        "task": fact.name.repeats("task"),
+        "model": fact.name.repeats("model"),
         "settings.recipe": fact.group,
         "?settings.recipe.epochs": fact.whole,
         "settings.teacher": fact.text,
@@ -99,50 +108,23 @@ FACTS: dict[str, dict[str, fact.FactKind]] = {
         "?times.finished": fact.time,  # the first conversions did not record it
     },
 }
-# Facts that repeat a setting, and the setting: both must be the same.
-REPEATED = {
-    TRAINING: {
-        "task": "task.name",
-        "data.source": "task.source",
-        "attention": "attention",
-        "model": "model.name",
-        "protocol.name": "protocol.name",
-        "protocol.version": "protocol.version",
-        "budget": "budget",
-        "steps": "protocol.recipe.steps",
-        "batch": "protocol.recipe.batch",
-        "precision": "precision",
-        "pretraining.name": "pretrain.name",
-        "pretraining.rate": "pretrain.rate",
-        "pretraining.steps": "pretrain.recipe.steps",
-        "pretraining.batch": "pretrain.recipe.batch",
-    },
-    CONVERSION: {"task": "task", "model": "model", "attention": "attention"},
-}
 
 
-def check(where: str, facts: dict[str, Any], kind: str) -> None:
+def check_record(where: str, facts: dict[str, Any], kind: str) -> None:
     """UserError, beginning with `where`, for the first thing that no record of this kind has."""
     if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
         raise UserError(
             f"{where} was not made by this version: schema {facts.get('schema')!r:.40}, "
             f"status {facts.get('status')!r:.40}; expected schema {SCHEMA_VERSION}, status finished"
         )
-    fact.check(where, facts, FACTS[kind])
+    fact.check_facts(where, facts, FACTS[kind])
     (_training if kind == TRAINING else _conversion)(where, facts)
-    expected = identity_of(facts["settings"], fact.find(facts, "data.fingerprint"))
+    expected = identity_of(facts["settings"], fact.find_fact(facts, "data.fingerprint"))
     if facts["identity"] != expected:
         raise UserError(
             f"{where} is damaged or was edited: its identity is {facts['identity']:.40}, but its "
             f"settings and data are those of run {expected}"
         )
-    for key, setting in REPEATED[kind].items():
-        stated, setting_value = fact.find(facts, key), fact.find(facts, f"settings.{setting}")
-        if stated != setting_value:
-            raise UserError(
-                f"{where} is damaged or was edited: its {key} is {stated!r:.200}, but in its "
-                f"settings it is {setting_value!r:.200}"
-            )
 
 
 def _training(where: str, facts: dict[str, Any]) -> None:
@@ -175,7 +157,7 @@ def _is_point(point: Any) -> bool:
 
 def _conversion(where: str, facts: dict[str, Any]) -> None:
     scores = facts["scores"]
-    fact.check(where, facts, {f"scores.{stage}.score": fact.score for stage in scores})
+    fact.check_facts(where, facts, {f"scores.{stage}.score": fact.score for stage in scores})
     last = next((stage for stage in ("best", "stage1", "swap") if stage in scores), None)
     if last is not None and facts["score"] != scores[last]["score"]:
         raise UserError(f"{where} is damaged or was edited: its score is not the score of '{last}'")

@@ -15,23 +15,19 @@ from lra.runs.folder import RunFolder, settings
 from lra.settings.compose import Run
 
 
-def build(run: Run, folder: RunFolder) -> list[Logger]:
-    loggers = []  # lra.training.callbacks.Metrics writes metrics.csv in any case
-    if run.logger.wandb is not None:
-        loggers.append(_wandb(run, folder))
-    if run.logger.tensorboard is not None:
-        loggers.append(_tensorboard(folder))
-    if run.logger.mlflow is not None:
-        loggers.append(_mlflow(run, folder))
-    return loggers
+def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
+    builders = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
+    return [
+        build(run, folder) for name, build in builders.items() if vars(run.logger)[name] is not None
+    ]
 
 
 def _title(run: Run) -> str:
     return f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
 
 
-def _place(folder: RunFolder) -> str:
-    """What a tracker knows the run by: a resumed run goes on in its own record."""
+def _key(folder: RunFolder) -> str:
+    """Return the name by which a tracker finds a resumed run again."""
     return f"{folder.name}-{folder.path.name}"
 
 
@@ -44,7 +40,7 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     logger = WandbLogger(
         project=options.project,
         name=_title(run),
-        id=_place(folder),
+        id=_key(folder),
         save_dir=folder.path,
         offline=options.mode is WandbMode.offline,
         config=settings(run) | {"seed": run.seed},
@@ -52,19 +48,14 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     )
     try:
         logger.experiment  # noqa: B018  (starts it, so a missing key shows before the first step)
-    except wandb.errors.UsageError as error:
+    except wandb.errors.Error as error:  # no key, or no answer from its server
         raise UserError(
-            "wandb has no API key: run `wandb login`, set WANDB_API_KEY, or use "
-            "logger.wandb.mode=offline"
-        ) from error
-    except wandb.errors.CommError as error:
-        raise UserError(
-            f"wandb's server does not answer ({error}); use logger.wandb.mode=offline"
+            f"wandb: {first_line(error)}: run `wandb login`, or use logger.wandb.mode=offline"
         ) from error
     return logger
 
 
-def _tensorboard(folder: RunFolder) -> Logger:
+def _tensorboard(_: Run, folder: RunFolder) -> Logger:
     _require("tensorboard", "TensorBoard")
     from pytorch_lightning.loggers import TensorBoardLogger
 
@@ -79,7 +70,7 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
     from mlflow import MlflowClient, MlflowException
     from pytorch_lightning.loggers import MLFlowLogger
 
-    options, place = run.logger.mlflow, _place(folder)
+    options, key = run.logger.mlflow, _key(folder)
     assert options is not None
     # Two runs that make the store, or the experiment, at the same time would fail.
     waiting = "another run is opening MLflow's store; waiting for it"
@@ -88,12 +79,12 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
             client = MlflowClient(tracking_uri=options.store)
             experiment = client.get_experiment_by_name(options.experiment)
             ids = [] if experiment is None else [experiment.experiment_id]
-            earlier = client.search_runs(ids, f"tags.run = '{place}'") if ids else []
+            earlier = client.search_runs(ids, f"tags.run = '{key}'") if ids else []
             logger = MLFlowLogger(
                 experiment_name=options.experiment,
                 run_name=_title(run),
                 tracking_uri=options.store,
-                tags={"run": place},
+                tags={"run": key},
                 run_id=earlier[0].info.run_id if earlier else None,
             )
             logger.log_hyperparams(settings(run) | {"seed": run.seed})  # starts it

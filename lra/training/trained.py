@@ -17,19 +17,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from lra import data, model
-from lra.base import groups
-from lra.base.config import (
-    Compute,
-    Gate,
-    Loggers,
-    Model,
-    Pretrain,
-    Protocol,
-    Tolerance,
-    Trainer,
-    UserError,
-    readable,
-)
+from lra.base.config import Model, Protocol, UserError, readable
 from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -37,7 +25,6 @@ from lra.data.prepare import find
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
-from lra.settings.compose import Run
 from lra.training.checkpoints import load_checkpoint
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
@@ -64,12 +51,26 @@ class AttentionWeights(NamedTuple):
 
 
 @dataclass(frozen=True)
+class RunSettings:
+    """The settings that decided a run's result."""
+
+    task: Any  # the task's own Options
+    attention: dict[str, Any]
+    model: Model
+    protocol: Protocol
+    precision: str
+    budget: float
+    seed: int
+
+
+@dataclass(frozen=True)
 class Trained:
     """A network in evaluation mode with its trained weights, and the settings of its run."""
 
     network: Network
-    run: Run
+    run: RunSettings
     folder: Path  # that it was read from
+    data_dir: Path  # where its data are prepared
     weights: str  # which of the run's: best or last
     fingerprint: str | None = None  # of the data of a finished run
 
@@ -84,11 +85,11 @@ class Trained:
     @cached_property
     def prepared(self) -> Prepared:
         """The data that it was trained on; UserError if they are not at hand."""
-        length, place = self.protocol.data.max_length, self.run.data_dir
-        prepared = find(self.run.task, max_length=length, data_dir=place)
+        length = self.protocol.data.max_length
+        prepared = find(self.run.task, max_length=length, data_dir=self.data_dir)
         if prepared is None:
             raise UserError(
-                f"the data of {self.folder} are not in {place}: prepare them with lra data "
+                f"the data of {self.folder} are not in {self.data_dir}: prepare them with lra data "
                 "prepare, or name their folder with --data-dir"
             )
         if self.fingerprint not in (None, prepared.fingerprint):
@@ -158,7 +159,7 @@ class Trained:
     def _logits(self, batch: Batch) -> Tensor:
         weight = next(self.network.parameters())
         mask = None if batch.mask is None else batch.mask.to(weight.device)
-        bits, _, kind = self.run.trainer.precision.partition("-")
+        bits, _, kind = self.run.precision.partition("-")
         rounded: Any = contextlib.nullcontext()
         if kind == "mixed":
             rounded = torch.autocast(weight.device.type, DTYPES[bits])
@@ -182,32 +183,34 @@ def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cp
         )
     with readable(file, TRAIN_AGAIN):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
+        run = settings_of_run(config["settings"], config["seed"])
     result = read_json(folder / "result.json") or {}
-    select = result.get("test", {}).get("select")
-    names = [select] if select else ["best", "last"]
-    path = next((p for n in names if (p := folder / "checkpoints" / f"{n}.ckpt").exists()), None)
+    selected = result.get("test", {}).get("select")
+    names = [selected] if selected else ["best", "last"]
+    checkpoints = (folder / "checkpoints" / f"{name}.ckpt" for name in names)
+    path = next((path for path in checkpoints if path.exists()), None)
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
     state = load_checkpoint(path)["state_dict"]
-    state = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
-    fingerprint = result.get("data", {}).get("fingerprint")
-    return assembled(run, state, folder, path.stem, fingerprint, device=device)
+    weights = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+    return Trained(
+        build_network(run, weights, folder, device), run, folder, Path(data_dir), path.stem,
+        result.get("data", {}).get("fingerprint"),
+    )  # fmt: skip
 
 
-def assembled(
-    run: Run, weights: Mapping[str, Tensor], folder: Path, which: str,
-    fingerprint: str | None, *, device: str,
-) -> Trained:  # fmt: skip
-    """The network of a run with these weights."""
-    misfit = UserError(
+def build_network(
+    run: RunSettings, weights: Mapping[str, Tensor], folder: Path, device: str
+) -> Network:
+    """The network of a run with these weights, in evaluation mode."""
+    mismatch = UserError(
         f"the weights of {folder} do not fit the network of its settings: was the code of "
         f"{run.attention.get('name')} changed since?"
     )
     numbers = sum(w.numel() for w in weights.values() if isinstance(w, Tensor))
     if numbers < _least(run):  # before a damaged setting asks for more memory than there is
-        raise misfit
-    bits, _, kind = run.trainer.precision.partition("-")
+        raise mismatch
+    bits, _, kind = run.precision.partition("-")
     with readable(folder, TRAIN_AGAIN):
         dtype = DTYPES[bits] if kind == "true" else None
         torch.manual_seed(run.seed)
@@ -216,41 +219,29 @@ def assembled(
     try:
         network.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-        raise misfit from error
-    network.to(device, dtype)
-    return Trained(network.eval(), run, folder, which, fingerprint)
+        raise mismatch from error
+    return network.to(device, dtype).eval()
 
 
-def _least(run: Run) -> int:
+def _least(run: RunSettings) -> int:
     """Parameters that every network of this size has: in each layer values, their output, and an
     MLP; and a row for each id."""
     m = run.model
     return max(run.protocol.data.vocab, 2 * m.n_layers * m.d_model * (m.qkv_dim + m.mlp_dim))
 
 
-def run_of(settings: dict[str, Any], seed: int, *, data_dir: str | Path = "data") -> Run:
-    """The run of a record's settings. Of what decides no result it has the defaults."""
-    words = [
-        f"{k}={'null' if v is None else v}" for k, v in settings["task"].items() if k != "name"
-    ]
-    usual = OmegaConf.merge(groups.read("trainer", "default"), {"precision": settings["precision"]})
-    return Run(
-        task=data.configure(settings["task"]["name"], words),
-        attention=dict(settings["attention"]),
-        model=_typed(Model, settings["model"]),
-        protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),
-        pretrain=_typed(Pretrain, settings.get("pretrain", {"name": "none"})),
-        compute=Compute(Gate.off, "luna", Tolerance(0.0, 0.0, 0.0), solve=False),
-        trainer=_typed(Trainer, usual),
-        logger=Loggers(),
+def settings_of_run(recorded: dict[str, Any], seed: int) -> RunSettings:
+    """Return the settings that a config.yaml or a record holds, checked against their schemas."""
+    options = {key: value for key, value in recorded["task"].items() if key != "name"}
+    words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
+    return RunSettings(
+        task=data.configure(recorded["task"]["name"], words),
+        attention=dict(recorded["attention"]),
+        model=_typed(Model, recorded["model"]),
+        protocol=_typed(Protocol, recorded["protocol"] | {"tasks": {}}),
+        precision=recorded["precision"],
+        budget=recorded["budget"],
         seed=seed,
-        budget=settings["budget"],
-        min_evaluations=1,
-        data_dir=str(data_dir),
-        runs_dir="runs",
-        rerun=False,
-        retries=0,
-        limit_minutes=None,
     )
 
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
-from lra.sweeps.sweep import Outcome, note, read_outcomes
+from lra.sweeps.sweep import Outcome, read_outcomes, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
 
@@ -37,7 +37,7 @@ def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_p
     monkeypatch.setattr(lra_launchers.JoblibLauncher, "launch", die)
     launcher = lra_launchers.LaptopLauncher()
     launcher.config = config(tmp_path)
-    note(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
+    write_outcome(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
     reason = "a worker of joblib died, which ends all others; the same command resumes"
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]

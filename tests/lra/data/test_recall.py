@@ -159,7 +159,7 @@ def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None
         assert record["test"]["examples"] == 50
         assert record["test"]["scored"] == sum(record["test"]["predicted"]) == 50 * 4
     found = records.load([tmp_path / "runs"])
-    assert audit.check(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
+    assert audit.check_records(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
 
 
 @pytest.mark.parametrize("form", ["stacked", "interleaved"])

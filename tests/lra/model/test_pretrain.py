@@ -24,7 +24,7 @@ from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
-from lra.results.audit import refuse
+from lra.results.audit import refuse_contradictions
 from lra.results.record import load, read
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, identity, text_of
 from lra.settings.compose import Run
@@ -32,8 +32,8 @@ from lra.sweeps.status import of_folder
 from lra.training import phase_one
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
-from lra.training.datamodule import InputData
 from lra.training.fit import build
+from lra.training.phase_one import InputData
 from lra.training.trained import load as load_trained
 
 from ..compute.kit import with_attention
@@ -323,7 +323,7 @@ def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, monkeyp
 def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
     plain = read(runner.train(small(*SHORT)))
     [record] = load([finished.runs_dir])
-    refuse([plain, record])
+    refuse_contradictions([plain, record])
     about = record["pretraining"]
     assert (about["name"], about["rate"], about["steps"], about["batch"]) == ("masked", 0.15, 6, 8)
     assert about["run"] == "-".join(folder_of(finished, PHASE_ONE).parts[-2:])
@@ -344,7 +344,7 @@ def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
     )
     assert {r.label for r in varied.rows} == {"linear pretrain=none", "linear pretrain=masked"}
     trained = load_trained(folder_of(finished), data_dir=finished.data_dir)
-    assert identity(trained.run, record["data.fingerprint"]) == record["identity"]
+    assert trained.evaluate().digest == record["answers.digest"]
 
 
 def test_a_record_that_hides_its_phase_one_is_refused(finished: Run, tmp_path: Path):

@@ -48,7 +48,7 @@ def proof(make: Make) -> Callable[..., records.Record]:
 
 def test_an_honest_record_passes_and_says_what_it_follows_from(proof, make, tmp_path: Path):
     trusted = records.read(make("linear", 0.3, seed=2))
-    found = audit.check([proof(), trusted], tmp_path)
+    found = audit.check_records([proof(), trusted], tmp_path)
     assert found == {audit.RECOMPUTED: 1, audit.TRUSTED: 1}
 
 
@@ -72,20 +72,20 @@ FORGED: list[tuple[dict[str, Any], str]] = [
 def test_a_forged_number_is_refused_by_name(proof, change: dict[str, Any], why: str):
     record = proof(**change)
     with pytest.raises(UserError, match=why) as error:
-        audit.refuse([record])
+        audit.refuse_contradictions([record])
     assert str(record.path) in str(error.value)
 
 
 def test_runs_on_the_same_data_have_the_same_labels(proof):
     with pytest.raises(UserError, match="labels are not those of other runs on the same data"):
-        audit.refuse([proof(), proof(seed=2, given=answered(800, labels=1))])
+        audit.refuse_contradictions([proof(), proof(seed=2, given=answered(800, labels=1))])
 
 
 def test_answers_of_another_run_are_refused(proof):
     record = proof()
     answered(801).write(record.answers_file)
     with pytest.raises(UserError, match="damaged or not of the record beside it"):
-        audit.refuse([record])
+        audit.refuse_contradictions([record])
 
 
 def test_answers_travel_with_an_export(proof, runs: Path, tmp_path: Path):

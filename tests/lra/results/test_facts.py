@@ -31,16 +31,16 @@ def test_kinds(kind: facts.FactKind, good: list[Any], bad: list[Any]):
 
 def test_the_first_wrong_fact_is_named():
     kinds = {"a.b": facts.share, "?c": facts.flag}
-    facts.check("record x", {"a": {"b": 0.5}}, kinds)
-    facts.check("record x", {"a": {"b": 0.5}, "c": None}, kinds)
+    facts.check_facts("record x", {"a": {"b": 0.5}}, kinds)
+    facts.check_facts("record x", {"a": {"b": 0.5}, "c": None}, kinds)
     with pytest.raises(UserError, match=r"record x is damaged: a\.b is missing"):
-        facts.check("record x", {"a": 5}, kinds)
+        facts.check_facts("record x", {"a": 5}, kinds)
     with pytest.raises(UserError, match="record x is damaged: c is 5, not true or false"):
-        facts.check("record x", {"a": {"b": 0.5}, "c": 5}, kinds)
+        facts.check_facts("record x", {"a": {"b": 0.5}, "c": 5}, kinds)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_a_file_without_facts_is_refused_by_name(tmp_path, content: str):
     (tmp_path / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json"):
-        facts.read(tmp_path / "result.json")
+        facts.read_facts(tmp_path / "result.json")

@@ -69,7 +69,7 @@ def test_what_training_leaves_behind_is_a_record(
     assert record.path == result
     assert [step for step, _ in record["curve"]] == [2, 4]
     assert record["command"] == command
-    assert audit.check([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
+    assert audit.check_records([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
     records.export([tmp_path / "runs"], tmp_path / "out")
     (exported,) = records.load([tmp_path / "out"])
     text = markdown(build(TableSpec(name="t", title="T"), [exported]), tmp_path)
@@ -83,10 +83,10 @@ def test_what_training_leaves_behind_is_a_record(
             weight.neg_()
     torch.save(stored, checkpoint)
     with pytest.raises(UserError, match="its checkpoint gives 32 other answers of 32"):
-        audit.check([record], data_dir, reevaluate=True)
+        audit.check_records([record], data_dir, reevaluate=True)
     edited = dataclasses.replace(record, facts=record.facts | {"compute": {"parameters": 5}})
     with pytest.raises(UserError, match="parameters, not 5"):
-        audit.check([edited], data_dir)
+        audit.check_records([edited], data_dir)
 
 
 def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):

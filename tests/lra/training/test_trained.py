@@ -48,7 +48,7 @@ def test_it_is_what_was_trained_and_tested(record: lra.Record, trained: lra.Trai
     assert found.accuracy == pytest.approx(record["test.accuracy"])
     assert not trained.network.training
     assert trained.run.seed == record["seed"]
-    assert lra.load(record.path, data_dir=trained.run.data_dir).evaluate().digest == found.digest
+    assert lra.load(record.path, data_dir=trained.data_dir).evaluate().digest == found.digest
 
 
 def test_predictions_are_the_networks_answers(trained: lra.Trained):
@@ -207,7 +207,7 @@ def test_an_export_answers_alike_and_says_what_it_is(
     folder = tmp_path / "model"
     assert main(["export", str(record.folder), "--to", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
-    copy = lra.load(folder, data_dir=trained.run.data_dir)
+    copy = lra.load(folder, data_dir=trained.data_dir)
     texts = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "7"]
     ours, theirs = trained.predict(texts), copy.predict(texts)
     assert (ours.probabilities == theirs.probabilities).all()
