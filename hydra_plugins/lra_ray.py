@@ -57,7 +57,7 @@ class RayLauncher(Launcher):
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         if not ray.is_initialized():  # a search launches several times
             _connect(self.init)
-        check_room(ray.nodes(), self.remote)
+        check_resources(ray.nodes(), self.remote)
         jobs = [self._job(initial_job_idx + i, words) for i, words in enumerate(job_overrides)]
         run = ray.remote(**self.remote)(_run)
         shared = self.hydra_context, self.task_function, Singleton.get_state(), str(Path.cwd())
@@ -119,7 +119,7 @@ def _connect(init: dict[str, Any]) -> None:
         ) from error
 
 
-def check_room(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
+def check_resources(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
     """UserError if no machine can take a job, because Ray would wait for ever."""
     asked = {"GPU": remote.get("num_gpus") or 0, "CPU": remote.get("num_cpus") or 0}
     alive = [node["Resources"] for node in nodes if node["Alive"]]

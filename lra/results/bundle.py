@@ -71,7 +71,8 @@ It was made by `{command}`.
 
 def write_bundle(trained: Trained, folder: Path) -> list[Path]:
     """Write a finished run's network into a new folder."""
-    record = read_record(trained.folder / "result.json") if _finished(trained.folder) else None
+    result = trained.folder / "result.json"
+    record = read_record(result) if result.exists() else None
     if record is None:
         raise UserError(f"{trained.folder} has not finished: run its command again, then export it")
     state = trained.network.state_dict()
@@ -111,9 +112,9 @@ def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
 
 def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """safetensors hold tensors alone; random streams are a level deeper in a state dict."""
-    deep = {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
-    plain = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
-    return {name: tensor.cpu().contiguous() for name, tensor in (plain | deep).items()}
+    tensors = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
+    tensors |= {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _nested(weights: dict[str, torch.Tensor], streams: list[str]) -> dict[str, Any]:
@@ -132,9 +133,8 @@ def _streams(state: dict[str, Any]) -> list[str]:
 
 
 def _card(trained: Trained, record: Record, folder: str) -> str:
-    """The text of README.md."""
     run, paper = trained.run, luna.get(record.attention).paper
-    facts: dict[str, Any] = {
+    facts = {
         "task": record["task"],
         "attention": record.attention,
         "layers": run.model.n_layers,
@@ -160,7 +160,3 @@ def _card(trained: Trained, record: Record, folder: str) -> str:
         "url": paper.url,
     }
     return TEXT.format(**facts)
-
-
-def _finished(folder: Path) -> bool:
-    return (folder / "result.json").exists()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 MOST_PIXELS = 2**24
 COLUMNS = (("text1", "text2"), ("text",), ("Source",))  # of a table with a head
-WHAT = """\
+DESCRIPTION = """\
 FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
 between), a .tsv or .csv table with a column text (or text1 and text2), a picture, a .npy array of
 ids, or a folder of texts or pictures, one example per file."""
@@ -37,7 +37,7 @@ def add_parsers(commands: Any) -> None:
     evaluate.set_defaults(run=_evaluate)
 
     predict = commands.add_parser(
-        "predict", help="answers of a trained network to your own examples", description=WHAT
+        "predict", help="answers of a trained network to your own examples", description=DESCRIPTION
     )
     predict.set_defaults(run=_predict)
 
@@ -82,8 +82,8 @@ def _export(arguments: argparse.Namespace) -> None:
 def _predict(arguments: argparse.Namespace) -> None:
     trained = _load(arguments)
     names, examples = zip(*examples_of(arguments.file, trained.task), strict=True)
-    write = _csv if arguments.format == "csv" else _jsonl
-    text = write(names, trained.predict(examples))
+    text_of = _csv if arguments.format == "csv" else _jsonl
+    text = text_of(names, trained.predict(examples))
     if arguments.to is None:
         sys.stdout.write(text)
         return
@@ -93,25 +93,20 @@ def _predict(arguments: argparse.Namespace) -> None:
 
 
 def _csv(names: Sequence[str], predictions: Predictions) -> str:
-    """Name, answer, and its probability; of labelled tokens a list of each."""
+    """Write names, answers and their probabilities, of labelled tokens lists of them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["example", "answer", "probability"])
-    for name, answers, p in zip(
-        names, predictions.classes, predictions.probabilities.max(-1), strict=True
-    ):
+    classes, best = predictions.classes, predictions.probabilities.max(-1)
+    for name, answers, p in zip(names, classes, best, strict=True):
         words = (" ".join(map(str, np.atleast_1d(v).round(4).tolist())) for v in (answers, p))
         writer.writerow([name, *words])
     return out.getvalue()
 
 
 def _jsonl(names: Sequence[str], predictions: Predictions) -> str:
-    rows = zip(
-        names,
-        predictions.classes.tolist(),
-        predictions.probabilities.round(6).tolist(),
-        strict=True,
-    )
+    classes, probabilities = predictions.classes, predictions.probabilities.round(6)
+    rows = zip(names, classes.tolist(), probabilities.tolist(), strict=True)
     keys = ("example", "answer", "probabilities")
     return "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows)
 
@@ -139,7 +134,7 @@ def examples_of(path: Path, task: Task) -> list[tuple[str, Any]]:
 
 
 def _whole(file: Path, task: Task) -> Any:
-    """One example of a folder: a picture, or all of a text."""
+    """Read one example of a folder: a picture, or all of a text."""
     return _picture(file) if file.suffix.lower() in PICTURES else _example(_text(file), task)
 
 

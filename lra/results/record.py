@@ -39,9 +39,6 @@ from lra.runs.folder import digest, identity_of, text_of
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
-
-
-# Columns of a table of records.
 COLUMNS: dict[str, Callable[[Record], Any]] = {
     "kind": lambda r: r.kind,
     "task": lambda r: r["task"],
@@ -87,7 +84,7 @@ class Record:
 
     @property
     def code(self) -> str:
-        """The hash of the code; `a+b` if a run begun by code a was ended by code b."""
+        """Return the hash of the code; `a+b` if a run begun by code a was ended by code b."""
         return "+".join(self.get("codes") or [UNKNOWN])
 
     @property
@@ -101,13 +98,13 @@ class Record:
 
     @property
     def floor(self) -> float | None:
-        """The score in percent of always giving one answer, if it is known."""
+        """Return the score in percent of always giving one answer, if the record has it."""
         floor = self.get("data.majority" if self.kind == TRAINING else "floor")
         return None if floor is None else 100 * floor
 
     @property
     def revision(self) -> str:
-        """The code's revision, abbreviated, with `+changes` if some were not committed."""
+        """Return the code's revision, abbreviated, with `+changes` if some were not committed."""
         git = self.get("git.revision")
         return "unknown" if not git else git[:10] + ("+changes" if self.get("git.dirty") else "")
 
@@ -125,29 +122,27 @@ class Record:
 
     @cached_property
     def name(self) -> str:
-        """The path of the record in an export."""
-        f = self.facts
-        folders = (
-            (f["task"], f["protocol"]["name"], f["model"])
-            if self.kind == TRAINING
-            else ("convert", f["task"], f["model"])
+        """Return the path of the record in an export."""
+        conversion = self.kind == CONVERSION
+        task = (
+            f"convert/{self['task']}" if conversion else f"{self['task']}/{self['protocol.name']}"
         )
-        return f"{'/'.join(folders)}/{self.attention}/{self.run}.json"
+        return f"{task}/{self['model']}/{self.attention}/{self.run}.json"
 
     @property
     def folder(self) -> Path:
-        """The folder of the run, or of the export."""
         return self.path.parent
 
     @property
     def answers_file(self) -> Path:
-        result = self.path.name == "result.json"
-        return self.path.with_name("answers.npz") if result else self.path.with_suffix(".npz")
+        if self.path.name == "result.json":
+            return self.path.with_name("answers.npz")
+        return self.path.with_suffix(".npz")
 
     @cached_property
     def answers(self) -> Answers | None:
-        """The answers to the examples that gave the score; None where they are not known. UserError
-        if the file is not that of this record."""
+        """Return the answers to the examples that gave the score, if there are any; UserError if
+        the file is not that of this record."""
         predictions, labels = self.get("predictions"), self.get("labels")
         if predictions and labels:  # a conversion holds them itself
             split = next(iter(labels))
@@ -180,13 +175,12 @@ class Records(list[Record]):
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
-    """Every record below the folders (of one kind, if given), each run once; a damaged record is an
-    error."""
+    """Read every record below the folders, each run once."""
     return unique_runs(read_all(folders), kind)
 
 
 def read_all(folders: Iterable[str | Path]) -> list[Record]:
-    """The same with a run as often as it is there."""
+    """Read every record below the folders, a run as often as it is there."""
     records: list[Record] = []
     for folder in map(Path, folders):
         if not folder.is_dir():
@@ -196,7 +190,7 @@ def read_all(folders: Iterable[str | Path]) -> list[Record]:
 
 
 def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """Each run once, of one kind if given."""
+    """Return each run once (of one kind), by name."""
     by_key: dict[Key, Record] = {}
     for record in records:
         if kind in (None, record.kind):
@@ -205,9 +199,9 @@ def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Reco
 
 
 def earliest(a: Record | None, b: Record) -> Record:
-    """Of two records of the same run the one that finished first, so that nobody can repeat a run
-    until they like its number; of equal times the one with the longer curve. If a time is missing,
-    `a`, which was there before."""
+    """Choose of two records of one run the one that finished first, so that nobody can repeat a
+    run until they like its number; of equal times the one with the longer curve. If a time is
+    missing it is `a`, which was there before."""
     if a is None:
         return b
     if a.finished is None or b.finished is None:
@@ -216,7 +210,7 @@ def earliest(a: Record | None, b: Record) -> Record:
 
 
 def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The attempt that tables show of every run, the one that finished first, and the others."""
+    """Return of every run the attempt that finished first, which tables show, and the others."""
     by_run: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         by_run.setdefault(record.key[:3], []).append(record)
@@ -227,14 +221,13 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
 
 
 def paths(folder: Path) -> list[Path]:
-    """Files of results and exported records below a folder."""
+    """Find the results and the exported records below a folder."""
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
     return sorted([*folder.rglob("result.json"), *exported])
 
 
 def read(path: Path) -> Record | None:
-    """A checked record; None for a teacher, which is not a conversion. UserError names the file and
-    what is wrong with it."""
+    """Read and check a record; None for a teacher, which is not a conversion."""
     facts = fact.read_facts(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
@@ -270,15 +263,18 @@ def export(
     for record in incoming:
         old = there.get(record.key)
         first = earliest(old, record)
-        same = old is not None and _outcome(old) == _outcome(record)
-        sorted_out["new" if old is None else "known" if same else "other"].append(record)
+        # The loss as text, so that NaN equals NaN.
+        outcomes = {(r.score, str(r.get("test.loss"))) for r in (old, record) if r is not None}
+        sorted_out["new" if old is None else "known" if len(outcomes) == 1 else "other"].append(
+            record
+        )
         with disk_errors(target / record.name):
             _copy(record, first, target / record.name, answers=answers)
     return sorted_out
 
 
 def _copy(record: Record, first: Record, place: Path, *, answers: bool) -> None:
-    """Write a record that is new or finished before the one there, and answers that are missing."""
+    """Write a record that is new or finished first, and answers that are missing."""
     place.parent.mkdir(parents=True, exist_ok=True)
     beside, answered = place.with_suffix(".npz"), record.get("answers.digest")
     missing = first is record or (not beside.exists() and answered == first.get("answers.digest"))
@@ -289,11 +285,7 @@ def _copy(record: Record, first: Record, place: Path, *, answers: bool) -> None:
 
 
 def dump(facts: dict[str, Any]) -> str:
-    """The contents of an exported record's file."""
     return text_of(facts | {"digest": digest(facts)})
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def _kind(facts: dict[str, Any]) -> str:
@@ -301,7 +293,7 @@ def _kind(facts: dict[str, Any]) -> str:
 
 
 def _beside(path: Path) -> dict[str, Any]:
-    """The settings and the curve, from the other files in a training run's folder."""
+    """Read the settings and the curve from the other files in a training run's folder."""
     try:
         config = yaml.safe_load(path.with_name("config.yaml").read_text(encoding="utf-8"))
         settings = config["settings"]
@@ -311,7 +303,7 @@ def _beside(path: Path) -> dict[str, Any]:
 
 
 def _curve(metrics: Path) -> list[list[float]]:
-    """Dev accuracy by step; empty without a file of metrics, which is not needed for a result."""
+    """Read dev accuracy by step; a result needs no file of metrics."""
     if not metrics.exists():
         return []
     try:
@@ -322,7 +314,7 @@ def _curve(metrics: Path) -> list[list[float]]:
 
 
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The result of luna.convert.pipeline under the names that all records use. Its identity comes
+    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
     from contents (the teacher's weights, not their folder), so it is the same on every machine."""
     facts = dict(result)
     try:
@@ -344,7 +336,3 @@ def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
         "versions": {"torch": torch} | facts.get("versions", {}),
         "seconds": {"total": seconds},
     }
-
-
-def _outcome(record: Record) -> tuple[float, str]:
-    return record.score, str(record.get("test.loss"))  # as text, so that NaN equals NaN

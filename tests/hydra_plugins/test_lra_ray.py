@@ -14,17 +14,17 @@ from lra.settings.compose import explain
 
 
 def test_ray_does_not_wait_for_a_machine_that_it_has_not():
-    from hydra_plugins.lra_ray import check_room
+    from hydra_plugins.lra_ray import check_resources
 
     node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
     dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
-    check_room([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
-    check_room([node], {"num_gpus": 0.25, "num_cpus": 1})  # four runs share a GPU
-    check_room([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
+    check_resources([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
+    check_resources([node], {"num_gpus": 0.25, "num_cpus": 1})  # four runs share a GPU
+    check_resources([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
     with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
-        check_room([dead, node], {"num_gpus": 2, "num_cpus": 4})
+        check_resources([dead, node], {"num_gpus": 2, "num_cpus": 4})
     with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
-        check_room([node], {"num_gpus": 1, "num_cpus": 8})
+        check_resources([node], {"num_gpus": 1, "num_cpus": 8})
 
 
 def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):

@@ -41,7 +41,7 @@ EARLIER = {
 def compose(*overrides: str) -> conversion.Conversion:
     search_path.install()
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
-        return conversion.check(hydra.compose("convert", list(overrides)))
+        return conversion.check_conversion(hydra.compose("convert", list(overrides)))
 
 
 @pytest.mark.parametrize(
