@@ -41,7 +41,7 @@ def refuse_contradictions(records: Sequence[Record]) -> None:
 def check_records(
     records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
 ) -> Counter[str]:
-    """Every check, the slow ones too; how many records are proven, recomputed and trusted."""
+    """Make every check, the slow ones too, and count records proven, recomputed and trusted."""
     refuse_contradictions(records)
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
@@ -109,7 +109,7 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
 
 
 def _score(record: Record) -> Iterator[str]:
-    """A conversion's score, recomputed by the metric of its task."""
+    """Compute a conversion's score again by the metric of its task."""
     answers = record.answers
     if record.kind != CONVERSION or answers is None:
         return
@@ -123,7 +123,7 @@ def _score(record: Record) -> Iterator[str]:
 
 
 def _labels_of(record: Record, data_dir: Path) -> str | None:
-    """The digest of the labels that a training run was tested on, from the prepared arrays."""
+    """Return the digest of the labels that a training run was tested on, from prepared arrays."""
     from lra.data.prepare import with_fingerprint
 
     if record.kind == CONVERSION:
@@ -137,7 +137,7 @@ def _labels_of(record: Record, data_dir: Path) -> str | None:
 
 
 def _parameters(record: Record) -> Iterator[str]:
-    """Parameters counted again in the network that the record's command builds, as long as today's
+    """Count the parameters of the network that the record's command builds, as long as today's
     configs give the command the same settings."""
     if (run := _composed(record)) is None:
         return
@@ -150,7 +150,7 @@ def _parameters(record: Record) -> Iterator[str]:
 
 
 def _composed(record: Record) -> Any:
-    """The run of the record's command; None without one, and where it now means another run."""
+    """Return the run of the record's command, unless it now means another run."""
     from lra.compute import settled
     from lra.runs.folder import settings
     from lra.settings.compose import compose
@@ -166,7 +166,7 @@ def _composed(record: Record) -> Any:
 
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
-    """The answers of the run's checkpoint, computed again on this machine."""
+    """Compare the record's answers with those that its checkpoint gives on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
     if not checkpoint.exists() or (answers := record.answers) is None:
         return

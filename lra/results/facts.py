@@ -16,8 +16,7 @@ LARGEST = 1e18  # no count or measurement of a run comes near it
 
 
 def find_fact(facts: Any, key: str, default: Any = None) -> Any:
-    """A fact by its dotted name. If it is missing: `default`, or with KeyError as default that
-    error is raised."""
+    """Look up a fact by its dotted name; with KeyError as default a missing one raises it."""
     for part in key.split("."):
         if not isinstance(facts, dict) or part not in facts:
             if default is KeyError:
@@ -28,7 +27,7 @@ def find_fact(facts: Any, key: str, default: Any = None) -> Any:
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every fact in nested groups, with its dotted name."""
+    """Yield every fact in nested groups, with its dotted name."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from flat(inner, f"{name}.{key}" if name else key)
@@ -37,7 +36,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts in a file; UserError names a file that holds none."""
+    """Read the facts in a file; UserError names a file that holds none."""
     try:
         text = path.read_text(encoding="utf-8")
         facts = json.loads(text)
@@ -55,8 +54,6 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class FactKind:
-    """What a fact must be."""
-
     what: str  # for the error message
     fits: Callable[[Any], bool]
     setting: str | None = None  # that it must repeat

@@ -93,7 +93,6 @@ def _predict(arguments: argparse.Namespace) -> None:
 
 
 def _csv(names: Sequence[str], predictions: Predictions) -> str:
-    """Write names, answers and their probabilities, of labelled tokens lists of them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["example", "answer", "probability"])
@@ -115,7 +114,7 @@ def _jsonl(names: Sequence[str], predictions: Predictions) -> str:
 
 
 def examples_of(path: Path, task: Task) -> list[tuple[str, Any]]:
-    """Names and contents of the examples in a file or folder; UserError if there are none."""
+    """Read names and contents of the examples in a file or folder."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         examples = [(file.name, _whole(file, task)) for file in files]

@@ -62,13 +62,11 @@ COLUMNS: dict[str, Callable[[Record], Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One finished run."""
-
     facts: dict[str, Any]  # result.json with `settings` (and `curve`) added
     path: Path  # of the file it was read from
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A fact by its dotted name: `protocol.name`, `settings.protocol.recipe.lr`."""
+        """Look up a fact by its dotted name, such as `settings.protocol.recipe.lr`."""
         return fact.find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
@@ -93,7 +91,7 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Percent: test accuracy of a training run, dev score of a conversion."""
+        """Return percent: the test accuracy of a training run, the dev score of a conversion."""
         return 100 * (self["test.accuracy"] if self.kind == TRAINING else self["score"])
 
     @property
@@ -115,7 +113,7 @@ class Record:
 
     @property
     def run(self) -> str:
-        """`<identity>-<code>-seed-<n>`, as tables cite it."""
+        """Return `<identity>-<code>-seed-<n>`, as tables cite it."""
         identity, code, seed, attempt = self.key
         code = "" if code == UNKNOWN else f"-{code}"
         return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
@@ -159,11 +157,10 @@ class Records(list[Record]):
     """Finished runs as a list, and as a table."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """The facts that most tables need; `record.get(name)` has all others."""
+        """List the facts that most tables need; `record.get(name)` has all others."""
         return [{name: find(r) for name, find in COLUMNS.items()} for r in self]
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas.DataFrame."""
         try:
             import pandas
         except ImportError as error:
@@ -175,7 +172,6 @@ class Records(list[Record]):
 
 
 def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
-    """Read every record below the folders, each run once."""
     return unique_runs(read_all(folders), kind)
 
 
@@ -221,7 +217,6 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
 
 
 def paths(folder: Path) -> list[Path]:
-    """Find the results and the exported records below a folder."""
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
     return sorted([*folder.rglob("result.json"), *exported])
 

@@ -24,8 +24,6 @@ ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """The state of one run, as its folder shows it."""
-
     name: str  # its folder within the runs folder, or its overrides where it has none
     state: str  # one of ORDER; lost: its status says running, but no process holds its lock
     detail: str = ""
@@ -98,7 +96,6 @@ def _of_run(folder: Path, name: str) -> RunState:
 
 
 def _age(status: dict[str, Any]) -> float:
-    """Return the seconds since the status was written."""
     try:
         return abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp())
     except (KeyError, TypeError, ValueError):
@@ -106,7 +103,6 @@ def _age(status: dict[str, Any]) -> float:
 
 
 def _is_dead(status: dict[str, Any]) -> bool:
-    """Tell whether the run's process was one of this machine and has ended."""
     return status.get("host") == socket.gethostname() and not is_running(str(status.get("pid")))
 
 
@@ -137,8 +133,8 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
 
 
 def of_sweep(words: Sequence[str]) -> list[RunState]:
-    """The state of every job of `lra train -m <words>`, whether it has started or not. Settings
-    that are refused make a job fail; UserError if they are those of every job."""
+    """Return the state of every job of `lra train -m <words>`. Refused settings make a job fail;
+    UserError if those of every job are refused."""
     import hydra
 
     from lra.settings.compose import check, initialised
@@ -165,8 +161,8 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
 
 
 def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
-    """The overrides of each job, expanded as Hydra's own sweeper does; without `multirun` (-m) only
-    an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
+    """Yield the overrides of each job as Hydra's own sweeper expands them; without `multirun` (-m)
+    only an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -45,8 +45,6 @@ LOCKED = " is being run by "  # in the error of a run whose lock another process
 
 @dataclasses.dataclass
 class Outcome:
-    """How one job of a sweep ended."""
-
     job: list[str]  # its overrides
     state: str  # done | skipped | elsewhere | failed
     reason: str = ""
@@ -55,7 +53,7 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """Dev accuracy, which a search maximises; 0 for a failed run."""
+        """Return dev accuracy, which a search maximises; 0 for a failed run."""
         return 0.0 if self.dev is None else self.dev
 
 
@@ -119,7 +117,6 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
 
 
 def _finished(run: Run, words: list[str], state: str) -> Outcome | None:
-    """Return the outcome of a run that has a result."""
     folder = find(run)
     if folder is None or (result := folder.result()) is None:
         return None
@@ -183,7 +180,6 @@ def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[st
 
 
 def _wait(process: Process, seconds: float) -> bool:
-    """Wait for a process; False if it still runs after `seconds`."""
     end = time.monotonic() + seconds
     launcher = multiprocessing.parent_process()  # of a worker of joblib
     while time.monotonic() < end:

@@ -30,8 +30,8 @@ LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
 
 
 class Interrupted(BaseException):
-    """A signal, or the run's time limit, asked it to stop; its state is on disk. Like Ctrl-C's own
-    it is no Exception: library code that it meets at any line may catch those."""
+    """Says that a signal, or the time limit, asked the run to stop. Like KeyboardInterrupt it is no
+    Exception, because library code may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -40,8 +40,8 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def stop_at_once() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the block with Interrupted. During training Checkpoints replaces this:
-    it waits for the end of the step and saves."""
+    """End the block with Interrupted at SIGTERM and Ctrl-C. During training Checkpoints replaces
+    this: it waits for the end of the step and saves."""
     before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
     try:
         yield

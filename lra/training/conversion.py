@@ -134,8 +134,8 @@ def _disk_errors(place: Path) -> Iterator[None]:
 
 
 def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
-    """The checkpoint to start from: its tokenizer or image normalisation, and the model. With
-    stage=teacher it gets a new head where its own does not fit the task."""
+    """Load the tokenizer or image normalisation and the model to start from. With stage=teacher it
+    gets a new head where its own does not fit the task."""
     from safetensors import SafetensorError
 
     library, source = transformers(), run.model.path

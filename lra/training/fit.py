@@ -37,11 +37,10 @@ TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their fa
 
 
 class LRAData(pl.LightningDataModule):
-    """Loaders of the three splits by the protocol's rules; processes share a global batch evenly.
+    """Loads the three splits by the protocol's rules; processes share a global batch evenly.
 
-    Lightning saves the state of the training loader. The state of the dev loader is saved here,
-    because a protocol may evaluate the next block of an endless dev stream.
-    """
+    Lightning saves the state of the training loader. That of the dev loader is saved here, because
+    a protocol may evaluate the next block of an endless dev stream."""
 
     def __init__(self, run: Run, prepared: Prepared):
         super().__init__()
@@ -84,7 +83,6 @@ class LRAData(pl.LightningDataModule):
         )
 
     def _share(self) -> tuple[int, int]:
-        """(rank, world): which part of a global batch is this process's."""
         trainer = self.trainer
         return (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
 
@@ -142,7 +140,7 @@ def fit(
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
+    """Make Lightning's Trainer of the run's settings; `changes` override its arguments."""
     recipe, precision = run.protocol.recipe, run.trainer.precision
     # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
     # unless it is forbidden.
@@ -183,5 +181,4 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
 
 
 def is_main_process() -> bool:
-    """Whether this is the first process of the run, the one that writes."""
     return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0

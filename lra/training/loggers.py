@@ -94,7 +94,6 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
 
 
 def _require(module: str, name: str) -> None:
-    """UserError unless the package of the extra of this name is installed."""
     if importlib.util.find_spec(module) is None:
         raise UserError(
             f"logger={module} needs {name}, which is not installed: "

@@ -123,7 +123,6 @@ def _fit_and_test(
 def _test(
     trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int
 ) -> tuple[dict[str, Any], Answers]:
-    """Test the module's weights, those of this step."""
     trainer.test(module, loaders, verbose=False)
     answers = module.answers()
     values = {name: value.item() for name, value in trainer.callback_metrics.items()}

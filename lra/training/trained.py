@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,8 +41,6 @@ class Predictions(NamedTuple):
 
 
 class AttentionWeights(NamedTuple):
-    """Who attends to whom in one example."""
-
     weights: Tensor  # (layers, heads, n, n), a row per query; a CLS token comes first
     heads: list[str]  # their names; of a method with two matrices per head, of both
     ids: Tensor  # (tokens,), or (tokens, stack) where tokens have several ids
@@ -52,8 +49,6 @@ class AttentionWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings that decided a run's result."""
-
     task: Any  # the task's own Options
     attention: dict[str, Any]
     model: Model
@@ -84,7 +79,7 @@ class Trained:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The data that it was trained on; UserError if they are not at hand."""
+        """Look up the data that it was trained on; UserError if they are not there."""
         length = self.protocol.data.max_length
         prepared = find(self.run.task, max_length=length, data_dir=self.data_dir)
         if prepared is None:
@@ -100,18 +95,18 @@ class Trained:
         return prepared
 
     def batches(self, split: str, size: int | None = None) -> Loader:
-        """A split in order, in batches of the training's size."""
+        """Load a split in order, in batches of the training's size."""
         if split not in SPLITS:
             raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
         return self._batches(self.prepared.split(split), size)
 
     def predict(self, examples: Sequence[Any] | Iterable[Batch]) -> Predictions:
-        """The answers to examples of the user's: texts, pictures, ids (as `Task.encode` reads
+        """Answer examples of the user's: texts, pictures, ids (as `Task.encode` reads
         them), or batches of a loader. What is longer than the run's examples is cut as theirs.
 
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
-        loader = examples if isinstance(examples, Loader) else self._given(examples)
+        loader = examples if isinstance(examples, Loader) else self._batches_of(examples)
         probabilities = [self._logits(batch).softmax(-1).numpy() for batch in loader]
         if not probabilities:
             raise UserError("there is nothing to predict: no example was given")
@@ -119,7 +114,7 @@ class Trained:
         return Predictions(joined.argmax(-1), joined)
 
     def evaluate(self, split: str = "test") -> Answers:
-        """The answers to a split of its data, with `accuracy` and `loss`, as after training."""
+        """Answer a split of its data, as the test after training does."""
         logits, labels = [], []
         for batch in self.batches(split):
             scored = batch.labels != IGNORED
@@ -128,9 +123,9 @@ class Trained:
         return Answers.of(logits, labels)
 
     def attention_maps(self, example: Any) -> AttentionWeights:
-        """The attention matrices on one example (of a pair, on its first half); for a linear
+        """Return the attention matrices on one example (of a pair, on its first half); for a linear
         method those that it implies."""
-        (batch,) = self._given([example])
+        (batch,) = self._batches_of([example])
         matrices: list[dict[str, Tensor]] = []
         layers = [m for m in self.network.modules() if isinstance(m, Attention)]
         with watching(layers, lambda *seen: matrices.append(_matrices(*seen))):
@@ -142,7 +137,7 @@ class Trained:
         ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
         return AttentionWeights(weights, list(matrices[0]), ids, real[::stack])
 
-    def _given(self, examples: Iterable[Any]) -> Iterable[Batch]:
+    def _batches_of(self, examples: Iterable[Any]) -> Iterable[Batch]:
         listed = list(examples)
         if not listed or isinstance(listed[0], Batch):
             return listed
@@ -151,27 +146,21 @@ class Trained:
         return self._batches(Split.held(self.task, width, encoded), len(encoded))
 
     def _batches(self, split: Split, size: int | None) -> Loader:
-        evaluation, batch = self.protocol.evaluation, self.protocol.recipe.batch
-        quirk = size is None and evaluation.drop_last
-        return Loader(split, min(batch, size or batch), rules=self.protocol.data, drop_last=quirk)
+        batch = self.protocol.recipe.batch
+        drop_last = size is None and self.protocol.evaluation.drop_last
+        size = min(batch, size or batch)
+        return Loader(split, size, rules=self.protocol.data, drop_last=drop_last)
 
     @torch.no_grad()
     def _logits(self, batch: Batch) -> Tensor:
         weight = next(self.network.parameters())
         mask = None if batch.mask is None else batch.mask.to(weight.device)
         bits, _, kind = self.run.precision.partition("-")
-        rounded: Any = contextlib.nullcontext()
-        if kind == "mixed":
-            rounded = torch.autocast(weight.device.type, DTYPES[bits])
-        with rounded:
+        with torch.autocast(weight.device.type, DTYPES.get(bits), enabled=kind == "mixed"):
             return self.network(batch.ids.to(weight.device), mask).float().cpu()
 
 
-# ---------------------------------------------------------------------- from disk
-
-
 def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cpu") -> Trained:
-    """The network of a run's folder with its selected weights."""
     folder = Path(folder)
     if folder.suffix == ".json":  # a record's own file
         folder = folder.parent
@@ -202,7 +191,7 @@ def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cp
 def build_network(
     run: RunSettings, weights: Mapping[str, Tensor], folder: Path, device: str
 ) -> Network:
-    """The network of a run with these weights, in evaluation mode."""
+    """Build the network of a run with these weights, in evaluation mode."""
     mismatch = UserError(
         f"the weights of {folder} do not fit the network of its settings: was the code of "
         f"{run.attention.get('name')} changed since?"
@@ -224,8 +213,8 @@ def build_network(
 
 
 def _least(run: RunSettings) -> int:
-    """Parameters that every network of this size has: in each layer values, their output, and an
-    MLP; and a row for each id."""
+    """Count the parameters that every network of this size has: in each layer values, their output,
+    and an MLP; and a row for each id."""
     m = run.model
     return max(run.protocol.data.vocab, 2 * m.n_layers * m.d_model * (m.qkv_dim + m.mlp_dim))
 
@@ -249,9 +238,6 @@ def _typed(schema: type, values: Any) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 
-# ---------------------------------------------------------------------- inside of a forward pass
-
-
 @contextmanager
 def watching(layers: Iterable[Attention], see: See) -> Iterator[None]:
     """Call `see(layer, q, k, mask, x)` before every forward pass of these layers; no gradients."""
@@ -269,8 +255,8 @@ def watching(layers: Iterable[Attention], see: See) -> Iterator[None]:
 def _matrices(
     layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
 ) -> dict[str, Tensor]:
-    """The matrix (n, n) of every head, by name, on the first example. PolaFormer has two per head,
-    one for each half of the values."""
+    """Return the matrix (n, n) of every head, by name, on the first example. PolaFormer has two per
+    head, one for each half of the values."""
     if isinstance(layer, PolaFormer):
         streams = layer.streams(q, k, mask)
         return {

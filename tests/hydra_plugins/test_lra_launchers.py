@@ -1,8 +1,10 @@
-"""What the launchers of joblib and submitit do when a worker dies, and what SLURM is asked for."""
+"""Launchers when a worker dies, and what they ask of a cluster."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
+from lra.settings.compose import explain
 from lra.sweeps.sweep import Outcome, read_outcomes, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
@@ -94,3 +98,28 @@ def test_where_there_is_no_slurm_a_sentence_says_so(slurm, tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
         slurm.launch(JOBS, 0)
+
+
+def test_ray_does_not_wait_for_a_machine_that_it_has_not():
+    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
+    dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+    lra_launchers.check_resources([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
+    lra_launchers.check_resources(
+        [node], {"num_gpus": 0.25, "num_cpus": 1}
+    )  # four runs share a GPU
+    lra_launchers.check_resources([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
+    with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
+        lra_launchers.check_resources([dead, node], {"num_gpus": 2, "num_cpus": 4})
+    with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
+        lra_launchers.check_resources([node], {"num_gpus": 1, "num_cpus": 8})
+
+
+def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):
+    absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
+    assert explain(absent) == (
+        "hydra/sweeper/optuna needs an extra that is not installed: docs/clusters.md"
+    )
+    monkeypatch.setitem(sys.modules, "ray", None)
+    settings = OmegaConf.create({})
+    with pytest.raises(UserError, match=re.escape("pip install 'luna-lra[ray]'")):
+        lra_launchers.RayLauncher(init=settings, remote=settings).launch([], 0)

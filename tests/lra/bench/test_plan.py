@@ -110,7 +110,7 @@ def test_how_many_jobs_a_launcher_does_at_once():
     assert ask("hydra_plugins.lra_launchers.LaptopLauncher", n_jobs=4) == (4, True, 1)
     assert ask("hydra_plugins.lra_launchers.LocalLauncher") == (9, True, 1)
     assert ask("hydra_plugins.lra_launchers.SlurmLauncher", array_parallelism=8) == (8, False, 1)
-    ray = "hydra_plugins.lra_ray.RayLauncher"
+    ray = "hydra_plugins.lra_launchers.RayLauncher"
     for gpus, packed in ((1, 1), (2, 1), (0, 1), (0.25, 4), (0.3, 3), (0.01, 9)):
         assert ask(ray, remote={"num_gpus": gpus}) == (packed, False, packed)
 

@@ -97,7 +97,7 @@ def test_two_steps(task: str, attention: str, data_dir):
     split = prepared.split("train")
     recipe = run.protocol.recipe
     network = build(run).network.train()
-    optimizer, schedule = optim.build(network.parameters(), recipe)
+    optimizer, schedule = optim.build_optimizer(network.parameters(), recipe)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     seen = 0
     for batch in Loader(split, recipe.batch, rules=run.protocol.data, steps=recipe.steps):
@@ -147,10 +147,10 @@ def test_loss_and_accuracy_are_means_over_labels_and_not_over_batches():
     module = LRAModule(network(), None, classes=3)
     module._trainer = SimpleNamespace(testing=True, world_size=1)
     losses = []
-    module._start_evaluation()
+    module.on_test_epoch_start()
     for labels in ([[2, -100], [2, 0]], [[-100, 1], [-100, -100]]):
         batch = Batch(torch.zeros(2, 2).long(), None, torch.tensor(labels))
-        module._evaluation_step(batch)
+        module.test_step(batch, 0)
         losses += [F.cross_entropy(logits, y) for y in batch.labels.flatten() if y >= 0]
     loss, accuracy, scored, examples = module.evaluation.mean()
     assert (accuracy, scored, examples) == (2 / 4, 4, 4)

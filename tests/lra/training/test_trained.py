@@ -158,7 +158,7 @@ class Call:
         ("config.yaml", b"settings: {attention: {}}\nseed: 1", "is damaged or invalid"),
         ("result.json", b'{"test": {"accu', "is damaged"),
         ("checkpoints/best.ckpt", pickled(Call()), "holds more than tensors and plain values"),
-        ("checkpoints/best.ckpt", pickled([1]), "is not a checkpoint"),
+        ("checkpoints/best.ckpt", pickled([1]), "is damaged"),
         ("checkpoints/best.ckpt", pickled({"a": 1})[:-50], "is damaged"),
     ],
 )
