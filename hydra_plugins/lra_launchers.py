@@ -1,4 +1,4 @@
-"""`hydra/launcher=laptop`, `slurm`, `local` and `ray`: launchers that survive the death of a worker.
+"""`hydra/launcher=laptop`, `slurm`, `local` and `ray`, which survive the death of a worker.
 
 Those of joblib and submitit, as released, end the whole sweep with a traceback when the worker of
 one job dies. Here that job counts as failed, and the sweep ends with its summary. The released
@@ -140,7 +140,8 @@ class RayLauncher(Launcher):
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         try:
-            ray.init(**self.init, ignore_reinit_error=True)  # a search launches several times
+            if not ray.is_initialized():  # a search launches several times
+                ray.init(**self.init)
         except ConnectionError as error:
             raise UserError(
                 f"cannot connect to the Ray cluster ({error}): is it running, and do both machines "

@@ -31,7 +31,7 @@ def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
     return [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")]
 
 
-def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_path, monkeypatch):
+def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
     process_executor = pytest.importorskip("joblib.externals.loky.process_executor")
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
 

@@ -52,7 +52,7 @@ def test_an_honest_record_passes_and_says_what_it_follows_from(proof, make, tmp_
     assert found == {audit.RECOMPUTED: 1, audit.TRUSTED: 1}
 
 
-def test_an_accuracy_that_no_number_of_hits_gives_is_refused_when_read(make: Make):
+def test_an_accuracy_of_no_number_of_hits_is_refused(make: Make):
     with pytest.raises(UserError, match=r"test\.accuracy is 0\.91237, no multiple of 1/2000"):
         records.read(make("luna", 0.91237))
 

@@ -55,13 +55,17 @@ def test_mlflow_keeps_a_run_in_one_record_of_a_local_store(small, tmp_path):
     assert result is not None
     client = mlflow.MlflowClient(tracking_uri=store)
     (experiment,) = (e for e in client.search_experiments() if e.name == "mine")
-    (kept,) = client.search_runs([experiment.experiment_id])
-    assert kept.info.status == "FINISHED"
-    assert kept.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
-    assert kept.data.params["attention/name"] == "linear"
-    assert [m.step for m in client.get_metric_history(kept.info.run_id, "dev_loss")] == [10, 20, 30]
+    (stored,) = client.search_runs([experiment.experiment_id])
+    assert stored.info.status == "FINISHED"
+    assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
+    assert stored.data.params["attention/name"] == "linear"
+    assert [m.step for m in client.get_metric_history(stored.info.run_id, "dev_loss")] == [
+        10,
+        20,
+        30,
+    ]
     (again,) = loggers.build_loggers(run, folder)  # as for a run that is resumed
-    assert again.version == kept.info.run_id
+    assert again.version == stored.info.run_id
     with pytest.raises(UserError, match="MLflow cannot use"):
         loggers.build_loggers(small("logger=mlflow", "logger.mlflow.store=nonsense://x"), folder)
 
@@ -73,11 +77,11 @@ def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
 
     page = (REPOSITORY / "docs" / "clusters.md").read_text(encoding="utf-8")
     sweep = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
-    chosen = {
-        key: {"value": given["values"][-1] if "values" in given else given["max"]}
-        for key, given in sweep["parameters"].items()
+    values = {
+        key: {"value": range["values"][-1] if "values" in range else range["max"]}
+        for key, range in sweep["parameters"].items()
     }
-    words = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
+    words = create_sweep_command_args({"args": values})["args_no_hyphens"]
     program, command, *fixed, last = create_sweep_command(sweep["command"])
     assert (program, command, last) == ("lra", "train", "${args_no_hyphens}")
     run = compose([*fixed, *words])
