@@ -34,8 +34,8 @@ from lra.report.table import (
     sortable,
     usual_of,
 )  # fmt: skip
-from lra.results.facts import flat
 from lra.results.record import TRAINING, Record, first_attempts, unique_runs
+from lra.results.schema import flat
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"

@@ -170,9 +170,9 @@ def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
     if not checkpoint.exists() or (answers := record.answers) is None:
         return
-    from lra.training.trained import load
+    from lra.training.trained import load_trained
 
-    repeated = load(record.folder, data_dir=data_dir).evaluate()
+    repeated = load_trained(record.folder, data_dir=data_dir).evaluate()
     changed = int((repeated.answers != answers.answers).sum())
     if changed > max(1, len(answers.labels) // 200):  # other processors round otherwise
         yield f"its checkpoint gives {changed} other answers of {len(answers.labels)}"

@@ -21,8 +21,7 @@ import luna
 from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.data.store import lock, new_folder
-from lra.results.record import Record
-from lra.results.record import read as read_record
+from lra.results.record import Record, read_record
 from lra.training.trained import TRAIN_AGAIN, Trained, build_network, settings_of_run
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -33,22 +32,25 @@ FACTS = ("identity", "codes", "command", "task", "attention", "test", "compute",
 TEXT = """\
 ---
 library_name: luna-lra
-tags: [long-range-arena, {task}, {attention}]
+tags: [long-range-arena, {record[task]}, {record.attention}]
 metrics: [accuracy]
 ---
-# {attention} on {task}
+# {record.attention} on {record[task]}
 
-A Transformer, layers: {layers}, width: {width}, with the attention *{attention}*, trained by
+A Transformer, layers: {run.model.n_layers}, width: {run.model.d_model}, with the attention \
+*{record.attention}*, trained by
 luna-lra {version}.
 
 | | |
 |---|---|
-| test accuracy | {accuracy:.2%} of {examples:,} answers ({select} checkpoint by dev accuracy) |
-| always answering the most frequent class | {majority:.2%} |
-| data | {provenance}, fingerprint `{fingerprint}` |
-| compute | {parameters:,} parameters, {gflops:.3g} GFLOPs per example forward |
-| training | {steps:,} steps of {batch}, {conditions} |
-| code | {code}, revision {revision} |
+| test accuracy | {record[test.accuracy]:.2%} of {answers:,} answers \
+({select} checkpoint by dev accuracy) |
+| always answering the most frequent class | {record[data.majority]:.2%} |
+| data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
+| compute | {record[compute.parameters]:,} parameters, {gflops:.3g} GFLOPs per example forward |
+| training | {record[steps]:,} steps of {record[batch]}, \
+protocol {run.protocol.name} v{run.protocol.version}, budget {run.budget:g}, seed {run.seed} |
+| code | {record.code}, revision {record.revision} |
 
 ## Use
 
@@ -63,7 +65,7 @@ It was made by `{command}`.
 
 ## Cite
 
-* {paper}: {url}
+* {paper.title} ({paper.year}): {paper.url}
 * luna-lra, a framework to compare efficient attention on the Long Range Arena, version {version}.
 * Tay et al. 2021, Long Range Arena: https://arxiv.org/abs/2011.04006
 """
@@ -133,30 +135,14 @@ def _streams(state: dict[str, Any]) -> list[str]:
 
 
 def _card(trained: Trained, record: Record, folder: str) -> str:
-    run, paper = trained.run, luna.get(record.attention).paper
-    facts = {
-        "task": record["task"],
-        "attention": record.attention,
-        "layers": run.model.n_layers,
-        "width": run.model.d_model,
-        "version": luna.__version__,
-        "accuracy": record["test.accuracy"],
-        "examples": record.get("test.scored") or record["test.examples"],
-        "select": trained.weights,
-        "majority": record["data.majority"],
-        "provenance": record["data.provenance"],
-        "fingerprint": record["data.fingerprint"],
-        "parameters": record["compute.parameters"],
-        "gflops": record["compute.flops"] / 1e9,
-        "steps": record["steps"],
-        "batch": record["batch"],
-        "conditions": f"protocol {run.protocol.name} v{run.protocol.version}, "
-        f"budget {run.budget:g}, seed {run.seed}",
-        "code": record.code,
-        "revision": record.revision,
-        "folder": folder,
-        "command": record.get("command") or "lra.train",
-        "paper": f"{paper.title} ({paper.year})",
-        "url": paper.url,
-    }
-    return TEXT.format(**facts)
+    return TEXT.format(
+        run=trained.run,
+        record=record,
+        paper=luna.get(record.attention).paper,
+        version=luna.__version__,
+        answers=record.get("test.scored") or record["test.examples"],
+        select=trained.weights,
+        gflops=record["compute.flops"] / 1e9,
+        folder=folder,
+        command=record.get("command") or "lra.train",
+    )

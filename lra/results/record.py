@@ -28,7 +28,6 @@ import yaml
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, write_atomically
-from lra.results import facts as fact
 from lra.results import schema
 from lra.results.schema import CONVERSION, TRAINING
 from lra.runs import answers
@@ -67,10 +66,10 @@ class Record:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Look up a fact by its dotted name, such as `settings.protocol.recipe.lr`."""
-        return fact.find_fact(self.facts, key, default)
+        return schema.find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return fact.find_fact(self.facts, key, KeyError)
+        return schema.find_fact(self.facts, key, KeyError)
 
     @property
     def kind(self) -> str:
@@ -171,7 +170,7 @@ class Records(list[Record]):
         return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else None
 
 
-def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
+def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
     return unique_runs(read_all(folders), kind)
 
 
@@ -181,7 +180,7 @@ def read_all(folders: Iterable[str | Path]) -> list[Record]:
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} does not exist; the first run makes it: lra train")
-        records += [record for path in paths(folder) if (record := read(path)) is not None]
+        records += [record for path in paths(folder) if (record := read_record(path)) is not None]
     return records
 
 
@@ -221,9 +220,9 @@ def paths(folder: Path) -> list[Path]:
     return sorted([*folder.rglob("result.json"), *exported])
 
 
-def read(path: Path) -> Record | None:
+def read_record(path: Path) -> Record | None:
     """Read and check a record; None for a teacher, which is not a conversion."""
-    facts = fact.read_facts(path)
+    facts = schema.read_facts(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
         made = facts.pop("digest", None)
@@ -250,10 +249,10 @@ def export(
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome; the run that finished first is kept).
     """
-    incoming = load(sources)
+    incoming = load_records(sources)
     if not incoming:
         raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
-    there = {r.key: r for r in (load([target]) if target.is_dir() else [])}
+    there = {r.key: r for r in (load_records([target]) if target.is_dir() else [])}
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
     for record in incoming:
         old = there.get(record.key)

@@ -160,7 +160,9 @@ class Trained:
             return self.network(batch.ids.to(weight.device), mask).float().cpu()
 
 
-def load(folder: str | Path, *, data_dir: str | Path = "data", device: str = "cpu") -> Trained:
+def load_trained(
+    folder: str | Path, *, data_dir: str | Path = "data", device: str = "cpu"
+) -> Trained:
     folder = Path(folder)
     if folder.suffix == ".json":  # a record's own file
         folder = folder.parent
@@ -192,13 +194,6 @@ def build_network(
     run: RunSettings, weights: Mapping[str, Tensor], folder: Path, device: str
 ) -> Network:
     """Build the network of a run with these weights, in evaluation mode."""
-    mismatch = UserError(
-        f"the weights of {folder} do not fit the network of its settings: was the code of "
-        f"{run.attention.get('name')} changed since?"
-    )
-    numbers = sum(w.numel() for w in weights.values() if isinstance(w, Tensor))
-    if numbers < _least(run):  # before a damaged setting asks for more memory than there is
-        raise mismatch
     bits, _, kind = run.precision.partition("-")
     with readable(folder, TRAIN_AGAIN):
         dtype = DTYPES[bits] if kind == "true" else None
@@ -208,15 +203,11 @@ def build_network(
     try:
         network.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-        raise mismatch from error
+        raise UserError(
+            f"the weights of {folder} do not fit the network of its settings: was the code of "
+            f"{run.attention['name']} changed since?"
+        ) from error
     return network.to(device, dtype).eval()
-
-
-def _least(run: RunSettings) -> int:
-    """Count the parameters that every network of this size has: in each layer values, their output,
-    and an MLP; and a row for each id."""
-    m = run.model
-    return max(run.protocol.data.vocab, 2 * m.n_layers * m.d_model * (m.qkv_dim + m.mlp_dim))
 
 
 def settings_of_run(recorded: dict[str, Any], seed: int) -> RunSettings:

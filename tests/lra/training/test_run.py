@@ -17,7 +17,7 @@ from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
-from lra.results.record import load
+from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, identity, read_metrics
 from lra.settings.compose import Run
 from lra.training import fit
@@ -212,7 +212,7 @@ def test_two_processes_train_what_one_does(small, train, tmp_path):
         for key in ("train_loss", "dev_loss", "dev_accuracy", "lr"):
             if a[key]:
                 assert float(a[key]) == pytest.approx(float(b[key]), rel=1e-3), (a["step"], key)
-    first, second = records = [load([tmp_path / d])[0] for d in ("runs", "two")]
+    first, second = records = [load_records([tmp_path / d])[0] for d in ("runs", "two")]
     assert second["machine.processes"] == second["settings.processes"] == 2
     assert "processes" not in first["settings"]
     assert first["test.examples"] == second["test.examples"]
