@@ -12,9 +12,7 @@ to every test example (lra/runs/answers.py), from which lra/results/audit.py rec
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
@@ -26,13 +24,13 @@ import numpy as np
 import yaml
 
 from lra.base.code import UNKNOWN
-from lra.base.config import UserError, first_line
+from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, write_atomically
 from lra.results import schema
 from lra.results.schema import CONVERSION, TRAINING
 from lra.runs import answers
 from lra.runs.answers import Answers
-from lra.runs.folder import digest, identity_of, text_of
+from lra.runs.folder import digest, identity_of, read_metrics, text_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
@@ -61,6 +59,8 @@ COLUMNS: dict[str, Callable[[Record], Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Record:
+    """One finished run."""
+
     facts: dict[str, Any]  # result.json with `settings` (and `curve`) added
     path: Path  # of the file it was read from
 
@@ -120,10 +120,8 @@ class Record:
     @cached_property
     def name(self) -> str:
         """Return the path of the record in an export."""
-        conversion = self.kind == CONVERSION
-        task = (
-            f"convert/{self['task']}" if conversion else f"{self['task']}/{self['protocol.name']}"
-        )
+        task = f"{self['task']}/{self.get('protocol.name')}"
+        task = f"convert/{self['task']}" if self.kind == CONVERSION else task
         return f"{task}/{self['model']}/{self.attention}/{self.run}.json"
 
     @property
@@ -258,10 +256,9 @@ def export(
         old = there.get(record.key)
         first = earliest(old, record)
         # The loss as text, so that NaN equals NaN.
-        outcomes = {(r.score, str(r.get("test.loss"))) for r in (old, record) if r is not None}
-        sorted_out["new" if old is None else "known" if len(outcomes) == 1 else "other"].append(
-            record
-        )
+        outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
+        kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
+        sorted_out[kind].append(record)
         with disk_errors(target / record.name):
             _copy(record, first, target / record.name, answers=answers)
     return sorted_out
@@ -288,23 +285,13 @@ def _kind(facts: dict[str, Any]) -> str:
 
 def _beside(path: Path) -> dict[str, Any]:
     """Read the settings and the curve from the other files in a training run's folder."""
-    try:
-        config = yaml.safe_load(path.with_name("config.yaml").read_text(encoding="utf-8"))
-        settings = config["settings"]
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise UserError(f"record {path} has no readable config.yaml beside it ({error})") from error
-    return {"settings": settings, "curve": _curve(path.with_name("metrics.csv"))}
-
-
-def _curve(metrics: Path) -> list[list[float]]:
-    """Read dev accuracy by step; a result needs no file of metrics."""
-    if not metrics.exists():
-        return []
-    try:
-        rows = csv.DictReader(io.StringIO(metrics.read_text(encoding="utf-8")))
-        return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
-    except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise UserError(f"the curve {metrics} is damaged: {first_line(error)}") from error
+    config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
+    with readable(config, "a record needs its settings"):
+        settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
+    with readable(metrics, "remove it: a record may be without its curve"):
+        rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
+        curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
+    return {"settings": settings, "curve": curve}
 
 
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
         name = options.pop("name")
         code = code_of(name, CONVERSION)
         origin |= {"codes": [code.hash], "code": code.parts}
-        if not place.exists() and (others := _of_other_code(place)):
+        if others := _of_other_code(place):
             print(f"the code has changed since {others[-1]}: running anew, that run is kept")
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), _disk_errors(place):
@@ -191,7 +191,7 @@ def folder(run: Conversion) -> Path:
 
 
 def _of_other_code(new: Path) -> list[Path]:
-    """Return the runs that differ from a new one in nothing but their code."""
+    """Return the runs that differ in nothing but their code from one that has not begun."""
     key = new.parent.name.partition("-")[0]
     return [] if new.exists() else sorted(new.parents[1].glob(f"{key}*/{new.name}"))
 
