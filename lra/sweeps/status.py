@@ -88,8 +88,9 @@ def _of_run(folder: Path, name: str) -> RunState:
         return RunState(name, "failed", status.get("error", ""))
     if status["status"] == "running":
         where = f"process {status.get('pid')} on {status.get('host')}"
-        fresh = _age(status) < FRESH and not _is_dead(status)
-        if fresh or _locked(folder / "lock"):
+        here = status.get("host") == socket.gethostname()
+        dead = here and not is_running(str(status.get("pid")))
+        if (_age(status) < FRESH and not dead) or _locked(folder / "lock"):
             return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
         return RunState(name, "lost", f"{where} is gone; the same command resumes it")
     return RunState(name, "interrupted", status.get("how", ""))
@@ -100,10 +101,6 @@ def _age(status: dict[str, Any]) -> float:
         return abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp())
     except (KeyError, TypeError, ValueError):
         return float("inf")
-
-
-def _is_dead(status: dict[str, Any]) -> bool:
-    return status.get("host") == socket.gethostname() and not is_running(str(status.get("pid")))
 
 
 def _locked(lock: Path) -> bool:

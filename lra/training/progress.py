@@ -76,9 +76,9 @@ class ProgressReport(pl.Callback):
     def _show(self, trainer: pl.Trainer, parts: dict[str, str]) -> None:
         """Move the bar, with as many of the parts beside it as the terminal has room for."""
         assert self._bar is not None
-        room = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
+        width = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
         for name in DISPENSABLE:
-            if sum(len(part) + len("  ") for part in parts.values()) <= room:
+            if sum(len(part) + len("  ") for part in parts.values()) <= width:
                 break
             parts.pop(name, None)
         title = parts.pop("title", None)

@@ -129,18 +129,14 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
 
 
 def test_a_protocol_may_report_the_last_checkpoint(small):
-    run = small("protocol.evaluation.select=last", *SHORT)
-    runner.train(run)
-    record = result_of(run)
+    record = read_json(runner.train(small("protocol.evaluation.select=last", *SHORT)))
     assert (record["test"]["select"], record["test"]["step"]) == ("last", 4)
     assert record["test_best"]["step"] in (2, 4)
 
 
-def test_nothing_is_kept_as_best_before_select_after(small):
-    run = small("protocol.evaluation.select_after=1.0", *SHORT)
-    runner.train(run)
-    assert result_of(run)["test_best"] is None
-    assert result_of(run)["test"]["select"] == "last"
+def test_nothing_is_best_before_select_after(small):
+    record = read_json(runner.train(small("protocol.evaluation.select_after=1.0", *SHORT)))
+    assert (record["test_best"], record["test"]["select"]) == (None, "last")
 
 
 # ---------------------------------------------------------------------- bad days
