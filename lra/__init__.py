@@ -58,7 +58,7 @@ def train(run: Run) -> Record:
     record.score, record["test.loss"], record.folder
     """
     from lra.base.config import UserError
-    from lra.results.record import read
+    from lra.results.record import read_record
     from lra.runs.folder import processes
     from lra.training.run import train
 
@@ -67,8 +67,7 @@ def train(run: Run) -> Record:
             "lra.train trains in this process alone: set trainer.devices=1 and "
             "trainer.num_nodes=1, or start the run with `lra train`"
         )
-    result = train(run)
-    record = read(result)
+    record = read_record(train(run))
     assert record is not None  # the result of a training run is a record
     return record
 
@@ -86,8 +85,9 @@ def load(
     from lra.training import trained
 
     place = folder.folder if isinstance(folder, Record) else Path(folder)
-    read = bundle.read if (place / bundle.WEIGHTS).exists() else trained.load
-    return read(place, data_dir=data_dir, device=device)
+    exported = (place / bundle.WEIGHTS).exists()
+    read_network = bundle.read_bundle if exported else trained.load_trained
+    return read_network(place, data_dir=data_dir, device=device)
 
 
 def records(*folders: str | Path) -> Records:
@@ -95,9 +95,9 @@ def records(*folders: str | Path) -> Records:
 
     lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
     """
-    from lra.results.record import Records, load
+    from lra.results.record import Records, load_records
 
-    return Records(load(folders or ["runs"]))
+    return Records(load_records(folders or ["runs"]))
 
 
 def __getattr__(name: str) -> Any:

@@ -85,7 +85,7 @@ def _train(cfg: DictConfig) -> None:
 def _convert(cfg: DictConfig) -> None:
     from lra.training import conversion
 
-    conversion.convert(conversion.check(cfg), _typed("convert"))
+    conversion.convert(conversion.check_conversion(cfg), _typed("convert"))
 
 
 def _typed(command: str) -> str:

@@ -103,7 +103,7 @@ def test_the_archives_hold_the_configs_and_the_data_but_no_results(built: tuple[
 
 def test_the_source_tree_is_out_of_reach(python: Path, folder: Path):
     code = (
-        "import json, sys, luna, lra.base.config, hydra_plugins.lra_waiting as waiting\n"
+        "import json, sys, luna, lra.base.config, hydra_plugins.lra_launchers as waiting\n"
         "files = [luna.__file__, lra.__file__, str(lra.base.config.CONFIGS), waiting.__file__]\n"
         "print(json.dumps([files, sys.path]))"
     )

@@ -123,7 +123,7 @@ class TrainingStep:
         task = data.of(run.task)
         network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
         self.network = network.to(device)
-        self.optimizer, self.scheduler = optim.build(network.parameters(), self.recipe)
+        self.optimizer, self.scheduler = optim.build_optimizer(network.parameters(), self.recipe)
 
     def __call__(self, ids: Tensor, mask: Tensor | None, labels: Tensor) -> None:
         for _ in self.parts(ids, mask, labels):

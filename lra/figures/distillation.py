@@ -15,7 +15,7 @@ from lra.base.config import UserError
 from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.report.looks import LINES, looks
-from lra.results.record import CONVERSION, Record, paths, read
+from lra.results.record import CONVERSION, Record, paths, read_record
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
 
@@ -69,7 +69,7 @@ def curves(places: Sequence[Path]) -> list[KlCurves]:
 
 def _read(place: Path) -> list[Record]:
     """The conversions in a file or folder whose stage 1 measured a KL."""
-    records = [read(path) for path in ([place] if place.is_file() else paths(place))]
+    records = [read_record(path) for path in ([place] if place.is_file() else paths(place))]
     found = [r for r in records if r is not None and r.kind == CONVERSION and _measured(r)]
     if not found:
         raise UserError(

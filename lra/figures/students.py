@@ -14,8 +14,7 @@ from torch import Tensor
 
 from lra.base.config import UserError
 from lra.report.table import pairs_of
-from lra.results.record import Record
-from lra.results.record import read as read_record
+from lra.results.record import Record, read_record
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
 Inputs = Mapping[str, Tensor]  # of a model of transformers

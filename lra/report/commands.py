@@ -140,7 +140,7 @@ def _records(results: Path) -> list[Record]:
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
     records = read_all([folder])
-    audit.refuse(records)
+    audit.refuse_contradictions(records)
     return records
 
 
@@ -228,10 +228,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _check_records(arguments: argparse.Namespace) -> None:
     from lra.results import audit
-    from lra.results.record import load
+    from lra.results.record import load_records
 
-    records = load(arguments.folders)
-    found = audit.check(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    records = load_records(arguments.folders)
+    found = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
     print(
         f"{len(records)} records: {found[audit.PROVEN]} follow from their answers and the prepared "
         f"data, {found[audit.RECOMPUTED]} from their answers, {found[audit.TRUSTED]} have no "
@@ -242,9 +242,9 @@ def _check_records(arguments: argparse.Namespace) -> None:
 def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     """Copy the records of all sources, or none of them if one is refused."""
     from lra.results import audit
-    from lra.results.record import export, load
+    from lra.results.record import export, load_records
 
-    audit.refuse(load(sources))
+    audit.refuse_contradictions(load_records(sources))
     found = export(sources, Path(target), answers=answers)
     print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
     for record in found["other"]:

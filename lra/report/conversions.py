@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lra.report import paired, published, stats
 from lra.report.compare import differing, refuse_mixtures
 from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, options_of, pairs_of
-from lra.results.record import CONVERSION, Record, digest, once
+from lra.results.record import CONVERSION, Record, digest, unique_runs
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -38,7 +38,7 @@ class RowName(NamedTuple):
 def build_all(records: Iterable[Record]) -> list[Table]:
     """A table for each model and benchmark that there are conversions of."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in once(records, CONVERSION):
+    for record in unique_runs(records, CONVERSION):
         groups["glue" if record["task"] in GLUE else "vit", record["model"]].append(record)
     return [build(kind, model, runs) for (kind, model), runs in sorted(groups.items())]
 

@@ -34,8 +34,8 @@ from lra.report.table import (
     sortable,
     usual_of,
 )  # fmt: skip
-from lra.results.facts import flat
-from lra.results.record import TRAINING, Record, first_attempts, once
+from lra.results.record import TRAINING, Record, first_attempts, unique_runs
+from lra.results.schema import flat
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"
@@ -54,7 +54,7 @@ GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 def selected(spec: TableSpec, records: Sequence[Record], folder: Path) -> list[Record]:
     """The runs that an entry of tables.yaml takes from the records of a folder."""
     there = [r for r in records if r.path.is_relative_to(folder / spec.records)]
-    return select(once(there, TRAINING), spec.where)
+    return select(unique_runs(there, TRAINING), spec.where)
 
 
 def build_all(

@@ -31,7 +31,7 @@ from lra.report.render import (
 )  # fmt: skip
 from lra.report.specs import TableSpec
 from lra.report.table import DEAD_QUERIES, Table, TableRow
-from lra.results.record import TRAINING, Record, load
+from lra.results.record import TRAINING, Record, load_records
 
 # Facts that every title or caption shows; a title adds the others in which tables differ.
 ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
@@ -67,7 +67,7 @@ class Choice:
 def show(folder: str | Path, choice: Choice) -> None:
     """Runs that differ in more than the attention, its options, the seed and what the choice lets
     vary never share a table."""
-    records = _chosen(load([folder]), Path(folder), choice)
+    records = _chosen(load_records([folder]), Path(folder), choice)
     tables = [*_leaderboards(records, choice), *conversions.build_all(records)]
     tables = [_sorted(table, choice.sort) for table in tables]
     if choice.format:

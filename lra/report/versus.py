@@ -12,8 +12,8 @@ import numpy as np
 
 from lra.base.config import UserError
 from lra.report import paired, stats
-from lra.results.facts import flat
-from lra.results.record import Record, first_attempts, load, read
+from lra.results.record import Record, first_attempts, load_records, read_record
+from lra.results.schema import flat
 
 BINS = 4  # of lengths, equally many examples in each
 
@@ -90,7 +90,7 @@ def find(word: str, records: Iterable[Record]) -> list[Record]:
     place = Path(word)
     if _is_path(word):
         file = place / "result.json" if place.is_dir() else place
-        if file.is_dir() or not file.exists() or (record := read(file)) is None:
+        if file.is_dir() or not file.exists() or (record := read_record(file)) is None:
             raise UserError(f"{place} is not the folder of a finished run, nor a record")
         return [record]
     name, *options = word.split(",")
@@ -127,7 +127,7 @@ def _is_path(word: str) -> bool:
 
 def show(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
     words = [w for w in (a, b) if not _is_path(w)]
-    known = first_attempts(load([runs]))[0] if words else []
+    known = first_attempts(load_records([runs]))[0] if words else []
     known = [r for r in known if task in (None, r["task"])]
     left, right = find(a, known), find(b, known)
     c = compare(left, right, data_dir)

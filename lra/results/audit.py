@@ -26,45 +26,48 @@ from lra.runs.answers import Answers
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 
 
-def refuse(records: Sequence[Record]) -> None:
+def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record whose numbers contradict each other or its answers."""
-    wrong = [f"{r.path}: {p}" for r in records for p in _problems(r)]
-    known: dict[tuple[str, int], str] = {}
+    problems = [(r, problem) for r in records for problem in _contradictions(r)]
+    labels_of: dict[tuple[str, int], str] = {}
     for r in records:
         if labels := r.get("answers.labels"):
-            first = known.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
+            first = labels_of.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
             if labels != first:
-                wrong.append(f"{r.path}: its labels are not those of other runs on the same data")
-    if wrong:
-        raise UserError("records that cannot be right:\n  " + "\n  ".join(wrong))
+                problems.append((r, "its labels are not those of other runs on the same data"))
+    _refuse(problems)
 
 
-def check(records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False) -> Counter[str]:
-    """Every check, the slow ones too; how many records are proven, recomputed and trusted."""
-    refuse(records)
-    found: Counter[str] = Counter()
-    wrong = []
+def check_records(
+    records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
+) -> Counter[str]:
+    """Make every check, the slow ones too, and count records proven, recomputed and trusted."""
+    refuse_contradictions(records)
+    counts: Counter[str] = Counter()
+    problems: list[tuple[Record, str]] = []
     for record in records:
-        problems = [
-            *_score(record),
-            *_counts(record),
-            *(_again(record, data_dir) if reevaluate else []),
-        ]
         labels = _labels_of(record, data_dir)
+        problems += [(record, problem) for problem in (*_score(record), *_parameters(record))]
+        if reevaluate:
+            problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
         if labels is not None and labels != record.get("answers.labels", labels):
-            problems.append("its labels are not those of the prepared data")
-        wrong += [f"{record.path}: {problem}" for problem in problems]
-        has = record.answers is not None
-        found[(PROVEN if labels else RECOMPUTED) if has else TRUSTED] += 1
-    if wrong:
-        raise UserError("records that cannot be right:\n  " + "\n  ".join(wrong))
-    return found
+            problems.append((record, "its labels are not those of the prepared data"))
+        answered = record.answers is not None
+        counts[(PROVEN if labels else RECOMPUTED) if answered else TRUSTED] += 1
+    _refuse(problems)
+    return counts
+
+
+def _refuse(problems: Sequence[tuple[Record, str]]) -> None:
+    if problems:
+        lines = [f"{record.path}: {problem}" for record, problem in problems]
+        raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
 
 
 # ---------------------------------------------------------------------- from the record alone
 
 
-def _problems(record: Record) -> Iterator[str]:
+def _contradictions(record: Record) -> Iterator[str]:
     if record.kind == TRAINING:
         yield from _training(record)
     finished = record.finished
@@ -73,12 +76,12 @@ def _problems(record: Record) -> Iterator[str]:
 
 
 def _training(record: Record) -> Iterator[str]:
-    if (given := record.answers) is not None:
-        yield from _differ("test accuracy", record["test.accuracy"], given.accuracy, 1e-6)
-        if (loss := given.loss) is not None:
+    if (answers := record.answers) is not None:
+        yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
+        if (loss := answers.loss) is not None:
             yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
         predicted = record.get("test.predicted") or []
-        counted = np.bincount(given.answers, minlength=len(predicted)).tolist()
+        counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
         if predicted and predicted != counted:
             yield f"its answers are {counted} per class, but it says {predicted}"
     curve, steps = record.get("curve") or [], record["steps"]
@@ -97,44 +100,44 @@ def _training(record: Record) -> Iterator[str]:
         yield f"its speed and time make {done:.0f} steps, but it has {steps}"
 
 
-def _differ(what: str, stated: float, found: float, tolerance: float) -> Iterator[str]:
-    if not math.isclose(stated, found, rel_tol=0, abs_tol=tolerance):
-        yield f"its {what} is {stated:.6g}, but {found:.6g} follows from what is beside it"
+def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iterator[str]:
+    if not math.isclose(stated, computed, rel_tol=0, abs_tol=tolerance):
+        yield f"its {what} is {stated:.6g}, but {computed:.6g} follows from what is beside it"
 
 
 # ---------------------------------------------------------------------- with data and network
 
 
 def _score(record: Record) -> Iterator[str]:
-    """A conversion's score, recomputed by the metric of its task."""
-    given = record.answers
-    if record.kind != CONVERSION or given is None:
+    """Compute a conversion's score again by the metric of its task."""
+    answers = record.answers
+    if record.kind != CONVERSION or answers is None:
         return
     import torch
 
     from luna.convert import tasks
 
     metric = tasks.get(record["task"]).metric
-    found = metric(torch.from_numpy(given.answers), torch.from_numpy(given.labels))["score"]
-    yield from _differ("score", record["score"], found, 1e-6)
+    score = metric(torch.from_numpy(answers.answers), torch.from_numpy(answers.labels))["score"]
+    yield from _differ("score", record["score"], score, 1e-6)
 
 
 def _labels_of(record: Record, data_dir: Path) -> str | None:
-    """The digest of the labels that a training run was tested on, from the prepared arrays."""
+    """Return the digest of the labels that a training run was tested on, from prepared arrays."""
     from lra.data.prepare import with_fingerprint
 
     if record.kind == CONVERSION:
         return None
     prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-    if prepared is None or (given := record.answers) is None:
+    if prepared is None or (answers := record.answers) is None:
         return None
     labels = np.asarray(prepared.split("test").labels)
-    labels = labels[labels != IGNORED][: len(given.labels)]
-    return Answers(labels, labels.astype(given.labels.dtype)).labels_digest
+    labels = labels[labels != IGNORED][: len(answers.labels)]
+    return Answers(labels, labels.astype(answers.labels.dtype)).labels_digest
 
 
-def _counts(record: Record) -> Iterator[str]:
-    """Parameters counted again in the network that the record's command builds, as long as today's
+def _parameters(record: Record) -> Iterator[str]:
+    """Count the parameters of the network that the record's command builds, as long as today's
     configs give the command the same settings."""
     if (run := _composed(record)) is None:
         return
@@ -147,7 +150,7 @@ def _counts(record: Record) -> Iterator[str]:
 
 
 def _composed(record: Record) -> Any:
-    """The run of the record's command; None without one, and where it now means another run."""
+    """Return the run of the record's command, unless it now means another run."""
     from lra.compute import settled
     from lra.runs.folder import settings
     from lra.settings.compose import compose
@@ -162,14 +165,14 @@ def _composed(record: Record) -> Any:
     return run if settings(run) == record["settings"] else None
 
 
-def _again(record: Record, data_dir: Path) -> Iterator[str]:
-    """The answers of the run's checkpoint, computed again on this machine."""
+def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
+    """Compare the record's answers with those that its checkpoint gives on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
-    if not checkpoint.exists() or (given := record.answers) is None:
+    if not checkpoint.exists() or (answers := record.answers) is None:
         return
-    from lra.training.trained import load
+    from lra.training.trained import load_trained
 
-    found = load(record.folder, data_dir=data_dir).evaluate()
-    changed = int((found.answers != given.answers).sum())
-    if changed > max(1, len(given.labels) // 200):  # other processors round otherwise
-        yield f"its checkpoint gives {changed} other answers of {len(given.labels)}"
+    repeated = load_trained(record.folder, data_dir=data_dir).evaluate()
+    changed = int((repeated.answers != answers.answers).sum())
+    if changed > max(1, len(answers.labels) // 200):  # other processors round otherwise
+        yield f"its checkpoint gives {changed} other answers of {len(answers.labels)}"

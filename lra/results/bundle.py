@@ -21,11 +21,8 @@ import luna
 from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.data.store import lock, new_folder
-from lra.results.record import Record
-from lra.results.record import read as read_record
-from lra.runs.folder import plain
-from lra.runs.folder import settings as settings_of
-from lra.training.trained import TRAIN_AGAIN, Trained, assembled, run_of
+from lra.results.record import Record, read_record
+from lra.training.trained import TRAIN_AGAIN, Trained, build_network, settings_of_run
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 FORMAT = 1
@@ -35,22 +32,25 @@ FACTS = ("identity", "codes", "command", "task", "attention", "test", "compute",
 TEXT = """\
 ---
 library_name: luna-lra
-tags: [long-range-arena, {task}, {attention}]
+tags: [long-range-arena, {record[task]}, {record.attention}]
 metrics: [accuracy]
 ---
-# {attention} on {task}
+# {record.attention} on {record[task]}
 
-A Transformer, layers: {layers}, width: {width}, with the attention *{attention}*, trained by
+A Transformer, layers: {run.model.n_layers}, width: {run.model.d_model}, with the attention \
+*{record.attention}*, trained by
 luna-lra {version}.
 
 | | |
 |---|---|
-| test accuracy | {accuracy:.2%} of {examples:,} answers ({select} checkpoint by dev accuracy) |
-| always answering the most frequent class | {majority:.2%} |
-| data | {provenance}, fingerprint `{fingerprint}` |
-| compute | {parameters:,} parameters, {gflops:.3g} GFLOPs per example forward |
-| training | {steps:,} steps of {batch}, {conditions} |
-| code | {code}, revision {revision} |
+| test accuracy | {record[test.accuracy]:.2%} of {answers:,} answers \
+({select} checkpoint by dev accuracy) |
+| always answering the most frequent class | {record[data.majority]:.2%} |
+| data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
+| compute | {record[compute.parameters]:,} parameters, {gflops:.3g} GFLOPs per example forward |
+| training | {record[steps]:,} steps of {record[batch]}, \
+protocol {run.protocol.name} v{run.protocol.version}, budget {run.budget:g}, seed {run.seed} |
+| code | {record.code}, revision {record.revision} |
 
 ## Use
 
@@ -65,21 +65,22 @@ It was made by `{command}`.
 
 ## Cite
 
-* {paper}: {url}
+* {paper.title} ({paper.year}): {paper.url}
 * luna-lra, a framework to compare efficient attention on the Long Range Arena, version {version}.
 * Tay et al. 2021, Long Range Arena: https://arxiv.org/abs/2011.04006
 """
 
 
-def write(trained: Trained, folder: Path) -> list[Path]:
+def write_bundle(trained: Trained, folder: Path) -> list[Path]:
     """Write a finished run's network into a new folder."""
-    record = read_record(trained.folder / "result.json") if _finished(trained.folder) else None
+    result = trained.folder / "result.json"
+    record = read_record(result) if result.exists() else None
     if record is None:
         raise UserError(f"{trained.folder} has not finished: run its command again, then export it")
     state = trained.network.state_dict()
     config = {
         "format": FORMAT,
-        "settings": settings_of(trained.run),
+        "settings": record["settings"],
         "seed": trained.run.seed,
         "weights": trained.weights,
         "streams": _streams(state),
@@ -89,13 +90,13 @@ def write(trained: Trained, folder: Path) -> list[Path]:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is there already: name a new folder")
         with new_folder(folder) as partial, disk_errors(folder):
-            write_json(partial / CONFIG, plain(config))
-            write_atomically(partial / CARD, card(trained, record, folder.name).encode())
+            write_json(partial / CONFIG, config)
+            write_atomically(partial / CARD, _card(trained, record, folder.name).encode())
             write_atomically(partial / WEIGHTS, save(_flat(state)))
     return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
 
 
-def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
+def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
     config = read_json(folder / CONFIG) or {}
     if config.get("format") != FORMAT:
         raise UserError(f"{folder / CONFIG} is not of a network that lra export wrote")
@@ -104,64 +105,44 @@ def read(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
     with readable(folder / CONFIG, TRAIN_AGAIN):
-        run = run_of(config["settings"], config["seed"], data_dir=data_dir)
+        run = settings_of_run(config["settings"], config["seed"])
         fingerprint = config["record"]["data"]["fingerprint"]
         state, which = _nested(weights, config["streams"]), str(config["weights"])
-    return assembled(run, state, folder, which, fingerprint, device=device)
+    network = build_network(run, state, folder, device)
+    return Trained(network, run, folder, Path(data_dir), which, fingerprint)
 
 
 def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """safetensors hold tensors alone; random streams are a level deeper in a state dict."""
-    deep = {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
-    plain = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
-    return {name: tensor.cpu().contiguous() for name, tensor in (plain | deep).items()}
+    tensors = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
+    tensors |= {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _nested(weights: dict[str, torch.Tensor], streams: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: {} for name in streams}
+    state: dict[str, Any] = {name: {} for name in streams}
     for name, tensor in weights.items():
         stream, deep, kind = name.partition("/")
         if deep:
-            found[stream][kind] = tensor
+            state[stream][kind] = tensor
         else:
-            found[name] = tensor
-    return found
+            state[name] = tensor
+    return state
 
 
 def _streams(state: dict[str, Any]) -> list[str]:
     return [name for name, value in state.items() if isinstance(value, dict)]
 
 
-def card(trained: Trained, record: Record, folder: str) -> str:
-    """The text of README.md."""
-    run, paper = trained.run, luna.get(record.attention).paper
-    facts: dict[str, Any] = {
-        "task": record["task"],
-        "attention": record.attention,
-        "layers": run.model.n_layers,
-        "width": run.model.d_model,
-        "version": luna.__version__,
-        "accuracy": record["test.accuracy"],
-        "examples": record.get("test.scored") or record["test.examples"],
-        "select": trained.weights,
-        "majority": record["data.majority"],
-        "provenance": record["data.provenance"],
-        "fingerprint": record["data.fingerprint"],
-        "parameters": record["compute.parameters"],
-        "gflops": record["compute.flops"] / 1e9,
-        "steps": record["steps"],
-        "batch": record["batch"],
-        "conditions": f"protocol {run.protocol.name} v{run.protocol.version}, "
-        f"budget {run.budget:g}, seed {run.seed}",
-        "code": record.code,
-        "revision": record.revision,
-        "folder": folder,
-        "command": record.get("command") or "lra.train",
-        "paper": f"{paper.title} ({paper.year})",
-        "url": paper.url,
-    }
-    return TEXT.format(**facts)
-
-
-def _finished(folder: Path) -> bool:
-    return (folder / "result.json").exists()
+def _card(trained: Trained, record: Record, folder: str) -> str:
+    return TEXT.format(
+        run=trained.run,
+        record=record,
+        paper=luna.get(record.attention).paper,
+        version=luna.__version__,
+        answers=record.get("test.scored") or record["test.examples"],
+        select=trained.weights,
+        gflops=record["compute.flops"] / 1e9,
+        folder=folder,
+        command=record.get("command") or "lra.train",
+    )

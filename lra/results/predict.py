@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from lra.training.trained import Predictions
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-MOST_PIXELS = 2**24
 COLUMNS = (("text1", "text2"), ("text",), ("Source",))  # of a table with a head
-WHAT = """\
+DESCRIPTION = """\
 FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
 between), a .tsv or .csv table with a column text (or text1 and text2), a picture, a .npy array of
 ids, or a folder of texts or pictures, one example per file."""
@@ -37,7 +36,7 @@ def add_parsers(commands: Any) -> None:
     evaluate.set_defaults(run=_evaluate)
 
     predict = commands.add_parser(
-        "predict", help="answers of a trained network to your own examples", description=WHAT
+        "predict", help="answers of a trained network to your own examples", description=DESCRIPTION
     )
     predict.set_defaults(run=_predict)
 
@@ -75,15 +74,15 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _export(arguments: argparse.Namespace) -> None:
     from lra.results import bundle
 
-    for path in bundle.write(_load(arguments), arguments.to):
+    for path in bundle.write_bundle(_load(arguments), arguments.to):
         print(path)
 
 
 def _predict(arguments: argparse.Namespace) -> None:
     trained = _load(arguments)
     names, examples = zip(*examples_of(arguments.file, trained.task), strict=True)
-    write = _csv if arguments.format == "csv" else _jsonl
-    text = write(names, trained.predict(examples))
+    text_of = _csv if arguments.format == "csv" else _jsonl
+    text = text_of(names, trained.predict(examples))
     if arguments.to is None:
         sys.stdout.write(text)
         return
@@ -92,19 +91,20 @@ def _predict(arguments: argparse.Namespace) -> None:
     print(arguments.to)
 
 
-def _csv(names: Sequence[str], found: Predictions) -> str:
-    """Name, answer, and its probability; of labelled tokens a list of each."""
+def _csv(names: Sequence[str], predictions: Predictions) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["example", "answer", "probability"])
-    for name, answers, p in zip(names, found.classes, found.probabilities.max(-1), strict=True):
+    classes, best = predictions.classes, predictions.probabilities.max(-1)
+    for name, answers, p in zip(names, classes, best, strict=True):
         words = (" ".join(map(str, np.atleast_1d(v).round(4).tolist())) for v in (answers, p))
         writer.writerow([name, *words])
     return out.getvalue()
 
 
-def _jsonl(names: Sequence[str], found: Predictions) -> str:
-    rows = zip(names, found.classes.tolist(), found.probabilities.round(6).tolist(), strict=True)
+def _jsonl(names: Sequence[str], predictions: Predictions) -> str:
+    classes, probabilities = predictions.classes, predictions.probabilities.round(6)
+    rows = zip(names, classes.tolist(), probabilities.tolist(), strict=True)
     keys = ("example", "answer", "probabilities")
     return "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows)
 
@@ -113,26 +113,26 @@ def _jsonl(names: Sequence[str], found: Predictions) -> str:
 
 
 def examples_of(path: Path, task: Task) -> list[tuple[str, Any]]:
-    """Names and contents of the examples in a file or folder; UserError if there are none."""
+    """Read names and contents of the examples in a file or folder."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-        found = [(file.name, _whole(file, task)) for file in files]
+        examples = [(file.name, _whole(file, task)) for file in files]
     elif path.suffix.lower() in PICTURES:
-        found = [(path.name, _picture(path))]
+        examples = [(path.name, _picture(path))]
     elif path.suffix == ".npy":
-        found = [(str(i), row) for i, row in enumerate(_array(path))]
+        examples = [(str(i), row) for i, row in enumerate(_array(path))]
     elif path.suffix in (".tsv", ".csv"):
-        found = [(str(i), row) for i, row in enumerate(_table(path, task))]
+        examples = [(str(i), row) for i, row in enumerate(_table(path, task))]
     else:
         lines = _text(path).splitlines()
-        found = [(str(i), _example(line, task)) for i, line in enumerate(lines) if line.strip()]
-    if not found:
+        examples = [(str(i), _example(line, task)) for i, line in enumerate(lines) if line.strip()]
+    if not examples:
         raise UserError(f"{path} holds no example")
-    return found
+    return examples
 
 
 def _whole(file: Path, task: Task) -> Any:
-    """One example of a folder: a picture, or all of a text."""
+    """Read one example of a folder: a picture, or all of a text."""
     return _picture(file) if file.suffix.lower() in PICTURES else _example(_text(file), task)
 
 
@@ -167,8 +167,6 @@ def _picture(path: Path) -> np.ndarray:
     from PIL import Image
 
     with readable(path, "give a picture"), Image.open(path) as image:
-        if image.width * image.height > MOST_PIXELS:  # a small file may say that it is huge
-            raise UserError(f"it has {image.width} x {image.height} pixels")
         return np.asarray(image if image.mode == "L" else image.convert("RGB"))
 
 

@@ -12,9 +12,7 @@ to every test example (lra/runs/answers.py), from which lra/results/audit.py rec
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
@@ -26,22 +24,18 @@ import numpy as np
 import yaml
 
 from lra.base.code import UNKNOWN
-from lra.base.config import UserError, first_line
+from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, write_atomically
-from lra.results import facts as fact
 from lra.results import schema
 from lra.results.schema import CONVERSION, TRAINING
 from lra.runs import answers
 from lra.runs.answers import Answers
-from lra.runs.folder import digest, identity_of, text_of
+from lra.runs.folder import digest, identity_of, read_metrics, text_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
-
-
-# Columns of a table of records.
 COLUMNS: dict[str, Callable[[Record], Any]] = {
     "kind": lambda r: r.kind,
     "task": lambda r: r["task"],
@@ -71,11 +65,11 @@ class Record:
     path: Path  # of the file it was read from
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A fact by its dotted name: `protocol.name`, `settings.protocol.recipe.lr`."""
-        return fact.find(self.facts, key, default)
+        """Look up a fact by its dotted name, such as `settings.protocol.recipe.lr`."""
+        return schema.find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return fact.find(self.facts, key, KeyError)
+        return schema.find_fact(self.facts, key, KeyError)
 
     @property
     def kind(self) -> str:
@@ -87,7 +81,7 @@ class Record:
 
     @property
     def code(self) -> str:
-        """The hash of the code; `a+b` if a run begun by code a was ended by code b."""
+        """Return the hash of the code; `a+b` if a run begun by code a was ended by code b."""
         return "+".join(self.get("codes") or [UNKNOWN])
 
     @property
@@ -96,18 +90,18 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Percent: test accuracy of a training run, dev score of a conversion."""
+        """Return percent: the test accuracy of a training run, the dev score of a conversion."""
         return 100 * (self["test.accuracy"] if self.kind == TRAINING else self["score"])
 
     @property
     def floor(self) -> float | None:
-        """The score in percent of always giving one answer, if it is known."""
+        """Return the score in percent of always giving one answer, if the record has it."""
         floor = self.get("data.majority" if self.kind == TRAINING else "floor")
         return None if floor is None else 100 * floor
 
     @property
     def revision(self) -> str:
-        """The code's revision, abbreviated, with `+changes` if some were not committed."""
+        """Return the code's revision, abbreviated, with `+changes` if some were not committed."""
         git = self.get("git.revision")
         return "unknown" if not git else git[:10] + ("+changes" if self.get("git.dirty") else "")
 
@@ -118,57 +112,52 @@ class Record:
 
     @property
     def run(self) -> str:
-        """`<identity>-<code>-seed-<n>`, as tables cite it."""
+        """Return `<identity>-<code>-seed-<n>`, as tables cite it."""
         identity, code, seed, attempt = self.key
         code = "" if code == UNKNOWN else f"-{code}"
         return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
 
     @cached_property
     def name(self) -> str:
-        """The path of the record in an export."""
-        f = self.facts
-        folders = (
-            (f["task"], f["protocol"]["name"], f["model"])
-            if self.kind == TRAINING
-            else ("convert", f["task"], f["model"])
-        )
-        return f"{'/'.join(folders)}/{self.attention}/{self.run}.json"
+        """Return the path of the record in an export."""
+        task = f"{self['task']}/{self.get('protocol.name')}"
+        task = f"convert/{self['task']}" if self.kind == CONVERSION else task
+        return f"{task}/{self['model']}/{self.attention}/{self.run}.json"
 
     @property
     def folder(self) -> Path:
-        """The folder of the run, or of the export."""
         return self.path.parent
 
     @property
     def answers_file(self) -> Path:
-        result = self.path.name == "result.json"
-        return self.path.with_name("answers.npz") if result else self.path.with_suffix(".npz")
+        if self.path.name == "result.json":
+            return self.path.with_name("answers.npz")
+        return self.path.with_suffix(".npz")
 
     @cached_property
     def answers(self) -> Answers | None:
-        """The answers to the examples that gave the score; None where they are not known. UserError
-        if the file is not that of this record."""
-        given, labels = self.get("predictions"), self.get("labels")
-        if given and labels:  # a conversion holds them itself
+        """Return the answers to the examples that gave the score, if there are any; UserError if
+        the file is not that of this record."""
+        predictions, labels = self.get("predictions"), self.get("labels")
+        if predictions and labels:  # a conversion holds them itself
             split = next(iter(labels))
-            return Answers(np.array(given[split]), np.array(labels[split]))
+            return Answers(np.array(predictions[split]), np.array(labels[split]))
         if self.get("answers") is None or not self.answers_file.exists():
             return None
-        found = answers.read(self.answers_file)
-        if found.digest != self["answers.digest"]:
+        stored = answers.read(self.answers_file)
+        if stored.digest != self["answers.digest"]:
             raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
-        return found
+        return stored
 
 
 class Records(list[Record]):
     """Finished runs as a list, and as a table."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """The facts that most tables need; `record.get(name)` has all others."""
+        """List the facts that most tables need; `record.get(name)` has all others."""
         return [{name: find(r) for name, find in COLUMNS.items()} for r in self]
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas.DataFrame."""
         try:
             import pandas
         except ImportError as error:
@@ -179,35 +168,33 @@ class Records(list[Record]):
         return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else None
 
 
-def load(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
-    """Every record below the folders (of one kind, if given), each run once; a damaged record is an
-    error."""
-    return once(read_all(folders), kind)
+def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
+    return unique_runs(read_all(folders), kind)
 
 
 def read_all(folders: Iterable[str | Path]) -> list[Record]:
-    """The same with a run as often as it is there."""
-    found: list[Record] = []
+    """Read every record below the folders, a run as often as it is there."""
+    records: list[Record] = []
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} does not exist; the first run makes it: lra train")
-        found += [record for path in paths(folder) if (record := read(path)) is not None]
-    return found
+        records += [record for path in paths(folder) if (record := read_record(path)) is not None]
+    return records
 
 
-def once(records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """Each run once, of one kind if given."""
-    kept: dict[Key, Record] = {}
+def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Record]:
+    """Return each run once (of one kind), by name."""
+    by_key: dict[Key, Record] = {}
     for record in records:
         if kind in (None, record.kind):
-            kept[record.key] = first_of(kept.get(record.key), record)
-    return sorted(kept.values(), key=lambda r: r.name)
+            by_key[record.key] = earliest(by_key.get(record.key), record)
+    return sorted(by_key.values(), key=lambda r: r.name)
 
 
-def first_of(a: Record | None, b: Record) -> Record:
-    """Of two records of the same run the one that finished first, so that nobody can repeat a run
-    until they like its number; of equal times the one with the longer curve. If a time is missing,
-    `a`, which was there before."""
+def earliest(a: Record | None, b: Record) -> Record:
+    """Choose of two records of one run the one that finished first, so that nobody can repeat a
+    run until they like its number; of equal times the one with the longer curve. If a time is
+    missing it is `a`, which was there before."""
     if a is None:
         return b
     if a.finished is None or b.finished is None:
@@ -216,7 +203,7 @@ def first_of(a: Record | None, b: Record) -> Record:
 
 
 def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The attempt that tables show of every run, the one that finished first, and the others."""
+    """Return of every run the attempt that finished first, which tables show, and the others."""
     by_run: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         by_run.setdefault(record.key[:3], []).append(record)
@@ -227,15 +214,13 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
 
 
 def paths(folder: Path) -> list[Path]:
-    """Files of results and exported records below a folder."""
     exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
     return sorted([*folder.rglob("result.json"), *exported])
 
 
-def read(path: Path) -> Record | None:
-    """A checked record; None for a teacher, which is not a conversion. UserError names the file and
-    what is wrong with it."""
-    facts = fact.read(path)
+def read_record(path: Path) -> Record | None:
+    """Read and check a record; None for a teacher, which is not a conversion."""
+    facts = schema.read_facts(path)
     if path.name == "result.json":
         conversion = _kind(facts) == CONVERSION
         made = facts.pop("digest", None)
@@ -249,7 +234,7 @@ def read(path: Path) -> Record | None:
             f"record {path} is damaged or was edited: its digest is not that of its contents"
         )
     record = Record(facts, path)
-    schema.check(f"record {path}", facts, record.kind)
+    schema.check_record(f"record {path}", facts, record.kind)
     return record
 
 
@@ -262,38 +247,36 @@ def export(
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome; the run that finished first is kept).
     """
-    incoming = load(sources)
+    incoming = load_records(sources)
     if not incoming:
         raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
-    there = {r.key: r for r in (load([target]) if target.is_dir() else [])}
+    there = {r.key: r for r in (load_records([target]) if target.is_dir() else [])}
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
     for record in incoming:
         old = there.get(record.key)
-        kept = first_of(old, record)
-        same = old is not None and _outcome(old) == _outcome(record)
-        sorted_out["new" if old is None else "known" if same else "other"].append(record)
+        first = earliest(old, record)
+        # The loss as text, so that NaN equals NaN.
+        outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
+        kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
+        sorted_out[kind].append(record)
         with disk_errors(target / record.name):
-            _copy(record, kept, target / record.name, answers=answers)
+            _copy(record, first, target / record.name, answers=answers)
     return sorted_out
 
 
-def _copy(record: Record, kept: Record, place: Path, *, answers: bool) -> None:
-    """Write a record that is new or finished before the one there, and answers that are missing."""
+def _copy(record: Record, first: Record, place: Path, *, answers: bool) -> None:
+    """Write a record that is new or finished first, and answers that are missing."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside, known = place.with_suffix(".npz"), record.get("answers.digest")
-    missing = kept is record or (not beside.exists() and known == kept.get("answers.digest"))
-    if answers and known and missing and record.answers is not None:
+    beside, answered = place.with_suffix(".npz"), record.get("answers.digest")
+    missing = first is record or (not beside.exists() and answered == first.get("answers.digest"))
+    if answers and answered and missing and record.answers is not None:
         write_atomically(beside, record.answers_file.read_bytes())
-    if kept is record:
+    if first is record:
         write_atomically(place, dump(record.facts).encode())
 
 
 def dump(facts: dict[str, Any]) -> str:
-    """The contents of an exported record's file."""
     return text_of(facts | {"digest": digest(facts)})
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def _kind(facts: dict[str, Any]) -> str:
@@ -301,28 +284,18 @@ def _kind(facts: dict[str, Any]) -> str:
 
 
 def _beside(path: Path) -> dict[str, Any]:
-    """The settings and the curve, from the other files in a training run's folder."""
-    try:
-        config = yaml.safe_load(path.with_name("config.yaml").read_text(encoding="utf-8"))
-        settings = config["settings"]
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise UserError(f"record {path} has no readable config.yaml beside it ({error})") from error
-    return {"settings": settings, "curve": _curve(path.with_name("metrics.csv"))}
-
-
-def _curve(metrics: Path) -> list[list[float]]:
-    """Dev accuracy by step; empty without a file of metrics, which is not needed for a result."""
-    if not metrics.exists():
-        return []
-    try:
-        rows = csv.DictReader(io.StringIO(metrics.read_text(encoding="utf-8")))
-        return [[int(r["step"]), float(r["dev_accuracy"])] for r in rows if r.get("dev_accuracy")]
-    except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise UserError(f"the curve {metrics} is damaged: {first_line(error)}") from error
+    """Read the settings and the curve from the other files in a training run's folder."""
+    config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
+    with readable(config, "a record needs its settings"):
+        settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
+    with readable(metrics, "remove it: a record may be without its curve"):
+        rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
+        curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
+    return {"settings": settings, "curve": curve}
 
 
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The result of luna.convert.pipeline under the names that all records use. Its identity comes
+    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
     from contents (the teacher's weights, not their folder), so it is the same on every machine."""
     facts = dict(result)
     try:
@@ -344,7 +317,3 @@ def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
         "versions": {"torch": torch} | facts.get("versions", {}),
         "seconds": {"total": seconds},
     }
-
-
-def _outcome(record: Record) -> tuple[float, str]:
-    return record.score, str(record.get("test.loss"))  # as text, so that NaN equals NaN

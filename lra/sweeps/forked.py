@@ -36,7 +36,6 @@ class ForkedRun:
 
     @property
     def returncode(self) -> int:
-        """The exit code, or minus the signal that ended it."""
         return self._process.exitcode or 0
 
     def wait(self, timeout: float | None = None) -> int:
@@ -59,7 +58,7 @@ def _text(end: Connection) -> IO[str]:
 def _main(
     words: list[str], environment: dict[str, str], out: Connection, errors: Connection
 ) -> None:
-    """In the fork: its own session, output and environment, as a new process would have."""
+    """Give the fork its own session, output and environment, as a new process has."""
     os.setsid()
     for number, end in ((1, out), (2, errors)):
         os.dup2(end.fileno(), number)

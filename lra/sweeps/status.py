@@ -24,8 +24,6 @@ ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """The state of one run, as its folder shows it."""
-
     name: str  # its folder within the runs folder, or its overrides where it has none
     state: str  # one of ORDER; lost: its status says running, but no process holds its lock
     detail: str = ""
@@ -45,28 +43,16 @@ def add_parser(commands: Any) -> None:
         "-m", "--multirun", action="store_true", help="allowed as in lra train; has no effect"
     )
     status.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
-    status.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="repeat every SECONDS, until Ctrl-C"
-    )
     status.set_defaults(run=_show)
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    while True:
-        if arguments.overrides:
-            states = of_sweep(arguments.overrides)
-        else:
-            states = of_folder(Path(arguments.runs))
-        if arguments.watch is None:
-            print(summary(states))
-            return
-        stamp = time.strftime("%H:%M:%S")
-        print(f"\x1b[2J\x1b[H{stamp}\n{summary(states)}", flush=True)
-        time.sleep(arguments.watch)
+    words = arguments.overrides
+    print(summary(of_sweep(words) if words else of_folder(Path(arguments.runs))))
 
 
 def summary(states: Sequence[RunState]) -> str:
-    """Counts per state, then a line for each run that is neither done nor to do."""
+    """Count the runs per state, and show each that is neither done nor to do."""
     count = Counter(s.state for s in states)
     counts = ", ".join(f"{count[s]} {s}" for s in ORDER if count[s])
     shown = [s for s in states if s.state not in ("done", "to do")]
@@ -75,7 +61,6 @@ def summary(states: Sequence[RunState]) -> str:
 
 
 def of_folder(runs: Path) -> list[RunState]:
-    """The state of every run that has a folder below `runs`."""
     if not runs.is_dir():
         raise UserError(f"{runs} does not exist; the first run makes it: lra train")
     folders = sorted(path.parent for path in runs.rglob("status.json"))
@@ -99,35 +84,28 @@ def _of_run(folder: Path, name: str) -> RunState:
     status = read_json(folder / "status.json")
     if status is None:
         return RunState(name, "to do")
-    said = status["status"]
-    if said == "failed":
+    if status["status"] == "failed":
         return RunState(name, "failed", status.get("error", ""))
-    if said == "running":
+    if status["status"] == "running":
         where = f"process {status.get('pid')} on {status.get('host')}"
-        fresh = _age(status) < FRESH and not _is_dead(status)
-        if fresh or _locked(folder / "lock"):
+        here = status.get("host") == socket.gethostname()
+        dead = here and not is_running(str(status.get("pid")))
+        if (_age(status) < FRESH and not dead) or _locked(folder / "lock"):
             return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
         return RunState(name, "lost", f"{where} is gone; the same command resumes it")
     return RunState(name, "interrupted", status.get("how", ""))
 
 
 def _age(status: dict[str, Any]) -> float:
-    """Seconds since the status was written."""
     try:
-        written = datetime.fromisoformat(status["updated"])
-        return abs(time.time() - written.timestamp())
+        return abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp())
     except (KeyError, TypeError, ValueError):
         return float("inf")
 
 
-def _is_dead(status: dict[str, Any]) -> bool:
-    """Whether the run's process was one of this machine and has ended."""
-    return status.get("host") == socket.gethostname() and not is_running(str(status.get("pid")))
-
-
 def _locked(lock: Path) -> bool:
-    """Whether a process holds the lock of a run. Asking takes the lock for an instant, so only runs
-    that have been silent for a while, or whose process has ended, are asked."""
+    """Tell whether a process holds the lock of a run. This takes the lock for an instant, so only
+    runs that have been silent for a while, or whose process has ended, are asked."""
     try:
         with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -151,12 +129,9 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
     return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
 
 
-# ---------------------------------------------------------------------- sweeps
-
-
 def of_sweep(words: Sequence[str]) -> list[RunState]:
-    """The state of every job of `lra train -m <words>`, whether it has started or not. Settings
-    that are refused make a job fail; UserError if they are those of every job."""
+    """Return the state of every job of `lra train -m <words>`. Refused settings make a job fail;
+    UserError if those of every job are refused."""
     import hydra
 
     from lra.settings.compose import check, initialised
@@ -169,12 +144,10 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
                 run = check(hydra.compose("train", job))
             except UserError as error:
                 refused.append(error)
-                states.append(
-                    RunState(" ".join(w for w in job if w not in words), "failed", str(error))
-                )
+                different = " ".join(word for word in job if word not in words)
+                states.append(RunState(different, "failed", str(error)))
                 continue
-            folder = find(run)
-            if folder is None:
+            if (folder := find(run)) is None:
                 states.append(RunState(" ".join(job), "to do", "data not prepared"))
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()
@@ -185,8 +158,8 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
 
 
 def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
-    """The overrides of each job, expanded as Hydra's own sweeper does; without `multirun` (-m) only
-    an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
+    """Yield the overrides of each job as Hydra's own sweeper expands them; without `multirun` (-m)
+    only an experiment that asks for a sweep is one. Call it inside an initialised Hydra."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser

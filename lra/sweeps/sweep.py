@@ -40,13 +40,11 @@ Process = subprocess.Popen[str] | ForkedRun
 TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
-ELSEWHERE = " is being run by "  # in the error of a run whose lock another process holds
+LOCKED = " is being run by "  # in the error of a run whose lock another process holds
 
 
 @dataclasses.dataclass
 class Outcome:
-    """How one job of a sweep ended."""
-
     job: list[str]  # its overrides
     state: str  # done | skipped | elsewhere | failed
     reason: str = ""
@@ -55,7 +53,7 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """Dev accuracy, which a search maximises; 0 for a failed run."""
+        """Return dev accuracy, which a search maximises; 0 for a failed run."""
         return 0.0 if self.dev is None else self.dev
 
 
@@ -74,37 +72,41 @@ def job(cfg: DictConfig) -> float:
     except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near
         traceback.print_exc()
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
-    note(hydra.sweep.dir, hydra.job.num, outcome)
+    write_outcome(hydra.sweep.dir, hydra.job.num, outcome)
     return outcome.score
 
 
-def note(sweep_dir: str, number: int, outcome: Outcome) -> None:
-    """Write the outcome of a job into the sweep's folder."""
+def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
     folder = _outcomes(sweep_dir)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{number}.json", dataclasses.asdict(outcome))
 
 
-def lost(sweep_dir: str, number: int, words: Sequence[str], reason: str) -> JobReturn:
-    """The result of a job whose worker died, for a launcher: failed, unless its outcome was already
-    written."""
-    known = read_json(_outcomes(sweep_dir) / f"{number}.json")
-    outcome = Outcome(**known) if known else Outcome(list(words), "failed", reason)
-    note(sweep_dir, number, outcome)
+def result_of_dead_worker(
+    sweep_dir: str, number: int, words: Sequence[str], reason: str
+) -> JobReturn:
+    """Return for a launcher the result of a job whose worker died: failed, unless its outcome was
+    already written."""
+    written = read_json(_outcomes(sweep_dir) / f"{number}.json")
+    outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
+    write_outcome(sweep_dir, number, outcome)
     return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
 
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
-    if not run.rerun and (result := finished(run)):
-        return _succeeded(words, "skipped", result)
+    if not run.rerun and (outcome := _finished(run, words, "skipped")):
+        return outcome
+    # A worker of joblib does many jobs. A run of several processes is never forked, for Lightning
+    # starts the others by the command line.
+    fork = multiprocessing.parent_process() is not None and processes(run) == 1
     reason = ""
     for _ in range(run.retries + 1):
-        code, reason = _process(words, label, run.limit_minutes, fork=_many_jobs(run))
-        if code == 0 and (result := finished(run)):
-            return _succeeded(words, "done", result)
-        if ELSEWHERE in reason:
+        code, reason = _process(words, label, run.limit_minutes, fork=fork)
+        if code == 0 and (outcome := _finished(run, words, "done")):
+            return outcome
+        if LOCKED in reason:
             return Outcome(words, "elsewhere", reason)
         if code == 0:
             reason = "it ended without its record: was its code edited during the sweep?"
@@ -114,41 +116,31 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
     return Outcome(words, "failed", reason)
 
 
-def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
-    accuracies = {"accuracy": result["test"]["accuracy"], "dev": result["dev"]["accuracy"]}
-    return Outcome(words, state, **accuracies)
-
-
-def finished(run: Run) -> dict[str, Any] | None:
-    """The result of a finished run, or None."""
+def _finished(run: Run, words: list[str], state: str) -> Outcome | None:
     folder = find(run)
-    return None if folder is None else folder.result()
-
-
-def _many_jobs(run: Run) -> bool:
-    """Whether this process is a worker of joblib; a run of several processes is never forked, for
-    Lightning starts the others by the command line."""
-    return multiprocessing.parent_process() is not None and processes(run) == 1
+    if folder is None or (result := folder.result()) is None:
+        return None
+    return Outcome(words, state, "", result["test"]["accuracy"], result["dev"]["accuracy"])
 
 
 def _process(
     words: list[str], label: str, limit_minutes: float | None, *, fork: bool = False
 ) -> tuple[int, str]:
-    """Run one job in its own process; returns its exit code and, if it failed, the reason."""
+    """Run one job in its own process; return its exit code and, if it failed, the reason."""
     words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
     environment = child_environment()
     process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
     errors: list[str] = []
     readers = [
-        threading.Thread(target=_echo, args=(process.stdout, label, []), daemon=True),
-        threading.Thread(target=_echo, args=(process.stderr, label, errors), daemon=True),
+        threading.Thread(target=_echo, args=(stream, label, lines), daemon=True)
+        for stream, lines in ((process.stdout, []), (process.stderr, errors))
     ]
     for reader in readers:
         reader.start()
-    limit = None
+    late = False
     try:
-        if not _wait(process, math.inf if limit_minutes is None else limit_minutes * 60):
-            limit = limit_minutes
+        late = not _wait(process, math.inf if limit_minutes is None else limit_minutes * 60)
+        if late:
             _stop(process)
     except BaseException:  # the sweep is being stopped
         _stop(process)
@@ -158,7 +150,7 @@ def _process(
             os.killpg(process.pid, signal.SIGKILL)
         for reader in readers:
             reader.join(GRACE)
-    return process.returncode, _reason(process.returncode, errors, limit)
+    return process.returncode, _reason(process.returncode, errors, limit_minutes if late else None)
 
 
 def child_environment() -> dict[str, str]:
@@ -188,7 +180,6 @@ def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[st
 
 
 def _wait(process: Process, seconds: float) -> bool:
-    """Wait for a process; False if it still runs after `seconds`."""
     end = time.monotonic() + seconds
     launcher = multiprocessing.parent_process()  # of a worker of joblib
     while time.monotonic() < end:
@@ -201,11 +192,11 @@ def _wait(process: Process, seconds: float) -> bool:
     return False
 
 
-def _echo(stream: IO[str], label: str, kept: list[str]) -> None:
+def _echo(stream: IO[str], label: str, lines: list[str]) -> None:
     with stream:
         for line in stream:
             print(f"{label} {line}", end="", flush=True)
-            kept.append(line.rstrip())
+            lines.append(line.rstrip())
 
 
 def _stop(process: Process) -> None:
@@ -229,15 +220,11 @@ def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
     messages = [line for line in errors if line.startswith("error: ")]
     if messages:
         return messages[-1].removeprefix("error: ")
-    printed = (line for line in reversed(errors) if line.strip())
-    return _exception(errors) or next(printed, f"exit code {code}")
-
-
-def _exception(errors: list[str]) -> str | None:
-    """The first line of the last exception's message, which may have several, as CUDA's do."""
+    # The first line of the last exception's message, which may have several, as CUDA's do.
     traces = [i for i, line in enumerate(errors) if line.startswith("Traceback (")]
     below = errors[traces[-1] + 1 :] if traces else []
-    return next((line for line in below if line and not line.startswith(" ")), None)
+    message = next((line for line in below if line and not line.startswith(" ")), None)
+    return message or next(filter(str.strip, reversed(errors)), f"exit code {code}")
 
 
 class Summary(Callback):
@@ -266,15 +253,11 @@ class Summary(Callback):
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    paths = sorted(folder.glob("*.json"), key=lambda p: int(p.stem))
-    return [_outcome(path) for path in paths]
-
-
-def _outcome(path: Path) -> Outcome:
-    with readable(path, "remove it"):
-        outcome = Outcome(**(read_json(path) or {}))
-        " ".join([*outcome.job, outcome.reason, outcome.state])  # texts, or it is damaged
-        return outcome
+    outcomes = []
+    for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem)):
+        with readable(path, "remove it"):
+            outcomes.append(Outcome(**(read_json(path) or {})))
+    return outcomes
 
 
 def summarise(outcomes: list[Outcome]) -> str:

@@ -30,8 +30,8 @@ LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
 
 
 class Interrupted(BaseException):
-    """A signal, or the run's time limit, asked it to stop; its state is on disk. Like Ctrl-C's own
-    it is no Exception: library code that it meets at any line may catch those."""
+    """Says that a signal, or the time limit, asked the run to stop. Like KeyboardInterrupt it is no
+    Exception, because library code may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -40,8 +40,8 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def stop_at_once() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the block with Interrupted. During training Checkpoints replaces this:
-    it waits for the end of the step and saves."""
+    """End the block with Interrupted at SIGTERM and Ctrl-C. During training Checkpoints replaces
+    this: it waits for the end of the step and saves."""
     before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
     try:
         yield
@@ -66,11 +66,8 @@ def sweep_has_died() -> bool:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint completely or not at all: to a temporary file, fsync, rename.
-
-    Lightning itself writes to TMPDIR and moves the file. Across file systems a move is a copy, and
-    kill -9 can leave half of it.
-    """
+    """Writes a checkpoint completely or not at all. Lightning itself writes to TMPDIR and moves the
+    file: across file systems a move is a copy, and kill -9 can leave half of it."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -80,8 +77,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         torch.save(checkpoint, content)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            for leftover in path.parent.glob(f"{path.name}.tmp*"):  # of a killed process
-                leftover.unlink(missing_ok=True)
             write_atomically(path, content.getbuffer())
 
     def load_checkpoint(
@@ -130,8 +125,7 @@ class Checkpoints(pl.Callback):
         step = trainer.global_step
         if step % self.evaluate_every == 0:
             return  # on_validation_end follows
-        if stop := self._should_stop(trainer):
-            self._stop(trainer, stop)
+        self._stop_if_asked(trainer)
         if step % self.every == 0:
             trainer.save_checkpoint(self.folder.last, weights_only=False)
 
@@ -142,22 +136,21 @@ class Checkpoints(pl.Callback):
             if step > self.select_after:
                 self.best_step = step
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
-        if stop := self._should_stop(trainer):
-            self._stop(trainer, stop)
+        self._stop_if_asked(trainer)
         trainer.save_checkpoint(self.folder.last, weights_only=False)
 
     def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        if stop := self._should_stop(trainer):
-            raise Interrupted(stop)  # the checkpoint of the last step exists already
+        if signum := self._signal_to_stop_for(trainer):
+            raise Interrupted(signum)  # the checkpoint of the last step exists already
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._signum:  # the second signal: stop at once and keep the last checkpoint
             raise KeyboardInterrupt
         self._signum = signum
 
-    def _should_stop(self, trainer: pl.Trainer) -> int:
-        """The signal to stop for, or 0. All processes stop after the same step, whichever of them
-        received it; the death of the parent sweep counts as SIGTERM."""
+    def _signal_to_stop_for(self, trainer: pl.Trainer) -> int:
+        """Return a signal, or 0. All processes stop after the same step, whichever of them received
+        it; the death of the parent sweep counts as SIGTERM."""
         signum = self._signum
         if trainer.is_global_zero and not signum:
             late = time.monotonic() > self.deadline
@@ -168,9 +161,10 @@ class Checkpoints(pl.Callback):
         torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
         return int(flag)
 
-    def _stop(self, trainer: pl.Trainer, signum: int) -> None:
-        trainer.save_checkpoint(self.folder.last, weights_only=False)
-        raise Interrupted(signum)
+    def _stop_if_asked(self, trainer: pl.Trainer) -> None:
+        if signum := self._signal_to_stop_for(trainer):
+            trainer.save_checkpoint(self.folder.last, weights_only=False)
+            raise Interrupted(signum)
 
 
 class Compiled(pl.Callback):
@@ -202,7 +196,7 @@ class RandomState(pl.Callback):
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._restore: dict[str, Tensor] | None = None
+        self._restore: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         torch.manual_seed(self.seed * 1_000_003 + trainer.global_rank)
@@ -221,19 +215,16 @@ class RandomState(pl.Callback):
         self._restore = checkpoint["random_states"][trainer.global_rank]
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if self._restore is not None:
+        if "cpu" in self._restore:
             torch.set_rng_state(self._restore["cpu"])
-            if "cuda" in self._restore:
-                torch.cuda.set_rng_state(self._restore["cuda"], trainer.strategy.root_device)
-            self._restore = None
+        if "cuda" in self._restore:
+            torch.cuda.set_rng_state(self._restore["cuda"], trainer.strategy.root_device)
+        self._restore = {}
 
 
 class Metrics(pl.Callback):
     """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
-    loggers.
-
-    A resumed run drops rows after its checkpoint, since it does these steps again.
-    """
+    loggers. A resumed run drops the rows after its checkpoint, since it does these steps again."""
 
     COLUMNS = (
         "step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows", "lr",
@@ -242,10 +233,6 @@ class Metrics(pl.Callback):
 
     def __init__(self, path: Path, *, every: int):
         self.path, self.every = path, every
-
-    @property
-    def state_key(self) -> str:
-        return "Metrics"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -264,31 +251,30 @@ class Metrics(pl.Callback):
             module.meter.reset()
             _check_finite("training", loss, trainer.global_step)
             lr = trainer.optimizers[0].param_groups[0]["lr"]
-            self._row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
+            self._write_row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
         _check_finite("dev", loss, trainer.global_step)
         dead = module.dead_rows()
         more = {} if dead is None else {"dead_rows": dead}
-        self._row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
+        self._write_row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
 
-    def _row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
+    def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
         if not trainer.is_global_zero:
             return
         seconds = sum(module.clock.read().values())
-        row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"} | {
-            k: f"{v:.6g}" for k, v in values.items()
-        }
+        row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"}
+        row |= {name: f"{value:.6g}" for name, value in values.items()}
         with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
             csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
 
 
-def _check_finite(which: str, loss: float, step: int) -> None:
+def _check_finite(split: str, loss: float, step: int) -> None:
     if not math.isfinite(loss):
         raise UserError(
-            f"the {which} loss is {loss} at step {step}: the run diverged; "
+            f"the {split} loss is {loss} at step {step}: the run diverged; "
             "lower protocol.recipe.lr or clip gradients"
         )

@@ -3,31 +3,23 @@ run put into it."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lra.base.config import UserError, first_line
+from lra.base.config import UserError
 
 
 def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
-    """Load a checkpoint (tensors and plain values only); UserError for a damaged file and for one
-    of another run."""
+    """Load a checkpoint; UserError for a damaged file and for one of another run."""
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's own text advises to trust such a file
+        checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # without torch's text, which advises to trust such a file
         raise UserError(
             f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
             "remove it to start from the beginning"
         ) from error
-    except Exception as error:
-        raise UserError(
-            f"{path} is damaged ({first_line(error)}); remove it to start from the beginning"
-        ) from error
-    if not isinstance(checkpoint, dict):
-        raise UserError(f"{path} is not a checkpoint; remove it to start from the beginning")
     if identity is not None and checkpoint.get("identity") != identity:
         raise UserError(
             f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
@@ -36,7 +28,7 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
 
 
 def of_each_process(trainer: Any, value: Any) -> list[Any]:
-    """The value of every process of a run, by rank: a checkpoint is one file for all of them."""
+    """Gather a value of every process of a run, by rank: a checkpoint is one file for all."""
     if trainer.world_size == 1:
         return [value]
     values: list[Any] = [None] * trainer.world_size

@@ -65,7 +65,7 @@ class Conversion:
     runs_dir: str
 
 
-def check(cfg: DictConfig) -> Conversion:
+def check_conversion(cfg: DictConfig) -> Conversion:
     try:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
         preset_exists(typed.attention)
@@ -81,39 +81,42 @@ def check(cfg: DictConfig) -> Conversion:
 
 def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     """Run a conversion, resume it, or look up its result. The record keeps the command."""
-    task, device = tasks.get(run.task), _device(run.device)
-    options = dict(run.attention)
-    name = None if run.stage is ConversionStage.teacher else options.pop("name")
-    code = None if name is None else code_of(name, CONVERSION)
-    if code is not None and (others := _of_other_code(run)):
-        print(f"the code has changed since {others[-1]}: running anew, that run is kept")
-    waiting = f"another process is making {folder(run)}; waiting for it"
-    with quiet(), lock(folder(run), waiting), _disk_errors(folder(run)):
-        processor, model = _load(run, task)
+    task, device, place = tasks.get(run.task), _device(run.device), folder(run)
+    origin: dict[str, Any] = {
+        "git": environment.git(),
+        "versions": environment.versions(),
+        "switches": environment.switches(),
+        "command": command,
+    }
+    name, options = None, dict[str, Any]()
+    if run.stage is ConversionStage.convert:
+        options = run.attention | {"layers": run.layers}
+        name = options.pop("name")
+        code = code_of(name, CONVERSION)
+        origin |= {"codes": [code.hash], "code": code.parts}
+        if others := _of_other_code(place):
+            print(f"the code has changed since {others[-1]}: running anew, that run is kept")
+    waiting = f"another process is making {place}; waiting for it"
+    with quiet(), lock(place, waiting), _disk_errors(place):
+        processor, model = _load_model(run, task)
         record = pipeline.run(
             model.eval().to(device),
             processor,
             task=run.task,
             data=run.data.path,
-            folder=folder(run),
+            folder=place,
             attention=name,
-            options={} if name is None else options | {"layers": run.layers},
+            options=options,
             recipe=run.recipe,
             seed=run.seed,
             log=print,
-            origin={
-                "git": environment.git(),
-                "versions": environment.versions(),
-                "switches": environment.switches(),
-                "command": command,
-                **({} if code is None else {"codes": [code.hash], "code": code.parts}),
-            },
+            origin=origin,
         )
     recovery = record["recovery"]
     print(
         f"{run.task} {name or 'teacher'}: score {record['score']:.4f}"
         + ("" if recovery is None or name is None else f", recovery {recovery:.1f} %")
-        + f"; record {folder(run) / pipeline.RESULT}"
+        + f"; record {place / pipeline.RESULT}"
     )
     return record
 
@@ -122,17 +125,17 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
 def _disk_errors(place: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
-    cure = "point runs_dir elsewhere; the same command then goes on"
+    hint = "point runs_dir elsewhere; the same command then goes on"
     try:
-        with disk_errors(place, cure):
+        with disk_errors(place, hint):
             yield
     except SafetensorError as error:  # transformers writes weights through it
-        raise UserError(f"cannot write to {place} ({error}): free some space, or {cure}") from error
+        raise UserError(f"cannot write to {place} ({error}): free some space, or {hint}") from error
 
 
-def _load(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
-    """The checkpoint to start from: its tokenizer or image normalisation, and the model. With
-    stage=teacher it gets a new head where its own does not fit the task."""
+def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
+    """Load the tokenizer or image normalisation and the model to start from. With stage=teacher it
+    gets a new head where its own does not fit the task."""
     from safetensors import SafetensorError
 
     library, source = transformers(), run.model.path
@@ -170,14 +173,14 @@ def _load(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
 
 
 def _device(device: Device) -> str:
-    there = torch.cuda.is_available()
-    if device is Device.cuda and not there:
+    available = torch.cuda.is_available()
+    if device is Device.cuda and not available:
         raise UserError("there is no GPU that torch can use for device=cuda: use device=cpu")
-    return "cuda" if there and device is not Device.cpu else "cpu"
+    return "cuda" if available and device is not Device.cpu else "cpu"
 
 
 def folder(run: Conversion) -> Path:
-    """The run's folder, another one for every setting that changes the result."""
+    """Return the run's folder, another one for every setting that changes the result."""
     base = Path(run.runs_dir) / "convert" / run.task / run.model.name
     if run.stage is ConversionStage.teacher:
         return base / "teacher" / f"seed-{run.seed}"
@@ -187,24 +190,23 @@ def folder(run: Conversion) -> Path:
     return base / run.attention["name"] / f"{key}-{code}" / f"seed-{run.seed}"
 
 
-def _of_other_code(run: Conversion) -> list[Path]:
-    """Runs that differ from this one in nothing but their code, while this one has not begun."""
-    own = folder(run)
-    key = own.parent.name.partition("-")[0]
-    return [] if own.exists() else sorted(own.parents[1].glob(f"{key}*/{own.name}"))
+def _of_other_code(new: Path) -> list[Path]:
+    """Return the runs that differ in nothing but their code from one that has not begun."""
+    key = new.parent.name.partition("-")[0]
+    return [] if new.exists() else sorted(new.parents[1].glob(f"{key}*/{new.name}"))
 
 
 def _teacher(run: Conversion) -> str:
-    """The folder of the teacher, the same one for every method and seed."""
+    """Return the folder of the teacher, one for every method and seed."""
     if run.teacher is not None:
         return run.teacher
     if run.model.trained_on == run.task:
         return run.model.path
-    there = Path(run.runs_dir) / "convert" / run.task / run.model.name / "teacher"
-    found = sorted(there.glob("seed-*/result.json"))
-    if not found:
+    teachers = Path(run.runs_dir) / "convert" / run.task / run.model.name / "teacher"
+    finished = sorted(teachers.glob("seed-*/result.json"))
+    if not finished:
         raise UserError(
             f"a teacher for {run.task} is missing: run `lra convert stage=teacher "
             f"task={run.task} model={run.model.name} ...` first, or give one, teacher=<folder>"
         )
-    return str(found[0].parent / "model")
+    return str(finished[0].parent / "model")

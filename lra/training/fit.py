@@ -1,10 +1,11 @@
-"""The part that training and its phase one share: the network, Lightning's Trainer, and the fit."""
+"""The steps that training and its phase one share: network, data, Lightning's Trainer, the fit."""
 
 from __future__ import annotations
 
 import logging
 import os
 import warnings
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,15 +13,17 @@ import torch
 import yaml
 
 from lra import data
-from lra.base.config import Clip
+from lra.base.config import Clip, UserError
 from lra.base.disk import write_atomically
+from lra.data.arrays import Prepared
+from lra.data.device import DeviceLoader, fits
+from lra.data.loader import Loader
 from lra.model import pretrain
 from lra.runs.folder import RunFolder, plain, settings, writing
 from lra.settings.compose import Run
 from lra.training.callbacks import AtomicCheckpointIO, Checkpoints, Compiled, Metrics, RandomState
 from lra.training.checkpoints import load_checkpoint
-from lra.training.datamodule import LRAData
-from lra.training.loggers import build as build_loggers
+from lra.training.loggers import build_loggers
 from lra.training.module import LRAModule
 from lra.training.progress import ProgressReport
 
@@ -33,6 +36,57 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
 TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
 
 
+class LRAData(pl.LightningDataModule):
+    """Loads the three splits by the protocol's rules; processes share a global batch evenly.
+
+    Lightning saves the state of the training loader. That of the dev loader is saved here, because
+    a protocol may evaluate the next block of an endless dev stream."""
+
+    def __init__(self, run: Run, prepared: Prepared):
+        super().__init__()
+        self.run, self.prepared = run, prepared
+        self._dev: Loader | None = None
+        self._dev_state: dict[str, int] = {"delivered": 0}
+
+    def train_dataloader(self) -> Loader:
+        return self._loader("train", steps=self.run.protocol.recipe.steps)
+
+    def val_dataloader(self) -> Loader:
+        self._dev = self._loader("val", limit=self.run.protocol.evaluation.dev_batches)
+        self._dev.load_state_dict(self._dev_state)
+        return self._dev
+
+    def test_dataloader(self) -> Loader:
+        return self._loader("test")
+
+    def state_dict(self) -> dict[str, int]:
+        return self._dev.state_dict() if self._dev else self._dev_state
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._dev_state = state
+
+    def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
+        protocol, (rank, world) = self.run.protocol, self._share()
+        examples, trainer = self.prepared.split(split), self.trainer
+        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
+        return kind(
+            examples,
+            protocol.recipe.batch,
+            rules=protocol.data,
+            seed=self.run.seed,
+            steps=steps,
+            limit=limit,
+            drop_last=protocol.evaluation.drop_last,
+            rank=rank,
+            world=world,
+        )
+
+    def _share(self) -> tuple[int, int]:
+        trainer = self.trainer
+        return (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+
+
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
@@ -40,6 +94,19 @@ def build(run: Run) -> LRAModule:
     network = pretrain.build_network(run)
     title = f"{task.name}/{run.attention['name']}"
     return LRAModule(network, run.protocol.recipe, task.classes, title)
+
+
+def check_device(run: Run) -> None:
+    """Refuse float16 and TF32 on a CPU: Lightning would silently train in bfloat16, and torch in
+    whatever the processor has, which is another run."""
+    on_cpu = run.trainer.accelerator == "cpu" or (
+        run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
+    )
+    if on_cpu and run.trainer.precision.startswith(("16", TF32)):
+        raise UserError(
+            f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
+            "bf16-mixed on a CPU (it is part of the run's identity)"
+        )
 
 
 def begin(run: Run, folder: RunFolder) -> None:
@@ -73,7 +140,7 @@ def fit(
 
 
 def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    """Lightning's Trainer with the settings of the run; `changes` override its arguments."""
+    """Make Lightning's Trainer of the run's settings; `changes` override its arguments."""
     recipe, precision = run.protocol.recipe, run.trainer.precision
     # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
     # unless it is forbidden.
@@ -114,5 +181,4 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
 
 
 def is_main_process() -> bool:
-    """Whether this is the first process of the run, the one that writes."""
     return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0

@@ -15,23 +15,19 @@ from lra.runs.folder import RunFolder, settings
 from lra.settings.compose import Run
 
 
-def build(run: Run, folder: RunFolder) -> list[Logger]:
-    loggers = []  # lra.training.callbacks.Metrics writes metrics.csv in any case
-    if run.logger.wandb is not None:
-        loggers.append(_wandb(run, folder))
-    if run.logger.tensorboard is not None:
-        loggers.append(_tensorboard(folder))
-    if run.logger.mlflow is not None:
-        loggers.append(_mlflow(run, folder))
-    return loggers
+def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
+    builders = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
+    return [
+        build(run, folder) for name, build in builders.items() if vars(run.logger)[name] is not None
+    ]
 
 
 def _title(run: Run) -> str:
     return f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
 
 
-def _place(folder: RunFolder) -> str:
-    """What a tracker knows the run by: a resumed run goes on in its own record."""
+def _key(folder: RunFolder) -> str:
+    """Return the name by which a tracker finds a resumed run again."""
     return f"{folder.name}-{folder.path.name}"
 
 
@@ -39,32 +35,27 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     import wandb
     from pytorch_lightning.loggers import WandbLogger
 
-    chosen = run.logger.wandb
-    assert chosen is not None
+    options = run.logger.wandb
+    assert options is not None
     logger = WandbLogger(
-        project=chosen.project,
+        project=options.project,
         name=_title(run),
-        id=_place(folder),
+        id=_key(folder),
         save_dir=folder.path,
-        offline=chosen.mode is WandbMode.offline,
+        offline=options.mode is WandbMode.offline,
         config=settings(run) | {"seed": run.seed},
         settings=wandb.Settings(init_timeout=15),
     )
     try:
         logger.experiment  # noqa: B018  (starts it, so a missing key shows before the first step)
-    except wandb.errors.UsageError as error:
+    except wandb.errors.Error as error:  # no key, or no answer from its server
         raise UserError(
-            "wandb has no API key: run `wandb login`, set WANDB_API_KEY, or use "
-            "logger.wandb.mode=offline"
-        ) from error
-    except wandb.errors.CommError as error:
-        raise UserError(
-            f"wandb's server does not answer ({error}); use logger.wandb.mode=offline"
+            f"wandb: {first_line(error)}: run `wandb login`, or use logger.wandb.mode=offline"
         ) from error
     return logger
 
 
-def _tensorboard(folder: RunFolder) -> Logger:
+def _tensorboard(_: Run, folder: RunFolder) -> Logger:
     _require("tensorboard", "TensorBoard")
     from pytorch_lightning.loggers import TensorBoardLogger
 
@@ -79,31 +70,30 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
     from mlflow import MlflowClient, MlflowException
     from pytorch_lightning.loggers import MLFlowLogger
 
-    chosen, place = run.logger.mlflow, _place(folder)
-    assert chosen is not None
+    options, key = run.logger.mlflow, _key(folder)
+    assert options is not None
     # Two runs that make the store, or the experiment, at the same time would fail.
     waiting = "another run is opening MLflow's store; waiting for it"
     try:
         with lock(Path(run.runs_dir) / "mlflow", waiting):
-            client = MlflowClient(tracking_uri=chosen.store)
-            experiment = client.get_experiment_by_name(chosen.experiment)
+            client = MlflowClient(tracking_uri=options.store)
+            experiment = client.get_experiment_by_name(options.experiment)
             ids = [] if experiment is None else [experiment.experiment_id]
-            known = client.search_runs(ids, f"tags.run = '{place}'") if ids else []
+            earlier = client.search_runs(ids, f"tags.run = '{key}'") if ids else []
             logger = MLFlowLogger(
-                experiment_name=chosen.experiment,
+                experiment_name=options.experiment,
                 run_name=_title(run),
-                tracking_uri=chosen.store,
-                tags={"run": place},
-                run_id=known[0].info.run_id if known else None,
+                tracking_uri=options.store,
+                tags={"run": key},
+                run_id=earlier[0].info.run_id if earlier else None,
             )
             logger.log_hyperparams(settings(run) | {"seed": run.seed})  # starts it
     except MlflowException as error:
-        raise UserError(f"MLflow cannot use {chosen.store}: {first_line(error)}") from error
+        raise UserError(f"MLflow cannot use {options.store}: {first_line(error)}") from error
     return logger
 
 
 def _require(module: str, name: str) -> None:
-    """UserError unless the package of the extra of this name is installed."""
     if importlib.util.find_spec(module) is None:
         raise UserError(
             f"logger={module} needs {name}, which is not installed: "

@@ -32,7 +32,7 @@ class LossMeter:
         self.sums: Tensor | None = None  # loss, hits, scored labels, examples
 
     def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
-        """Add a batch: its mean loss, the classes chosen, and labels, IGNORED where none is."""
+        """Add a batch: mean loss, predicted classes, and labels, IGNORED where none is."""
         scored, hits = (labels != IGNORED).sum(), (choice == labels).sum()
         examples = torch.full_like(scored, len(labels))  # new_tensor would wait for a GPU
         sums = [loss.detach().double() * scored, hits, scored, examples]
@@ -40,7 +40,7 @@ class LossMeter:
         self.sums = now if self.sums is None else self.sums.to(now.device) + now
 
     def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int, int]:
-        """(loss, accuracy, scored labels, examples) over all processes."""
+        """Return (loss, accuracy, scored labels, examples) over all processes."""
         if self.sums is None:
             return float("nan"), float("nan"), 0, 0
         sums = self.sums
@@ -77,14 +77,14 @@ class Clock:
             self.start("training")
 
     def read(self) -> dict[str, float]:
-        """The seconds so far, without stopping."""
+        """Return the seconds so far, without stopping."""
         if self._since is not None:
             self.start(self._phase)
         return dict(self.seconds)
 
     @property
     def steps_per_second(self) -> float:
-        """Training speed, leaving out the first step after a start where there were others.
+        """Return the speed without the first step after a start, where there were others.
         `training` also has the checkpoint that is written behind a step."""
         if self.steps["training"]:
             return self.steps["training"] / self.seconds["training"]
@@ -92,7 +92,6 @@ class Clock:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over all scored labels of a batch: logits (B, C) or (B, tokens, C)."""
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
 
@@ -129,17 +128,13 @@ class LRAModule(pl.LightningModule):
                 module.after_step()
         self.clock.step()
 
-    def _evaluation_step(self, batch: Batch) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.network(batch.ids, batch.mask).float()
         loss = _cross_entropy(logits, batch.labels)
         self.evaluation.update(loss, logits.argmax(-1), batch.labels)
         if self.trainer.testing:
             scored = batch.labels != IGNORED
             self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
-
-    def _start_evaluation(self) -> None:
-        self.evaluation.reset()
-        self._answers = []
 
     def _end_evaluation(self, split: str) -> None:
         loss, accuracy, scored, examples = self.evaluation.mean(self.trainer)
@@ -154,14 +149,14 @@ class LRAModule(pl.LightningModule):
         )
 
     def dead_rows(self) -> float | None:
-        """The fraction of queries that attended to nothing, in the worst layer on the last batch
-        evaluated: how feature maps with zeros fail. None for methods that cannot fail so."""
-        found = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
-        fractions = [float(x) for x in found if x is not None]
+        """Return the fraction of queries that attended to nothing, in the worst layer on the last
+        batch evaluated. Feature maps with zeros fail so; None for other methods."""
+        dead = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
+        fractions = [float(x) for x in dead if x is not None]
         return max(fractions) if fractions else None
 
     def answers(self) -> Answers:
-        """Those of the last test, in the order of the examples, of all processes."""
+        """Return the answers of the last test, of all processes, in the order of the examples."""
         shares = of_each_process(self.trainer, self._answers)
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
         return Answers.of(*zip(*in_order, strict=True))
@@ -173,27 +168,22 @@ class LRAModule(pl.LightningModule):
         self.clock.start("training")
 
     def on_validation_epoch_start(self) -> None:
-        self._start_evaluation()
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluation_step(batch)
+        self.evaluation.reset()
+        self._answers = []
 
     def on_validation_epoch_end(self) -> None:
         self._end_evaluation("dev")
 
-    def on_test_epoch_start(self) -> None:
-        self._start_evaluation()
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluation_step(batch)
-
     def on_test_epoch_end(self) -> None:
         self._end_evaluation("test")
+
+    on_test_epoch_start = on_validation_epoch_start
+    test_step = validation_step
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
         fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
-        optimizer, scheduler = optim.build(
+        optimizer, scheduler = optim.build_optimizer(
             self.parameters(), self.recipe, fused=self.device.type in fused or None
         )
         return {

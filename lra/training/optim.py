@@ -20,10 +20,10 @@ from lra.base.config import Recipe, Schedule
 Rule = Callable[[int, Recipe], float]  # of the optimiser step
 
 
-def build(
+def build_optimizer(
     parameters: Iterable[nn.Parameter], recipe: Recipe, *, fused: bool | None = None
 ) -> tuple[Optimizer, LRScheduler]:
-    """The optimiser, `fused` into one kernel or by torch's usual choice, and its schedule, which is
+    """Build the optimiser, `fused` into one kernel or as torch chooses, and its schedule, which is
     stepped once after each optimiser step."""
     optimizer = AdamW(
         parameters,
@@ -40,22 +40,17 @@ class StepSchedule(LambdaLR):
     """Multiplies recipe.lr by the schedule; the one-cycle schedule moves beta1 too."""
 
     def __init__(self, optimizer: Optimizer, recipe: Recipe):
-        beta1 = BETA1.get(recipe.schedule)
-        self._beta1 = _bind(beta1, recipe) if beta1 else None
-        super().__init__(optimizer, _bind(SCHEDULES[recipe.schedule], recipe))
+        self._recipe = recipe
+        super().__init__(optimizer, lambda s: SCHEDULES[recipe.schedule](s, recipe))
 
     def step(self, epoch: int | None = None) -> None:
         super().step(epoch)
-        if self._beta1 is not None:
+        if self._recipe.schedule is Schedule.onecycle:
             for group in self.optimizer.param_groups:
-                group["betas"] = (self._beta1(self.last_epoch), group["betas"][1])
+                group["betas"] = (onecycle_beta1(self.last_epoch, self._recipe), group["betas"][1])
 
     def state_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in super().state_dict().items() if key != "_beta1"}
-
-
-def _bind(rule: Rule, recipe: Recipe) -> Callable[[int], float]:
-    return lambda s: rule(s, recipe)
+        return {key: value for key, value in super().state_dict().items() if key != "_recipe"}
 
 
 def ramp(s: int, recipe: Recipe) -> float:
@@ -80,8 +75,8 @@ def cosine(s: int, recipe: Recipe) -> float:
 
 
 def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
-    """Height of a triangle that peaks at the last warm-up step, 0 to 1; and whether it still
-    rises."""
+    """Return the height, 0 to 1, of a triangle that peaks at the last warm-up step, and whether it
+    still rises."""
     peak, last = max(recipe.warmup - 1, 0), recipe.steps - 1
     if s < peak:
         return s / peak, True
@@ -118,5 +113,3 @@ SCHEDULES: dict[Schedule, Rule] = {
     Schedule.onecycle: onecycle,
     Schedule.cosine_floor: cosine_floor,
 }
-
-BETA1: dict[Schedule, Rule] = {Schedule.onecycle: onecycle_beta1}

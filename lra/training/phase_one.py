@@ -12,16 +12,28 @@ from typing import Any
 
 from lra.base.config import Loggers
 from lra.base.disk import read_json, write_json
+from lra.data.loader import Loader
 from lra.model import pretrain
 from lra.runs import environment
 from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.settings.compose import Run
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once, sweep_has_died
 from lra.training.checkpoints import load_checkpoint
-from lra.training.datamodule import InputData
-from lra.training.fit import begin, build, fit, is_main_process
+from lra.training.fit import LRAData, begin, build, fit, is_main_process
 from lra.training.module import LRAModule
 from lra.training.progress import say
+
+# Facts of its result that the record of phase two repeats.
+REPEATED = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
+
+
+class InputData(LRAData):
+    """Loaders of training inputs, of which some are held out to evaluate phase one."""
+
+    def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
+        rank, world = self._share()
+        sequences = pretrain.inputs(self.prepared, held_out=split != "train")
+        return pretrain.InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)
 
 
 def begin_pretrained(
@@ -46,31 +58,35 @@ def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any]
     """Train phase one, resume it, or look it up: its facts for a record, and its weights."""
     run = replace(run, logger=Loggers())  # metrics.csv suffices
     folder = RunFolder(run, prepared.fingerprint)
-    mine = is_main_process()
-    with folder.lock(_waiting(deadline)) if mine else contextlib.nullcontext():
+    main = is_main_process()
+    with folder.lock(_waiting(deadline)) if main else contextlib.nullcontext():
         if folder.result() is None or not folder.last.exists():
-            module = build(run)
-            module.identity = folder.name
-            if mine:
-                _introduce_phase_one(run, folder)
-                begin(run, folder)
-            try:
-                with stop_at_once():  # whose signals are given back: phase two has not begun
-                    fit(run, module, InputData(run, prepared), folder, deadline)
-            except BaseException:
-                if mine:  # the reason is in the folder of the run that it is for
-                    folder.set_status("interrupted", how="with phase two")
-                raise
-            if mine:
+            module = _train(run, prepared, folder, deadline)
+            if main:
                 folder.finish(_facts_of_phase_one(run, module, folder))
-        elif mine:
+        elif main:
             folder.ensure_finished()
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
-    found = folder.result() or {}
-    kept = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
+    result = folder.result() or {}
     name = f"{folder.name}-{folder.path.name}"
-    return {"run": name} | {key: found.get(key) for key in kept}, weights
+    return {"run": name} | {key: result.get(key) for key in REPEATED}, weights
+
+
+def _train(run: Run, prepared: Any, folder: RunFolder, deadline: float) -> LRAModule:
+    module = build(run)
+    module.identity = folder.name
+    if is_main_process():
+        _introduce_phase_one(run, folder)
+        begin(run, folder)
+    try:
+        with stop_at_once():  # whose signals are given back: phase two has not begun
+            fit(run, module, InputData(run, prepared), folder, deadline)
+    except BaseException:
+        if is_main_process():  # the reason is in the folder of the run that it is for
+            folder.set_status("interrupted", how="with phase two")
+        raise
+    return module
 
 
 def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
@@ -96,26 +112,26 @@ def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[
 
 def _introduce_phase_one(run: Run, folder: RunFolder) -> None:
     recipe, rate = run.protocol.recipe, run.pretrain.rate
-    what = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
-    if said := folder.changed_code():
-        say(said)
-    say(f"phase one  {what} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+    target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
+    if changed := folder.changed_code():
+        say(changed)
+    say(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
         f"seed {run.seed}; dev here: held-out training inputs", indent=11)  # fmt: skip
     say(f"run        {folder.path}", indent=11)
 
 
 def _waiting(deadline: float) -> Callable[[str], None]:
-    """Waits a second, again and again, for another run that trains the same phase one."""
-    said: set[str] = set()
+    """Return what waits a second for another run that trains the same phase one."""
+    holders: set[str] = set()
 
     def wait(holder: str) -> None:
         if sweep_has_died():
             raise Interrupted(signal.SIGTERM)
         if time.monotonic() > deadline:
             raise Interrupted(LIMIT)
-        if holder not in said:
+        if holder not in holders:
             say(f"phase one is being trained by {holder}: waiting for it")
-            said.add(holder)
+            holders.add(holder)
         time.sleep(1)
 
     return wait

@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
@@ -33,11 +34,8 @@ class ProgressReport(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if self.style == "bar" and trainer.is_global_zero:
-            columns = (
-                TextColumn("{task.fields[before]}"),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[after]}"),
-            )
+            before, after = (TextColumn(f"{{task.fields[{side}]}}") for side in ("before", "after"))
+            columns = (before, BarColumn(bar_width=None), after)
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=trainer.max_steps, before="", after="")
             self._show(trainer, {"title": module.title})
@@ -78,9 +76,9 @@ class ProgressReport(pl.Callback):
     def _show(self, trainer: pl.Trainer, parts: dict[str, str]) -> None:
         """Move the bar, with as many of the parts beside it as the terminal has room for."""
         assert self._bar is not None
-        room = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
+        width = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
         for name in DISPENSABLE:
-            if sum(len(part) + len("  ") for part in parts.values()) <= room:
+            if sum(len(part) + len("  ") for part in parts.values()) <= width:
                 break
             parts.pop(name, None)
         title = parts.pop("title", None)
@@ -121,21 +119,14 @@ def _step(trainer: pl.Trainer) -> str:
 def say(text: str, *, indent: int = 0) -> None:
     """Print text; on a terminal, lines break between words and go on `indent` columns in."""
     if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        text = "\n".join(
-            textwrap.fill(
-                line,
-                width,
-                subsequent_indent=" " * indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for line in text.splitlines()
-        )
+        wrapper = textwrap.TextWrapper(
+            shutil.get_terminal_size().columns, subsequent_indent=" " * indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        text = "\n".join(map(wrapper.fill, text.splitlines()))
     print(text, flush=True)
 
 
 def clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    """Return `1:02:03`, and `2:03` below an hour."""
+    return str(timedelta(seconds=round(seconds))).removeprefix("0:").removeprefix("0")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ import torch
 
 import luna
 from lra.base import code
-from lra.base.config import UserError
+from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
 from lra.compute import Admission, admit
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.runs import environment
+from lra.runs.answers import Answers
 from lra.runs.folder import RunFolder, plain, processes, writing
 from lra.settings.compose import Run
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.training.checkpoints import load_checkpoint
-from lra.training.datamodule import LRAData
-from lra.training.fit import TF32, begin, build, fit, is_main_process
+from lra.training.fit import LRAData, begin, build, check_device, fit, is_main_process
 from lra.training.module import LRAModule
 from lra.training.phase_one import begin_pretrained
 from lra.training.progress import clock, say
@@ -49,9 +50,8 @@ def train(run: Run, command: str = "") -> Path:
         os.environ[FIRST] = str(os.getpid())  # Lightning starts the others with this environment
     elif FIRST in os.environ:
         threading.Thread(target=_end_after_first, daemon=True).start()
-    limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
-    deadline = time.monotonic() + limit
-    _check_device(run)
+    deadline = time.monotonic() + 60 * (run.limit_minutes or math.inf)
+    check_device(run)
     admitted = admit(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
     module = build(run)
@@ -65,14 +65,17 @@ def train(run: Run, command: str = "") -> Path:
     if not is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
             with contextlib.suppress(Interrupted):  # the main process reports it
-                _fit_and_test(run, module, prepared, folder, admitted.record(), deadline)
+                _fit_and_test(admitted, module, prepared, folder, deadline)
         return folder.result_file
     with folder.lock():
         result = folder.result()
         if result is None:
-            if said := folder.changed_code():
-                say(said)
-            result = _train(admitted, module, prepared, folder, deadline, command)
+            _introduce(admitted, prepared, folder)
+            begin(run, folder)
+            with _noting_how_it_ends(run, folder), stop_at_once():
+                result = _fit_and_test(admitted, module, prepared, folder, deadline)
+            folder.finish({"command": command} | result)
+            _show_result(result)
         else:
             folder.ensure_finished()
             print(f"already finished: test accuracy {result['test']['accuracy']:.2%}")
@@ -80,29 +83,141 @@ def train(run: Run, command: str = "") -> Path:
     return folder.result_file
 
 
-def _end_after_first() -> None:
-    """End this process when the first one of its run was killed: under NCCL it would wait for the
-    other for half an hour, with its GPU. Gloo, SLURM and torchrun end it themselves."""
-    while os.environ[FIRST] in (str(os.getpid()), str(os.getppid())):
-        time.sleep(1)
-    time.sleep(GRACE)
-    os._exit(1)
+# ---------------------------------------------------------------------- steps of a run
 
 
-def _train(
-    admitted: Admission,
-    module: LRAModule,
-    prepared: Any,
-    folder: RunFolder,
-    deadline: float,
-    command: str,
+def _fit_and_test(
+    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
 ) -> dict[str, Any]:
-    run, counted = admitted.run, admitted.record()
-    _introduce(run, prepared, folder, admitted)
-    begin(run, folder)
+    """Train, test the last and the best checkpoint, and return the facts of the record."""
+    run = admitted.run
+    pretraining = begin_pretrained(run, module, prepared, folder, deadline)
+    loaders = LRAData(run, prepared)
+    trainer, checkpoints = fit(run, module, loaders, folder, deadline)
+    tests = {"last": _test(trainer, module, loaders, run.protocol.recipe.steps)}
+    if checkpoints.best_step:
+        best = load_checkpoint(folder.best, folder.name)
+        module.load_state_dict(best["state_dict"])
+        tests["best"] = _test(trainer, module, loaders, checkpoints.best_step)
+    select = run.protocol.evaluation.select.name
+    select = select if select in tests else "last"
+    test, answers = tests[select]
+    if trainer.is_global_zero:
+        with writing(folder.answers):
+            answers.write(folder.answers)
+    _log_test(trainer, test)
+    return {
+        **_facts_of_settings(run),
+        "compute": admitted.record(),
+        **pretraining,
+        "data": prepared.summary(),
+        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
+        "test": test | {"select": select},
+        "answers": answers.facts(),
+        "test_last": tests["last"][0],
+        "test_best": tests["best"][0] if "best" in tests else None,
+        **_facts_of_speed(run, module, trainer),
+    }
+
+
+def _test(
+    trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int
+) -> tuple[dict[str, Any], Answers]:
+    trainer.test(module, loaders, verbose=False)
+    answers = module.answers()
+    values = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    facts = {
+        "accuracy": values["test/accuracy"],
+        "loss": values["test/loss"],
+        "examples": int(values["test/examples"]),
+        "scored": int(values["test/scored"]),
+        "step": step,
+        "predicted": np.bincount(answers.answers, minlength=module.classes).tolist(),
+        "dead_rows": module.dead_rows(),
+    }
+    return facts, answers
+
+
+def _log_test(trainer: pl.Trainer, test: dict[str, Any]) -> None:
+    for logger in trainer.loggers:
+        scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
+        logger.log_metrics(scores, step=test["step"])
+        logger.finalize("success")
+
+
+def _facts_of_settings(run: Run) -> dict[str, Any]:
+    return {
+        "task": run.task.name,
+        "attention": run.attention,
+        "preset": run.compute.preset,
+        "departs": luna.get(run.attention["name"]).departs.get(run.protocol.profile),
+        "model": run.model.name,
+        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
+        "budget": run.budget,
+        "seed": run.seed,
+        "steps": run.protocol.recipe.steps,
+        "batch": run.protocol.recipe.batch,
+    }
+
+
+def _facts_of_speed(run: Run, module: LRAModule, trainer: pl.Trainer) -> dict[str, Any]:
+    """Time, memory, and what they depend on beside the settings."""
+    device = trainer.strategy.root_device
+    attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
+    return {
+        "seconds": module.clock.read(),
+        "steps_per_second": module.clock.steps_per_second,
+        "peak_memory_mib": environment.peak_memory_mib(device),
+        "precision": run.trainer.precision,
+        "evaluation": attention.evaluation(device.type),
+        "machine": environment.machine(device) | {"processes": trainer.world_size},
+        "versions": environment.versions(),
+        "switches": environment.switches(),
+        "git": environment.git(),
+    }
+
+
+# ---------------------------------------------------------------------- on the screen and on disk
+
+
+def _introduce(admitted: Admission, prepared: Any, folder: RunFolder) -> None:
+    """Show what is trained, on which data, at what cost, and where."""
+    run, recipe = admitted.run, admitted.run.protocol.recipe
+    if changed := folder.changed_code():
+        say(changed)
+    usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
+    usual |= {"name": run.attention["name"], "dwc": "none"}
+    options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
+    preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
+    together = f", {count} processes" if (count := processes(run)) > 1 else ""
+    lines = {
+        "task": f"{run.task.name}  {prepared.describe()}",
+        "attention": f"{run.attention['name']}  {' '.join(options)}{preset}",
+        "compute": admitted.describe(),
+        "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}",
+        "run": str(folder.path),
+    }
+    for label, text in lines.items():
+        say(f"{label:<11}" + text.replace("\n", "\n" + " " * 11), indent=11)
+
+
+def _show_result(result: dict[str, Any]) -> None:
+    test = result["test"]
+    say(
+        f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
+        f"({test['select']} checkpoint, step {test['step']}) in "
+        f"{clock(sum(result['seconds'].values()))}"
+    )
+    if max(test["predicted"]) == sum(test["predicted"]):
+        print("note: every answer is the same class; the run has collapsed")
+
+
+@contextlib.contextmanager
+def _noting_how_it_ends(run: Run, folder: RunFolder) -> Iterator[None]:
+    """Write into the folder why the block did not come to its end."""
     try:
-        with stop_at_once():
-            result = _fit_and_test(run, module, prepared, folder, counted, deadline)
+        yield
     except Interrupted as interrupted:
         late = interrupted.signum == LIMIT
         how = f"at its limit of {run.limit_minutes:g} minutes" if late else f"by {interrupted}"
@@ -116,139 +231,17 @@ def _train(
         folder.set_status("interrupted", how="by SIGPIPE")
         raise
     except BaseException as error:
-        _note_failure(folder, error)
+        with contextlib.suppress(UserError, OSError):  # the disk fails too: show the first error
+            folder.set_status("failed", error=f"{type(error).__name__}: {first_line(error)}")
+            if not isinstance(error, UserError):
+                write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
         raise
-    folder.finish({"command": command} | result)
-    test, seconds = result["test"], sum(result["seconds"].values())
-    say(
-        f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
-        f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}"
-    )
-    if max(test["predicted"]) == sum(test["predicted"]):
-        print("note: every answer is the same class; the run has collapsed")
-    return result
 
 
-def _fit_and_test(
-    run: Run,
-    module: LRAModule,
-    prepared: Any,
-    folder: RunFolder,
-    counted: dict[str, Any],
-    deadline: float,
-) -> dict[str, Any]:
-    recipe, evaluation = run.protocol.recipe, run.protocol.evaluation
-    begun_with = begin_pretrained(run, module, prepared, folder, deadline)
-    loaders = LRAData(run, prepared)
-    trainer, checkpoints = fit(run, module, loaders, folder, deadline)
-    test = {"last": _test(trainer, module, loaders, recipe.steps)}
-    if checkpoints.best_step:
-        best = load_checkpoint(folder.best, folder.name)
-        module.load_state_dict(best["state_dict"])
-        test["best"] = _test(trainer, module, loaders, checkpoints.best_step)
-    answers = {which: found.pop("answers") for which, found in test.items()}
-    select = evaluation.select.name if evaluation.select.name in test else "last"
-    if trainer.is_global_zero:
-        with writing(folder.answers):
-            answers[select].write(folder.answers)
-    for logger in trainer.loggers:
-        scores = {f"test_{measure}": test[select][measure] for measure in ("loss", "accuracy")}
-        logger.log_metrics(scores, step=test[select]["step"])
-        logger.finalize("success")
-    device = trainer.strategy.root_device
-    return {
-        "task": run.task.name,
-        "attention": run.attention,
-        "preset": run.compute.preset,
-        "departs": luna.get(run.attention["name"]).differences_from_profile.get(
-            run.protocol.profile
-        ),
-        "model": run.model.name,
-        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
-        "budget": run.budget,
-        "seed": run.seed,
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "compute": counted,
-        **begun_with,
-        "data": prepared.summary(),
-        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
-        "test": test[select] | {"select": select},
-        "answers": answers[select].facts(),
-        "test_last": test["last"],
-        "test_best": test.get("best"),
-        "seconds": module.clock.read(),
-        "steps_per_second": module.clock.steps_per_second,
-        "peak_memory_mib": environment.peak_memory_mib(device),
-        "precision": run.trainer.precision,
-        "evaluation": _evaluation(module, device),
-        "machine": environment.machine(device) | {"processes": trainer.world_size},
-        "versions": environment.versions(),
-        "switches": environment.switches(),
-        "git": environment.git(),
-    }
-
-
-def _test(trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int) -> dict[str, Any]:
-    trainer.test(module, loaders, verbose=False)
-    answers = module.answers()
-    values = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    return {
-        "accuracy": values["test/accuracy"],
-        "loss": values["test/loss"],
-        "examples": int(values["test/examples"]),
-        "scored": int(values["test/scored"]),
-        "step": step,
-        "predicted": np.bincount(answers.answers, minlength=module.classes).tolist(),
-        "answers": answers,
-        "dead_rows": module.dead_rows(),
-    }
-
-
-def _evaluation(module: LRAModule, device: torch.device) -> str | None:
-    """Which of several equal evaluations the attention used; None where it has only one."""
-    slots = (m for m in module.modules() if isinstance(m, luna.Attention))
-    return next(slots).evaluation(device.type)
-
-
-def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) -> None:
-    recipe = run.protocol.recipe
-    usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
-    usual |= {"name": run.attention["name"], "dwc": "none"}
-    together = f", {count} processes" if (count := processes(run)) > 1 else ""
-    shown = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
-    chosen = run.compute.preset
-    preset = "" if chosen == "matched" else f"  (preset {chosen})"
-    facts = {
-        "task": f"{run.task.name}  {prepared.describe()}",
-        "attention": f"{run.attention['name']}  {' '.join(shown)}{preset}",
-        "compute": admitted.describe(),
-        "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}",
-        "run": str(folder.path),
-    }
-    for label, text in facts.items():
-        say(f"{label:<11}" + text.replace("\n", "\n" + " " * 11), indent=11)
-
-
-def _note_failure(folder: RunFolder, error: BaseException) -> None:
-    lines = str(error).strip().splitlines()
-    try:
-        folder.set_status("failed", error=f"{type(error).__name__}: {lines[0] if lines else ''}")
-        if not isinstance(error, UserError):
-            write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
-    except (UserError, OSError):  # the disk failed twice: show the first error
-        pass
-
-
-def _check_device(run: Run) -> None:
-    """Refuse float16 and TF32 on a CPU: Lightning would silently train in bfloat16, and torch in
-    whatever the processor has, which is another run."""
-    on_cpu = run.trainer.accelerator == "cpu" or (
-        run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
-    )
-    if on_cpu and run.trainer.precision.startswith(("16", TF32)):
-        raise UserError(
-            f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
-            "bf16-mixed on a CPU (it is part of the run's identity)"
-        )
+def _end_after_first() -> None:
+    """End this process when the first one of its run was killed: under NCCL it would wait for the
+    other for half an hour, with its GPU. Gloo, SLURM and torchrun end it themselves."""
+    while os.environ[FIRST] in (str(os.getpid()), str(os.getppid())):
+        time.sleep(1)
+    time.sleep(GRACE)
+    os._exit(1)

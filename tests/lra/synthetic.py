@@ -171,7 +171,7 @@ def write_conversion(
 def table(runs: Path, **spec: Any) -> Table:
     """The table of a folder's runs."""
     made = TableSpec(**{"name": "t", "title": "T"} | spec)
-    return build(made, select(records.load([runs]), made.where))
+    return build(made, select(records.load_records([runs]), made.where))
 
 
 def row(found: Table, label: str) -> TableRow:

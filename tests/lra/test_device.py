@@ -22,9 +22,9 @@ from lra.data.device import DeviceLoader
 from lra.data.prepare import find_or_prepare
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
-from lra.training import datamodule, module
+from lra.training import module
 from lra.training.callbacks import Compiled
-from lra.training.fit import build, trainer_for
+from lra.training.fit import LRAData, build, trainer_for
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}
@@ -90,7 +90,7 @@ def test_no_step_waits_for_the_device(
     prepared = find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
     folder, watch = RunFolder(run, prepared.fingerprint), Watch()
     folder.path.mkdir(parents=True)
-    loaders = datamodule.LRAData(run, prepared)
+    loaders = LRAData(run, prepared)
     trainer = trainer_for(run, folder, watch, max_steps=5, val_check_interval=None)
     loaders.trainer = trainer
     loader = loaders.train_dataloader()

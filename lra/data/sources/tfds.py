@@ -133,11 +133,11 @@ def _without_tensorflow() -> Iterator[None]:
         images._validate_np_array(pixels, shape=self.shape, dtype=self.np_dtype)
         return self._encode_pil_image(images.PIL_Image.fromarray(pixels))
 
-    with contextlib.ExitStack() as lent:
+    with contextlib.ExitStack() as replaced:
         for user in USERS:
             module = importlib.import_module(f"tensorflow_datasets.{user}")
-            lent.enter_context(_replaced(module, "tf", TENSORFLOW))
-        lent.enter_context(_replaced(images._ImageEncoder, "_encode_image", encode))
+            replaced.enter_context(_replaced(module, "tf", TENSORFLOW))
+        replaced.enter_context(_replaced(images._ImageEncoder, "_encode_image", encode))
         yield
 
 

@@ -107,10 +107,10 @@ def test_how_many_jobs_a_launcher_does_at_once():
         return at_once(OmegaConf.create({"_target_": target, **launcher}), 9)
 
     assert ask("hydra._internal.core_plugins.basic_launcher.BasicLauncher") == (1, True, 1)
-    assert ask("hydra_plugins.lra_waiting.LaptopLauncher", n_jobs=4) == (4, True, 1)
-    assert ask("hydra_plugins.lra_waiting.LocalLauncher") == (9, True, 1)
-    assert ask("hydra_plugins.lra_waiting.SlurmLauncher", array_parallelism=8) == (8, False, 1)
-    ray = "hydra_plugins.lra_ray.RayLauncher"
+    assert ask("hydra_plugins.lra_launchers.LaptopLauncher", n_jobs=4) == (4, True, 1)
+    assert ask("hydra_plugins.lra_launchers.LocalLauncher") == (9, True, 1)
+    assert ask("hydra_plugins.lra_launchers.SlurmLauncher", array_parallelism=8) == (8, False, 1)
+    ray = "hydra_plugins.lra_launchers.RayLauncher"
     for gpus, packed in ((1, 1), (2, 1), (0, 1), (0.25, 4), (0.3, 3), (0.01, 9)):
         assert ask(ray, remote={"num_gpus": gpus}) == (packed, False, packed)
 

@@ -158,8 +158,8 @@ def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None
     for record in map(read_json, (tmp_path / "runs").rglob("result.json")):
         assert record["test"]["examples"] == 50
         assert record["test"]["scored"] == sum(record["test"]["predicted"]) == 50 * 4
-    found = records.load([tmp_path / "runs"])
-    assert audit.check(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
+    found = records.load_records([tmp_path / "runs"])
+    assert audit.check_records(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
 
 
 @pytest.mark.parametrize("form", ["stacked", "interleaved"])

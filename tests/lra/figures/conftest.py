@@ -13,7 +13,7 @@ import torch
 
 from lra.settings.compose import compose
 from lra.training.run import train
-from lra.training.trained import Trained, load
+from lra.training.trained import Trained, load_trained
 
 from ..conftest import SMALL
 
@@ -48,7 +48,7 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> 
 @pytest.fixture(scope="session")
 def trained(trained_folder: Callable[..., Path], data_dir: Path) -> Callable[..., Trained]:
     """trained("attention=luna", ...): a run of two steps, read from its folder."""
-    return lambda *words: load(trained_folder(*words), data_dir=data_dir)
+    return lambda *words: load_trained(trained_folder(*words), data_dir=data_dir)
 
 
 def wordpiece() -> Any:

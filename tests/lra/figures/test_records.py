@@ -234,7 +234,7 @@ def test_a_table_against_another_has_a_point_per_method(make: Make, runs: Path, 
     names = {"name": "probe", "title": "Probe", "columns": "task.pairs", "against": "short"}
     specs = [TableSpec(**names, where={"task": "recall"}),
              TableSpec(name="short", title="Short", where={"task": "listops"})]  # fmt: skip
-    probe, _ = build_all(specs, records.load([runs]), runs)
+    probe, _ = build_all(specs, records.load_records([runs]), runs)
     assert {p.name for p in figures.write([probe], tmp_path)} >= {"probe-against-short.png"}
     figure = Figure()
     agreement.draw(figure, probe.agreements[0])

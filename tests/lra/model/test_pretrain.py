@@ -24,17 +24,17 @@ from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
 from lra.report import leaderboard
 from lra.report.specs import TableSpec
-from lra.results.audit import refuse
-from lra.results.record import load, read
+from lra.results.audit import refuse_contradictions
+from lra.results.record import load_records, read_record
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, identity, text_of
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import phase_one
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
-from lra.training.datamodule import InputData
 from lra.training.fit import build
-from lra.training.trained import load as load_trained
+from lra.training.phase_one import InputData
+from lra.training.trained import load_trained
 
 from ..compute.kit import with_attention
 from ..conftest import SMALL, composed
@@ -255,7 +255,11 @@ def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
     runner.train(small(*MASKED, "seed=2"))
     assert len(list(Path(small().runs_dir).rglob(PHASE_ONE))) == 2
     one, two, own = (
-        next(r for r in load([small().runs_dir]) if (r["seed"], r["pretraining.seed"]) == pair)
+        next(
+            r
+            for r in load_records([small().runs_dir])
+            if (r["seed"], r["pretraining.seed"]) == pair
+        )
         for pair in ((1, 7), (2, 7), (2, 2))
     )
     assert one["pretraining"] == two["pretraining"] != own["pretraining"]
@@ -321,9 +325,9 @@ def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, monkeyp
 
 
 def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
-    plain = read(runner.train(small(*SHORT)))
-    [record] = load([finished.runs_dir])
-    refuse([plain, record])
+    plain = read_record(runner.train(small(*SHORT)))
+    [record] = load_records([finished.runs_dir])
+    refuse_contradictions([plain, record])
     about = record["pretraining"]
     assert (about["name"], about["rate"], about["steps"], about["batch"]) == ("masked", 0.15, 6, 8)
     assert about["run"] == "-".join(folder_of(finished, PHASE_ONE).parts[-2:])
@@ -344,7 +348,7 @@ def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
     )
     assert {r.label for r in varied.rows} == {"linear pretrain=none", "linear pretrain=masked"}
     trained = load_trained(folder_of(finished), data_dir=finished.data_dir)
-    assert identity(trained.run, record["data.fingerprint"]) == record["identity"]
+    assert trained.evaluate().digest == record["answers.digest"]
 
 
 def test_a_record_that_hides_its_phase_one_is_refused(finished: Run, tmp_path: Path):
@@ -353,7 +357,7 @@ def test_a_record_that_hides_its_phase_one_is_refused(finished: Run, tmp_path: P
     del facts["pretraining"], facts["digest"]
     (folder / RESULT).write_text(text_of(facts | {"digest": digest(facts)}), encoding="utf-8")
     with pytest.raises(UserError, match=r"its pretraining\.name is None, but in its settings"):
-        read(folder / RESULT)
+        read_record(folder / RESULT)
 
 
 # ---------------------------------------------------------------------- budgets and refusals

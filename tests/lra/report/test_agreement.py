@@ -28,7 +28,7 @@ def probe(runs: Path) -> Table:
                       against="short"),
             TableSpec(name="short", title="Short", where={"task": "listops"}),
         ],
-        records.load([runs]),
+        records.load_records([runs]),
         runs,
     )  # fmt: skip
     return found[0]

@@ -27,7 +27,7 @@ def table(convert: Make, runs: Path) -> Table:
         convert("luna", 0.60, task="mrpc", seed=seed)
     convert("t2r", 0.86)
     convert("t2r", 0.81, key="other", stage1=None, recipe={"stage1": None})
-    (found,) = conversions.build_all(records.load([runs]))
+    (found,) = conversions.build_all(records.load_records([runs]))
     return found
 
 
@@ -77,7 +77,7 @@ def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Pat
     convert("hedgehog", 0.8, recipe={"epochs": 2}, teacher="another", data="copy")
     convert("t2r", 0.8, data="original")
     with pytest.raises(UserError) as refusal:
-        conversions.build_all(records.load([runs]))
+        conversions.build_all(records.load_records([runs]))
     assert "epochs is 10 (luna, t2r) or 2 (hedgehog)" in str(refusal.value)
     assert "teacher is another (hedgehog) or hash-sst2 (luna, t2r)" in str(refusal.value)
     assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
@@ -94,7 +94,7 @@ def test_the_usual_settings_have_the_shortest_name_and_the_published_value(
         convert("luna", 0.7, seed=seed, task="mrpc", options={"M": 8}, **answers)
     convert("luna", 0.9, key="wide", options={"M": 16}, **answers)
     convert("luna", 0.9, key="joint", options={"M": 8}, recipe={"joint": 0.5}, **answers)
-    (found,) = conversions.build_all(records.load([runs]))
+    (found,) = conversions.build_all(records.load_records([runs]))
     rows = {row.label: row for row in found.rows[1:]}
     assert set(rows) == {"luna M=8", "luna M=16", "luna M=8 joint=0.5"}
     assert rows["luna M=8"].cells["sst2"].published
@@ -112,7 +112,7 @@ def test_rows_of_luna_say_which_one_was_converted(convert: Make, runs: Path, tmp
         convert("luna", 0.8, seed=seed, options=wide)
     convert("luna", 0.7, key="l", options=wide | {"M": 8, "L": 8, "nonneg": True})
     convert("luna", 0.7, key="e", options=wide, recipe={"stage1_steps": None})
-    (found,) = conversions.build_all(records.load([runs]))
+    (found,) = conversions.build_all(records.load_records([runs]))
     rows = {row.label: row for row in found.rows[1:]}
     usual = "luna M=64 L=1 nonneg=exp"
     assert set(rows) == {usual, "luna M=8 L=8 nonneg=True", f"{usual} stage1_steps=epoch"}

@@ -104,7 +104,7 @@ def test_rows_whose_rate_was_chosen_from_others_make_no_pair(make: Make, runs: P
 
 def test_several_processes_are_a_setting(make: Make, runs: Path):
     make("luna", 0.5)
-    (one,) = records.load([runs])
+    (one,) = records.load_records([runs])
     two = one.facts | {"settings": one["settings"] | {"processes": 2}}
     two["test"] = two["test"] | {"accuracy": 0.4}
     (found_,) = effects([one, dataclasses.replace(one, facts=two)])
@@ -127,7 +127,7 @@ def test_self_pretraining_is_a_setting_and_the_code_only_where_runs_were_repeate
     make: Make, runs: Path
 ):
     make("luna", 0.4, codes=["a"])
-    (plain,) = records.load([runs])
+    (plain,) = records.load_records([runs])
     later = plain.facts | {"codes": ["b"], "test": plain["test"] | {"accuracy": 0.5}}
     pretrained = later | {"settings": plain["settings"] | {"pretrain": {"name": "masked"}}}
     (found,) = effects([plain, dataclasses.replace(plain, facts=pretrained)])

@@ -89,13 +89,13 @@ def test_seeds_of_different_settings_never_share_a_cell(make: Make, runs: Path):
     make("luna", 0.4, seed=1)
     make("luna", 0.5, seed=2, lr=0.1)
     with pytest.raises(UserError, match="differ in settings that no row shows"):
-        cells_by_row(records.load([runs]), lambda r: r.attention, lambda *_: None)
+        cells_by_row(records.load_records([runs]), lambda r: r.attention, lambda *_: None)
 
 
 def test_rows_of_one_name_are_refused(make: Make, runs: Path):
     """Both rates would be `lr`."""
     make("luna", 0.4)
-    (one,) = records.load([runs])
+    (one,) = records.load_records([runs])
     pretrained = [
         dataclasses.replace(one, facts=one.facts | {
             "identity": str(lr),

@@ -37,7 +37,7 @@ def write(folder: Path, **more: object) -> Path:
                           machine__kind=NASTY, **more)  # fmt: skip
     for m in (4, 16):
         write_run(folder / "runs", "luna", 0.3 + m / 100, task="image", options={"M": m})
-    found = records.load([folder / "runs"])
+    found = records.load_records([folder / "runs"])
     usual = [r for r in found if r.get("attention.M") in (None, 8)]
     sweep = [r for r in found if r["attention.name"] == "luna" and r["task"] == "image"]
     tables = [

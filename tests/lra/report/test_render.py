@@ -21,7 +21,7 @@ def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
     make("luna", 0.40)
     make("luna", 0.42, seed=2)
     (line,) = csv.DictReader(io.StringIO(to_csv(table(runs), runs)))
-    identity = records.load([runs])[0]["identity"]
+    identity = records.load_records([runs])[0]["identity"]
     assert line["score"] == "41.0000"
     assert line["seeds"] == "2"
     assert line["runs"] == f"{identity}-seed-1 {identity}-seed-2"
@@ -110,7 +110,7 @@ def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path
     make("luna", 0.4)
     results = tmp_path / "results"
     records.export([runs], results / "records")
-    found = build(TableSpec(name="t", title="T"), records.load([results / "records"]))
+    found = build(TableSpec(name="t", title="T"), records.load_records([results / "records"]))
     text = markdown(found, results)
     (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
     assert (results / target).exists()

@@ -39,7 +39,7 @@ def proof(make: Make) -> Callable[..., records.Record]:
         }  # fmt: skip
         path = make(attention, hits / 2000, **(facts | more))
         given.write(path.with_name("answers.npz"))
-        record = records.read(path)
+        record = records.read_record(path)
         assert record is not None
         return record
 
@@ -47,14 +47,14 @@ def proof(make: Make) -> Callable[..., records.Record]:
 
 
 def test_an_honest_record_passes_and_says_what_it_follows_from(proof, make, tmp_path: Path):
-    trusted = records.read(make("linear", 0.3, seed=2))
-    found = audit.check([proof(), trusted], tmp_path)
+    trusted = records.read_record(make("linear", 0.3, seed=2))
+    found = audit.check_records([proof(), trusted], tmp_path)
     assert found == {audit.RECOMPUTED: 1, audit.TRUSTED: 1}
 
 
-def test_an_accuracy_that_no_number_of_hits_gives_is_refused_when_read(make: Make):
+def test_an_accuracy_of_no_number_of_hits_is_refused(make: Make):
     with pytest.raises(UserError, match=r"test\.accuracy is 0\.91237, no multiple of 1/2000"):
-        records.read(make("luna", 0.91237))
+        records.read_record(make("luna", 0.91237))
 
 
 FORGED: list[tuple[dict[str, Any], str]] = [
@@ -72,36 +72,36 @@ FORGED: list[tuple[dict[str, Any], str]] = [
 def test_a_forged_number_is_refused_by_name(proof, change: dict[str, Any], why: str):
     record = proof(**change)
     with pytest.raises(UserError, match=why) as error:
-        audit.refuse([record])
+        audit.refuse_contradictions([record])
     assert str(record.path) in str(error.value)
 
 
 def test_runs_on_the_same_data_have_the_same_labels(proof):
     with pytest.raises(UserError, match="labels are not those of other runs on the same data"):
-        audit.refuse([proof(), proof(seed=2, given=answered(800, labels=1))])
+        audit.refuse_contradictions([proof(), proof(seed=2, given=answered(800, labels=1))])
 
 
 def test_answers_of_another_run_are_refused(proof):
     record = proof()
     answered(801).write(record.answers_file)
     with pytest.raises(UserError, match="damaged or not of the record beside it"):
-        audit.refuse([record])
+        audit.refuse_contradictions([record])
 
 
 def test_answers_travel_with_an_export(proof, runs: Path, tmp_path: Path):
     proof()
     records.export([runs], tmp_path / "records")
-    [exported] = records.load([tmp_path / "records"])
+    [exported] = records.load_records([tmp_path / "records"])
     assert exported.answers is not None
     assert exported.answers.accuracy == 0.4
     exported.answers_file.unlink()
-    assert records.load([tmp_path / "records"])[0].answers is None
+    assert records.load_records([tmp_path / "records"])[0].answers is None
 
 
 def test_answers_can_stay_behind_and_follow_later(proof, runs: Path, tmp_path: Path):
     proof()
     [bare] = records.export([runs], tmp_path / "out", answers=False)["new"]
-    [exported] = records.load([tmp_path / "out"])
+    [exported] = records.load_records([tmp_path / "out"])
     before = exported.path.read_bytes()
     assert not exported.answers_file.exists()
     records.export([runs], tmp_path / "out")

@@ -130,4 +130,4 @@ def test_an_edited_result_is_refused(folder, small):
     text = done.result_file.read_text(encoding="utf-8")
     done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")
     with pytest.raises(UserError, match="was edited after its run"):
-        records.read(done.result_file)
+        records.read_record(done.result_file)

@@ -51,11 +51,15 @@ def test_a_silent_run_whose_lock_is_held_is_running(tmp_path):
 def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path):
     place = folder(tmp_path, status="running", step=40, steps=100)
     assert of_run(place, "x").state == "lost"
+    with (place / "lock").open("a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is held
     (place / "lock").unlink()
     assert of_run(place, "x").state == "lost"
+    (place / "result.json").write_text(result(0.4125), encoding="utf-8")
+    assert (of_run(place, "x").state, of_run(place, "x").detail) == ("done", "41.2%")
 
 
-def test_a_run_that_just_wrote_is_running_and_its_lock_is_left_alone(tmp_path, monkeypatch):
+def test_the_lock_of_a_run_that_just_wrote_is_left_alone(tmp_path, monkeypatch):
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     place = folder(tmp_path, status="running", updated=now)
 
@@ -76,20 +80,6 @@ def test_a_run_that_just_wrote_and_was_killed_is_lost(tmp_path):
     with (place / "lock").open() as handle:  # by another process, which has not written yet
         fcntl.flock(handle, fcntl.LOCK_EX)
         assert of_run(place, "x").state == "running"
-
-
-def test_asking_does_not_take_a_run_s_lock(tmp_path):
-    place = folder(tmp_path, status="running")
-    of_run(place, "x")
-    with (place / "lock").open("a+") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is held
-
-
-def test_a_result_is_what_makes_a_run_done(tmp_path):
-    place = folder(tmp_path, status="running")
-    (place / "result.json").write_text(result(0.4125), encoding="utf-8")
-    assert of_run(place, "x").state == "done"
-    assert of_run(place, "x").detail == "41.2%"
 
 
 def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):

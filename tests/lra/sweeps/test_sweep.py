@@ -159,7 +159,7 @@ def test_a_sweep_that_is_killed_takes_its_workers_with_it(overrides, tmp_path, m
 
 
 def test_a_process_of_a_run_ends_after_the_first_one():
-    code = "from lra import run; run.GRACE = 0; run._end_after_first()"
+    code = "from lra.training import run; run.GRACE = 0; run._end_after_first()"
     environment = child_environment() | {FIRST: "1000000000"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=120)
     assert done.returncode == 1
@@ -208,17 +208,9 @@ def test_a_search_goes_by_the_dev_set(overrides, tmp_path, monkeypatch):
     search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=3", "seed=range(1,99)")
     assert main(["train", "-m", *overrides, *search]) == 0
     assert len(dev) == 3
-    found = OmegaConf.load(next(tmp_path.rglob("optimization_results.yaml")))
-    assert found.best_value == max(dev.values())
-    assert found.best_params.seed == max(dev)
-
-
-def test_a_search_that_finds_nothing_ends_like_any_sweep(overrides, capsys):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    search = ("hydra/sweeper=search", "hydra.sweeper.n_trials=2", "seed=choice(no,none)")
-    with pytest.raises(SystemExit, match="1"):
-        main(["train", "-m", *overrides, *search])
-    assert "sweep of 2: 2 failed" in capsys.readouterr().out
+    best = OmegaConf.load(next(tmp_path.rglob("optimization_results.yaml")))
+    assert best.best_value == max(dev.values())
+    assert best.best_params.seed == max(dev)
 
 
 def test_an_experiment_may_be_a_sweep_and_its_jobs_are_not(overrides):
@@ -302,9 +294,7 @@ def test_what_a_killed_run_leaves_behind_does_not_hold_the_sweep(tmp_path, monke
     assert code == -signal.SIGKILL
     assert reason.startswith("killed by SIGKILL")
     left = Path(f"/proc/{int(capsys.readouterr().out.split()[1])}/stat")
-    while (
-        left.exists() and left.read_text(encoding="utf-8").split()[2] != "Z"
-    ):  # until somebody reaps it
+    while left.exists() and " Z " not in left.read_text(encoding="utf-8"):  # or it is a zombie
         time.sleep(0.01)
 
 
@@ -317,7 +307,7 @@ def test_a_run_that_hangs_is_stopped_at_its_limit(tmp_path, monkeypatch):
     assert reason == "interrupted at its limit of 0.005 minutes; the same command resumes it"
 
 
-def test_a_sweep_without_jobs_or_without_a_folder_ends_with_a_sentence(tmp_path, capsys):
+def test_a_sweep_without_jobs_or_folder_ends_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         Summary().on_multirun_end(config(tmp_path))
     assert "this sweep has no jobs" in capsys.readouterr().err

@@ -79,7 +79,7 @@ MOMENTS = [
 ]
 
 
-def test_a_run_killed_at_nine_moments_ends_like_one_that_never_was(small, reference, monkeypatch):
+def test_a_killed_run_ends_like_one_that_never_was(small, reference, monkeypatch):
     for hook, step in MOMENTS:
         with monkeypatch.context() as patch:
             kill_at(patch, hook, step)
@@ -122,7 +122,7 @@ def test_a_finished_run_returns_its_result_without_training(small, reference, ca
     assert (folder_of(small()) / "checkpoints/last.ckpt").stat().st_mtime_ns == weights_before
 
 
-def test_a_run_stops_at_its_limit_and_the_same_command_resumes_it(small, reference, capsys):
+def test_a_run_stops_at_its_limit_and_is_resumed(small, reference, capsys):
     with pytest.raises(SystemExit, match="142"):
         runner.train(small("limit_minutes=1e-6"))
     how = "at its limit of 1e-06 minutes"
@@ -185,6 +185,6 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     assert_same(folder, reference)
 
 
-def test_library_code_that_catches_exceptions_lets_an_interruption_through():
+def test_an_interruption_is_no_exception():
     with pytest.raises(Interrupted), contextlib.suppress(Exception):
         raise Interrupted(signal.SIGTERM)

@@ -22,8 +22,8 @@ def test_wandb_without_a_key_is_one_sentence(small, tmp_path, monkeypatch):
     for variable, value in {"HOME": tmp_path, "NETRC": tmp_path / "none"}.items():
         monkeypatch.setenv(variable, str(value))
     run = small("logger=[csv,wandb]", "logger.wandb.mode=online")
-    with pytest.raises(UserError, match="wandb has no API key: run `wandb login`"):
-        loggers.build(run, RunFolder(run, "data"))
+    with pytest.raises(UserError, match=r"wandb: .*run `wandb login`"):
+        loggers.build_loggers(run, RunFolder(run, "data"))
 
 
 def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
@@ -33,7 +33,7 @@ def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
     monkeypatch.setattr(loggers, "_wandb", lambda *_: "wandb")
     monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", lambda *_, **__: "board")
     monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: name)
-    assert loggers.build(run, RunFolder(run, "data")) == ["wandb", "board"]
+    assert loggers.build_loggers(run, RunFolder(run, "data")) == ["wandb", "board"]
 
 
 @pytest.mark.parametrize("extra", ["tensorboard", "mlflow"])
@@ -41,7 +41,7 @@ def test_a_missing_extra_is_named(small, monkeypatch, extra: str):
     run = small(f"logger={extra}")
     monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=rf"pip install 'luna-lra\[{extra}\]'"):
-        loggers.build(run, RunFolder(run, "data"))
+        loggers.build_loggers(run, RunFolder(run, "data"))
 
 
 def test_mlflow_keeps_a_run_in_one_record_of_a_local_store(small, tmp_path):
@@ -55,15 +55,19 @@ def test_mlflow_keeps_a_run_in_one_record_of_a_local_store(small, tmp_path):
     assert result is not None
     client = mlflow.MlflowClient(tracking_uri=store)
     (experiment,) = (e for e in client.search_experiments() if e.name == "mine")
-    (kept,) = client.search_runs([experiment.experiment_id])
-    assert kept.info.status == "FINISHED"
-    assert kept.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
-    assert kept.data.params["attention/name"] == "linear"
-    assert [m.step for m in client.get_metric_history(kept.info.run_id, "dev_loss")] == [10, 20, 30]
-    (again,) = loggers.build(run, folder)  # as for a run that is resumed
-    assert again.version == kept.info.run_id
+    (stored,) = client.search_runs([experiment.experiment_id])
+    assert stored.info.status == "FINISHED"
+    assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
+    assert stored.data.params["attention/name"] == "linear"
+    assert [m.step for m in client.get_metric_history(stored.info.run_id, "dev_loss")] == [
+        10,
+        20,
+        30,
+    ]
+    (again,) = loggers.build_loggers(run, folder)  # as for a run that is resumed
+    assert again.version == stored.info.run_id
     with pytest.raises(UserError, match="MLflow cannot use"):
-        loggers.build(small("logger=mlflow", "logger.mlflow.store=nonsense://x"), folder)
+        loggers.build_loggers(small("logger=mlflow", "logger.mlflow.store=nonsense://x"), folder)
 
 
 def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
@@ -73,11 +77,11 @@ def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
 
     page = (REPOSITORY / "docs" / "clusters.md").read_text(encoding="utf-8")
     sweep = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
-    chosen = {
-        key: {"value": given["values"][-1] if "values" in given else given["max"]}
-        for key, given in sweep["parameters"].items()
+    values = {
+        key: {"value": range["values"][-1] if "values" in range else range["max"]}
+        for key, range in sweep["parameters"].items()
     }
-    words = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
+    words = create_sweep_command_args({"args": values})["args_no_hyphens"]
     program, command, *fixed, last = create_sweep_command(sweep["command"])
     assert (program, command, last) == ("lra", "train", "${args_no_hyphens}")
     run = compose([*fixed, *words])

@@ -27,7 +27,7 @@ def weights(dtype=torch.float32):
 def trace(rule, upto=None):
     """The (lr, beta1) that each optimiser step sees."""
     p = weights()
-    optimizer, scheduler = optim.build([p], rule)
+    optimizer, scheduler = optim.build_optimizer([p], rule)
     seen = []
     for _ in range(upto or rule.steps):
         group = optimizer.param_groups[0]
@@ -120,7 +120,7 @@ def test_onecycle_without_a_rise_starts_at_the_peak(warmup):
 
 
 def test_onecycle_keeps_beta2():
-    optimizer, _ = optim.build([weights()], recipe("onecycle", betas=[0.9, 0.999]))
+    optimizer, _ = optim.build_optimizer([weights()], recipe("onecycle", betas=[0.9, 0.999]))
     assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
 
 
@@ -155,7 +155,7 @@ def test_adamw_is_flaxs_adam(eps, decay, betas):
     torch.manual_seed(0)
     p = nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
     rule = recipe("rsqrt", lr=0.5, warmup=4, steps=30, eps=eps, weight_decay=decay, betas=betas)
-    optimizer, scheduler = optim.build([p], rule)
+    optimizer, scheduler = optim.build_optimizer([p], rule)
     theta, m, v = p.detach().clone(), torch.zeros_like(p), torch.zeros_like(p)
     for s in range(30):
         g = torch.randn_like(theta)
@@ -173,7 +173,7 @@ def test_adamw_is_flaxs_adam(eps, decay, betas):
 
 def test_decay_hits_every_parameter():
     net = nn.Sequential(nn.Embedding(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
-    optimizer, _ = optim.build(net.parameters(), recipe("constant", weight_decay=0.1))
+    optimizer, _ = optim.build_optimizer(net.parameters(), recipe("constant", weight_decay=0.1))
     [group] = optimizer.param_groups
     assert len(group["params"]) == len(list(net.parameters()))
     assert group["weight_decay"] == 0.1
@@ -199,7 +199,7 @@ def test_a_reloaded_run_goes_on_exactly(schedule):
 
     rule = recipe(schedule.name, lr=0.1, warmup=5, steps=20)
     p = weights()
-    one = (p, *optim.build([p], rule))
+    one = (p, *optim.build_optimizer([p], rule))
     steps(one, 7)
     file = io.BytesIO()
     torch.save({"p": p.detach(), "opt": one[1].state_dict(), "lr": one[2].state_dict()}, file)
@@ -207,7 +207,7 @@ def test_a_reloaded_run_goes_on_exactly(schedule):
     saved = torch.load(file, weights_only=True)  # plain values and tensors only
 
     q = nn.Parameter(saved["p"].clone())
-    two = (q, *optim.build([q], rule))
+    two = (q, *optim.build_optimizer([q], rule))
     two[1].load_state_dict(saved["opt"])
     two[2].load_state_dict(saved["lr"])
     for (a, *rates), (b, *others) in zip(steps(one, 13), steps(two, 13), strict=True):

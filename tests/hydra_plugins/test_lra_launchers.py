@@ -1,8 +1,10 @@
-"""What the launchers of joblib and submitit do when a worker dies, and what SLURM is asked for."""
+"""Launchers when a worker dies, and what they ask of a cluster."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from hydra_plugins import lra_waiting
+from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
-from lra.sweeps.sweep import Outcome, note, read_outcomes
+from lra.settings.compose import explain
+from lra.sweeps.sweep import Outcome, read_outcomes, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
 
@@ -27,17 +31,17 @@ def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
     return [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")]
 
 
-def test_the_end_of_joblib_s_workers_is_the_end_of_jobs_without_an_outcome(tmp_path, monkeypatch):
+def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
     process_executor = pytest.importorskip("joblib.externals.loky.process_executor")
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
 
     def die(*_: Any) -> None:
         raise process_executor.TerminatedWorkerError("a worker was killed")
 
-    monkeypatch.setattr(lra_waiting.JoblibLauncher, "launch", die)
-    launcher = lra_waiting.LaptopLauncher()
+    monkeypatch.setattr(lra_launchers.JoblibLauncher, "launch", die)
+    launcher = lra_launchers.LaptopLauncher()
     launcher.config = config(tmp_path)
-    note(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
+    write_outcome(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
     reason = "a worker of joblib died, which ends all others; the same command resumes"
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
@@ -57,7 +61,7 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
                 raise errors.UncompletedJobError("no output")
             return JobReturn(self.words, status=JobStatus.COMPLETED, _return_value=1.0)
 
-    launcher = lra_waiting.LocalLauncher()
+    launcher = lra_launchers.LocalLauncher()
     launcher.config = config(tmp_path)
     executor = SimpleNamespace(
         folder=tmp_path, map_array=lambda *columns: [*map(Task, [0] * 3, columns[1])]
@@ -68,15 +72,15 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def slurm(tmp_path) -> lra_waiting.SlurmLauncher:
+def slurm(tmp_path) -> lra_launchers.SlurmLauncher:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
         cfg = compose("train", words, return_hydra_config=True)
     params = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
     params |= {"submitit_folder": str(tmp_path / "%j"), "name": "train"}
-    assert params.pop("_target_") == "hydra_plugins.lra_waiting.SlurmLauncher"
-    return lra_waiting.SlurmLauncher(**params)
+    assert params.pop("_target_") == "hydra_plugins.lra_launchers.SlurmLauncher"
+    return lra_launchers.SlurmLauncher(**params)
 
 
 def test_what_slurm_is_asked_for(slurm, tmp_path, monkeypatch):
@@ -94,3 +98,28 @@ def test_where_there_is_no_slurm_a_sentence_says_so(slurm, tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
         slurm.launch(JOBS, 0)
+
+
+def test_ray_does_not_wait_for_a_machine_that_it_has_not():
+    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
+    dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+    lra_launchers.check_resources([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
+    lra_launchers.check_resources(
+        [node], {"num_gpus": 0.25, "num_cpus": 1}
+    )  # four runs share a GPU
+    lra_launchers.check_resources([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
+    with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
+        lra_launchers.check_resources([dead, node], {"num_gpus": 2, "num_cpus": 4})
+    with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
+        lra_launchers.check_resources([node], {"num_gpus": 1, "num_cpus": 8})
+
+
+def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):
+    absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
+    assert explain(absent) == (
+        "hydra/sweeper/optuna needs an extra that is not installed: docs/clusters.md"
+    )
+    monkeypatch.setitem(sys.modules, "ray", None)
+    settings = OmegaConf.create({})
+    with pytest.raises(UserError, match=re.escape("pip install 'luna-lra[ray]'")):
+        lra_launchers.RayLauncher(init=settings, remote=settings).launch([], 0)
