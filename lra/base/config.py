@@ -25,7 +25,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def readable(path: Path, cure: str) -> Iterator[None]:
+def readable(path: Path, hint: str) -> Iterator[None]:
     """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
     make parsers, most of them not ours, raise anything."""
     try:
@@ -34,7 +34,7 @@ def readable(path: Path, cure: str) -> Iterator[None]:
         if isinstance(error, UserError) and str(path) in str(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{path} is damaged or invalid ({reason}): {cure}") from error
+        raise UserError(f"{path} is damaged or invalid ({reason}): {hint}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -43,12 +43,12 @@ def first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """The tail of an error message: the closest known names, or all of them."""
-    known = sorted(known)
-    spelt = {name.lower(): name for name in known}  # M is close to m
+    names = sorted(names)
+    spelt = {name.lower(): name for name in names}  # M is close to m
     close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
-    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known)}"
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 
 class Mask(Enum):

@@ -25,7 +25,7 @@ NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
 
 # Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
-MEND = "correct that file"
+HINT = "correct that file"
 PROVIDER = "user"  # name of that folder in Hydra's search path
 
 
@@ -55,11 +55,11 @@ def read(group: str, name: str) -> DictConfig:
     file = find(group, name)
     if file is None:
         raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
-    with readable(file, MEND):
-        own = _load(file).copy()
-        listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
+    with readable(file, HINT):
+        config = _load(file).copy()
+        listed = (entry for entry in config.pop("defaults", []) if isinstance(entry, str))
         parents = [parent for parent in listed if parent != "_self_"]
-        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
+        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), config)
     return cast(DictConfig, merged)
 
 
@@ -75,8 +75,8 @@ def _preset(option: str, *, _root_: DictConfig) -> Any:
     """Resolves `${preset:<option>}` in an attention's file: the option's value in the chosen
     preset, or else in `published`. A mapping holds one value per task."""
     presets = _root_.attention.presets
-    chosen = presets[_root_.attention.preset]
-    value = chosen[option] if option in chosen else presets.published[option]
+    preset = presets[_root_.attention.preset]
+    value = preset[option] if option in preset else presets.published[option]
     if isinstance(value, DictConfig):
         task = _root_.task.name
         value = value[task if task in value else "others"]
@@ -91,7 +91,7 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     file lacks the preset); empty for an attention without a file."""
     if (file := find("attention", attention)) is None:
         return {}
-    with readable(file, MEND):
+    with readable(file, HINT):
         return _usual_options(attention, task, preset, tuple(folders()))
 
 
@@ -110,7 +110,7 @@ def later_options(attention: str) -> dict[str, Any]:
     out of its settings."""
     if (file := find("attention", attention)) is None:
         return {}
-    with readable(file, MEND):
+    with readable(file, HINT):
         return _later_options(attention, tuple(folders()))
 
 
@@ -128,8 +128,8 @@ def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
     parser = argparse.ArgumentParser(prog="lra", add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir")
     usual = ["--config-dir" if word == "-cd" else word for word in words]  # Hydra's short form
-    known, others = parser.parse_known_args(usual)
-    return others, known.config_dir
+    arguments, others = parser.parse_known_args(usual)
+    return others, arguments.config_dir
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, PartCount, count_run
-from lra.compute.gate import Admission, admit, settled
+from lra.compute.gate import BudgetCheck, check_budget, with_solved_options
 
 __all__ = [
-    "Admission",
     "Budget",
+    "BudgetCheck",
     "Count",
     "PartCount",
-    "admit",
     "budget_of",
+    "check_budget",
     "count_run",
-    "settled",
+    "with_solved_options",
 ]

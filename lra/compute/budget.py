@@ -39,8 +39,8 @@ class Budget:
 
     def ratios(self, cost: Cost) -> dict[str, float]:
         """The run's cost divided by the budget's, for each measure that is limited."""
-        own, limit = asdict(cost), asdict(self.cost)
-        return {m: own[m] / limit[m] for m in MEASURES if limit[m] and own[m] is not None}
+        spent, limit = asdict(cost), asdict(self.cost)
+        return {m: spent[m] / limit[m] for m in MEASURES if limit[m] and spent[m] is not None}
 
     def outside(self, ratios: dict[str, float]) -> dict[str, float]:
         """The ratios outside their tolerance."""

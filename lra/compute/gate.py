@@ -17,7 +17,7 @@ LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
 
 @dataclass(frozen=True)
-class Admission:
+class BudgetCheck:
     """A run that may start: its final options, its cost, and how it compares with the budget."""
 
     run: Run
@@ -81,11 +81,11 @@ class Admission:
         }
 
 
-def admit(run: Run) -> Admission:
+def check_budget(run: Run) -> BudgetCheck:
     """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
     does not."""
     if run.compute.mode is Gate.off:
-        return Admission(run, count_run(run), None, {}, {}, _count_first(run))
+        return BudgetCheck(run, count_run(run), None, {}, {}, _count_first(run))
     budget = budget_of(run)
     matched = run.compute.mode is Gate.matched
     solved: dict[str, tuple[Any, Any]] = {}
@@ -95,12 +95,12 @@ def admit(run: Run) -> Admission:
         run, solved = solve(run, budget)
     count, first = count_run(run), _count_first(run)
     ratios = budget.ratios(cost_of(run, count, first))
-    admission = Admission(run, count, budget, ratios, solved, first)
+    check = BudgetCheck(run, count, budget, ratios, solved, first)
     # An exemption is from the size, never from the length of training.
     exempt = SIZES if run.compute.exempt else ()
     if matched and set(budget.outside(ratios)) - set(exempt):
-        raise UserError(refusal(admission))
-    return admission
+        raise UserError(refusal(check))
+    return check
 
 
 def _count_first(run: Run) -> Count | None:
@@ -109,28 +109,28 @@ def _count_first(run: Run) -> Count | None:
     return None if first is None else count_run(first)
 
 
-def settled(run: Run) -> Run:
+def with_solved_options(run: Run) -> Run:
     """The run as it will be trained: with the options that compute.solve finds."""
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
-def refusal(admission: Admission) -> str:
+def refusal(check: BudgetCheck) -> str:
     """Why a run does not start: both numbers, their ratios, and what to do instead."""
-    run, count, budget = admission.run, admission.count, admission.budget
+    run, count, budget = check.run, check.count, check.budget
     assert budget is not None
-    own = cost_of(run, count, admission.first)
+    cost = cost_of(run, count, check.first)
     costs = {
-        "parameters": f"{own.parameters:,} parameters against {budget.cost.parameters or 0:,}",
+        "parameters": f"{cost.parameters:,} parameters against {budget.cost.parameters or 0:,}",
         "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
-        "examples": f"{own.examples:,} training examples against {budget.cost.examples or 0:,}",
+        "examples": f"{cost.examples:,} training examples against {budget.cost.examples or 0:,}",
     }
-    outside = budget.outside(admission.ratios)
+    outside = budget.outside(check.ratios)
     compared = ", ".join(
         f"{costs[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
-        for m, r in admission.ratios.items()
+        for m, r in check.ratios.items()
         if m != "examples" or m in outside
     )
-    advice = _advice(run, budget, own.examples)
+    advice = _advice(run, budget, cost.examples)
     return (
         f"attention '{run.attention['name']}' is outside the compute budget of "
         f"{budget.reference}: {compared}; {advice}; compute=report runs it as it is"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from lra.base.config import Gate
 from lra.compute.count import PartCount
-from lra.compute.gate import Admission, admit
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.settings.compose import Run
 
 COLUMNS = {  # of PartCount
@@ -25,14 +25,14 @@ COLUMNS = {  # of PartCount
 def show(run: Run) -> None:
     """Print the table, also for a run that its budget would refuse."""
     looked = run.compute if run.compute.mode is Gate.off else replace(run.compute, mode=Gate.report)
-    admitted = admit(replace(run, compute=looked))
-    Console(highlight=False).print(_table(admitted))
-    print(admitted.describe())
-    print(saving(admitted.count.total))
+    check = check_budget(replace(run, compute=looked))
+    Console(highlight=False).print(_table(check))
+    print(check.describe())
+    print(saving(check.count.total))
 
 
-def _table(admitted: Admission) -> Table:
-    run = admitted.run
+def _table(check: BudgetCheck) -> Table:
+    run = check.run
     options = " ".join(f"{k}={v}" for k, v in run.attention.items() if k != "name")
     table = Table(
         "part",
@@ -49,8 +49,8 @@ def _table(admitted: Admission) -> Table:
     )
     for title in COLUMNS.values():
         table.add_column(title, justify="right")
-    parts = {name: part for name, part in admitted.count.parts.items() if part != PartCount()}
-    for name, part in (parts | {"total": admitted.count.total}).items():
+    parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
+    for name, part in (parts | {"total": check.count.total}).items():
         if name == "total":
             table.add_section()
         values = {key: getattr(part, key) for key in COLUMNS}

@@ -167,8 +167,8 @@ def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
         return spec
     bounds = {k: v for k, v in spec.items() if k != "tied"} if isinstance(spec, dict) else {}
     whole = all(type(b) is int for b in bounds.values())
-    known = {"min", "max"} <= set(bounds) <= {"min", "max", "step"}
-    if not whole or not known or bounds["min"] > bounds["max"] or bounds.get("step", 1) < 1:
+    named = {"min", "max"} <= set(bounds) <= {"min", "max", "step"}
+    if not whole or not named or bounds["min"] > bounds["max"] or bounds.get("step", 1) < 1:
         raise UserError(
             f"knobs.{knob} of attention '{name}' must be a list of values, or whole numbers "
             f"{{min: .., max: .., step: ..}} with min <= max and step >= 1, got {spec}"

@@ -64,12 +64,12 @@ class CostRow:
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
     """Print the page; if asked, write it as Markdown, with all counts as CSV."""
-    found = list(rows(overrides))
-    page = markdown(found, overrides)
+    table = list(rows(overrides))
+    page = markdown(table, overrides)
     print(page)
     if write:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for name, content in (("table.md", page), ("table.csv", as_csv(found))):
+        for name, content in (("table.md", page), ("table.csv", as_csv(table))):
             write_atomically(FOLDER / name, content.encode())
             print(f"written to {FOLDER / name}", file=sys.stderr)
 
@@ -128,7 +128,7 @@ counts.
 """
 
 
-def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
+def markdown(table: Sequence[CostRow], overrides: Sequence[str]) -> str:
     run = compose([*overrides, "compute=report"])
     tolerance = asdict(run.compute.tolerance)
     words = f" {' '.join(overrides)}" if overrides else ""
@@ -136,13 +136,13 @@ def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
     if isinstance(reference, str):
         reference = f"`{reference}` at its published options"
     page = [INTRODUCTION.format(overrides=words, reference=reference, **tolerance)]
-    tasks = dict.fromkeys(row.run.task.name for row in found)
-    page += [_section(t, [row for row in found if row.run.task.name == t]) for t in tasks]
+    tasks = dict.fromkeys(row.run.task.name for row in table)
+    page += [_section(t, [row for row in table if row.run.task.name == t]) for t in tasks]
     return "\n".join([*page, _heads()])
 
 
-def _section(task: str, found: Sequence[CostRow]) -> str:
-    cost = found[0].budget.cost
+def _section(task: str, table: Sequence[CostRow]) -> str:
+    cost = table[0].budget.cost
     limits = [f"{cost.parameters:,} parameters"] if cost.parameters else []
     limits += [f"{cost.flops / 1e9:.3f} GFLOPs"] if cost.flops else []
     lines = [
@@ -154,13 +154,13 @@ def _section(task: str, found: Sequence[CostRow]) -> str:
         "| shipped | parameters | FLOPs | verdict | solved | parameters | FLOPs | verdict |",
         "|---|" + "---|---:|---:|---|" * 3,
     ]
-    for attention in dict.fromkeys(row.attention for row in found):
-        settings = {row.setting: row for row in found if row.attention == attention}
+    for attention in dict.fromkeys(row.attention for row in table):
+        settings = {row.setting: row for row in table if row.attention == attention}
         cells = [f"`{attention}`"]
         for setting in SETTINGS:
             cells += _setting(settings.get(setting))
         lines.append(f"| {' | '.join(cells)} |")
-    notes = {row.attention: row.exempt for row in found if row.exempt}
+    notes = {row.attention: row.exempt for row in table if row.exempt}
     lines += ["", *(f"* `{name}` is exempt: {why}." for name, why in notes.items()), ""]
     return "\n".join(lines)
 
@@ -200,9 +200,9 @@ def head_flops(name: str, n: int) -> int:
     return slot_flops(slot)
 
 
-def as_csv(found: Sequence[CostRow]) -> str:
+def as_csv(table: Sequence[CostRow]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, fieldnames=list(found[0].cells()), lineterminator="\n")
+    writer = csv.DictWriter(file, fieldnames=list(table[0].cells()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row.cells() for row in found)
+    writer.writerows(row.cells() for row in table)
     return file.getvalue()

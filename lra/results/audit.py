@@ -148,7 +148,7 @@ def _counts(record: Record) -> Iterator[str]:
 
 def _composed(record: Record) -> Any:
     """The run of the record's command; None without one, and where it now means another run."""
-    from lra.compute import settled
+    from lra.compute import with_solved_options
     from lra.runs.folder import settings
     from lra.settings.compose import compose
 
@@ -156,7 +156,7 @@ def _composed(record: Record) -> Any:
     if words[:2] != ["lra", "train"]:
         return None
     try:
-        run = settled(compose(words[2:]))
+        run = with_solved_options(compose(words[2:]))
     except UserError:
         return None
     return run if settings(run) == record["settings"] else None

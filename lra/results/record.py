@@ -154,7 +154,7 @@ class Record:
             return Answers(np.array(given[split]), np.array(labels[split]))
         if self.get("answers") is None or not self.answers_file.exists():
             return None
-        found = answers.read(self.answers_file)
+        found = answers.read_answers(self.answers_file)
         if found.digest != self["answers.digest"]:
             raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
         return found

@@ -182,11 +182,11 @@ def _implied_preset_exists(cfg: DictConfig) -> None:
 
 def preset_exists(attention: DictConfig) -> None:
     """UserError, naming the presets that exist, unless the chosen one is in `presets`."""
-    presets, chosen = attention.get("presets"), attention.get("preset")
-    if presets is not None and chosen not in presets:
+    presets, preset = attention.get("presets"), attention.get("preset")
+    if presets is not None and preset not in presets:
         raise UserError(
-            f"attention '{attention.name}' has no preset '{chosen}'"
-            f"{nearest(str(chosen), map(str, presets))}"
+            f"attention '{attention.name}' has no preset '{preset}'"
+            f"{nearest(str(preset), map(str, presets))}"
         )
 
 
@@ -331,8 +331,8 @@ def explain(error: Exception, cfg: DictConfig | None = None) -> str:
         name = key.rpartition(".")[2]
         if isinstance(parent, DictConfig) and (elsewhere := _places(name, parent)):
             return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
-        known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
-        return f"'{key}' is not a setting{nearest(name, known)}"
+        siblings = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
+        return f"'{key}' is not a setting{nearest(name, siblings)}"
     looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
     if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
         group = looked_up[1]

@@ -122,12 +122,12 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
 def _disk_errors(place: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
-    cure = "point runs_dir elsewhere; the same command then goes on"
+    hint = "point runs_dir elsewhere; the same command then goes on"
     try:
-        with disk_errors(place, cure):
+        with disk_errors(place, hint):
             yield
     except SafetensorError as error:  # transformers writes weights through it
-        raise UserError(f"cannot write to {place} ({error}): free some space, or {cure}") from error
+        raise UserError(f"cannot write to {place} ({error}): free some space, or {hint}") from error
 
 
 def _load(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ import luna
 from lra.base import code
 from lra.base.config import UserError
 from lra.base.disk import write_atomically
-from lra.compute import Admission, admit
+from lra.compute import BudgetCheck, check_budget
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.runs import environment
@@ -52,7 +52,7 @@ def train(run: Run, command: str = "") -> Path:
     limit = math.inf if run.limit_minutes is None else 60 * run.limit_minutes
     deadline = time.monotonic() + limit
     _check_device(run)
-    admitted = admit(run)  # before the data: a wrong option costs no preparation
+    admitted = check_budget(run)  # before the data: a wrong option costs no preparation
     run = admitted.run
     module = build(run)
     code.keep_loaded()  # before the data, whose preparation may take long
@@ -90,7 +90,7 @@ def _end_after_first() -> None:
 
 
 def _train(
-    admitted: Admission,
+    admitted: BudgetCheck,
     module: LRAModule,
     prepared: Any,
     folder: RunFolder,
@@ -209,7 +209,7 @@ def _evaluation(module: LRAModule, device: torch.device) -> str | None:
     return next(slots).evaluation(device.type)
 
 
-def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: Admission) -> None:
+def _introduce(run: Run, prepared: Any, folder: RunFolder, admitted: BudgetCheck) -> None:
     recipe = run.protocol.recipe
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
     usual |= {"name": run.attention["name"], "dwc": "none"}

@@ -125,11 +125,11 @@ def settings() -> Callable[..., tuple[Protocol, Model]]:
         schema = OmegaConf.create({"task": {"name": task}, "attention": {"name": "softmax"}})
         schema.protocol = OmegaConf.structured(Protocol)
         schema.model = OmegaConf.structured(Model)
-        chosen = {
+        task_and_attention = {
             "protocol": groups.read("protocol", protocol),
             "model": groups.read("model", model),
         }
-        cfg = OmegaConf.merge(schema, chosen, OmegaConf.from_dotlist(list(overrides)))
+        cfg = OmegaConf.merge(schema, task_and_attention, OmegaConf.from_dotlist(list(overrides)))
         OmegaConf.resolve(cfg)
         return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)
 

@@ -32,9 +32,9 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     """The suite finds the method and holds it to the contract, and what is committed stands."""
     clone = tmp_path / "clone"
     shutil.copytree(REPOSITORY, clone, ignore=NOT_COPIED)
-    for kept in ("results", "lra/data"):
-        shutil.rmtree(clone / kept, ignore_errors=True)
-        (clone / kept).symlink_to(REPOSITORY / kept)
+    for folder in ("results", "lra/data"):
+        shutil.rmtree(clone / folder, ignore_errors=True)
+        (clone / folder).symlink_to(REPOSITORY / folder)
 
     def run(*words: str) -> str:
         done = subprocess.run(
@@ -54,8 +54,8 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     run("ruff", "format", "--check", str(files[0]))
     suite = ["luna/test_conformance.py", "lra/compute", "lra/test_catalogue.py",
              "lra/test_settings.py"]  # fmt: skip
-    chosen = "foo or catalogue_is or exactly_its_options"
-    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", chosen,
+    selection = "foo or catalogue_is or exactly_its_options"
+    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", selection,
                  *(f"tests/{file}" for file in suite))  # fmt: skip
     assert " passed" in tested
     assert "are what the records give" in run("lra", "table", "--check")

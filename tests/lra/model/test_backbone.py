@@ -67,20 +67,20 @@ def test_layers_are_tied_to_the_first(monkeypatch):
 
 
 def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
-    given = []
+    hidden_states = []
     softmax = luna.get("softmax")
     forward = softmax.forward
     monkeypatch.setattr(
-        softmax, "forward", lambda self, *a: given.append(a[4]) or forward(self, *a)
+        softmax, "forward", lambda self, *a: hidden_states.append(a[4]) or forward(self, *a)
     )
     net = network(model=replace(TINY, n_layers=1))
     ids, mask = example([24, 9])
     net(ids, mask)
-    assert given == [None]
+    assert hidden_states == [None]
     monkeypatch.setattr(softmax, "needs_x", True)
     net(ids, mask)
     block = net.encoder.blocks[0]
-    assert torch.equal(given[1], block.norm1(net.embedding(ids, mask)[0]))
+    assert torch.equal(hidden_states[1], block.norm1(net.embedding(ids, mask)[0]))
 
 
 def test_options_reach_the_method():

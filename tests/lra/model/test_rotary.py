@@ -26,23 +26,23 @@ def scores(positions: torch.Tensor, turned: Callable[..., torch.Tensor]) -> torc
 
 
 def test_scores_depend_on_the_distance_alone():
-    found = scores(torch.arange(N), Rotary(D, N, None, cls=False))
+    dots = scores(torch.arange(N), Rotary(D, N, None, cls=False))
     for distance in range(1 - N, N):
-        along = found.diagonal(distance)
+        along = dots.diagonal(distance)
         torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-5, atol=1e-6)
-    assert (found[0] - found[0, 0]).abs()[1:].min() > 1e-3  # and they do depend on it
+    assert (dots[0] - dots[0, 0]).abs()[1:].min() > 1e-3  # and they do depend on it
 
 
 def test_on_an_image_they_depend_on_both_distances():
     rows, columns = 3, 4
-    found = scores(torch.arange(N), Rotary(D, N, (rows, columns), cls=False))
-    known: dict[tuple[int, int], float] = {}
+    dots = scores(torch.arange(N), Rotary(D, N, (rows, columns), cls=False))
+    by_shift: dict[tuple[int, int], float] = {}
     for i in range(N):
         for j in range(N):
             shift = (i // columns - j // columns, i % columns - j % columns)
-            value = float(found[i, j])
-            assert known.setdefault(shift, value) == pytest.approx(value, abs=1e-5)
-    assert len({round(value, 4) for value in known.values()}) > len(known) // 2
+            value = float(dots[i, j])
+            assert by_shift.setdefault(shift, value) == pytest.approx(value, abs=1e-5)
+    assert len({round(value, 4) for value in by_shift.values()}) > len(by_shift) // 2
 
 
 def test_the_cls_token_is_not_turned_and_the_others_are_counted_without_it():
@@ -147,7 +147,7 @@ def test_where_it_makes_no_sense_it_is_refused():
 def test_half_precision_stays_half():
     net, ids = network("softmax", "rope"), torch.tensor([[3, 5, 7, 9]])
     with torch.autocast("cpu", torch.bfloat16):  # softmax takes q, k and v of one precision
-        found = net(ids)
-    torch.testing.assert_close(found, net(ids), rtol=0.1, atol=0.05)
+        logits = net(ids)
+    torch.testing.assert_close(logits, net(ids), rtol=0.1, atol=0.05)
     q = torch.randn(1, 1, N, D, dtype=torch.bfloat16)
     assert Rotary(D, N, None, cls=False)(q).dtype == q.dtype

@@ -57,8 +57,8 @@ def test_every_file_composes_and_passes_the_schema(group: str, name: str):
         words.append("protocol=recall")
     # Calibration protocols refuse the default attention.
     run = compose([*words, "attention=softmax"] if group == "protocol" else words)
-    chosen = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
-    assert chosen.get(group, name) == name
+    names = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
+    assert names.get(group, name) == name
 
 
 def _has_row(group: str, name: str, task: str) -> bool:
@@ -213,10 +213,10 @@ def test_what_is_set_wins_over_the_preset():
 
 
 def test_an_identity_knows_of_no_preset():
-    chosen = compose(["attention=performer", "attention.preset=published"])
+    published = compose(["attention=performer", "attention.preset=published"])
     written = compose(["attention=performer", "attention.m=128"])
     other = compose(["attention=performer"])
-    assert identity(chosen, "data") == identity(written, "data") != identity(other, "data")
+    assert identity(published, "data") == identity(written, "data") != identity(other, "data")
     for setting in ("compute=off", "compute.solve=true", "compute.reference=uniform"):
         assert identity(compose(["attention=performer", setting]), "data") == identity(
             other, "data"
