@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
-from lra.settings.compose import check, guard
+from lra.settings.compose import check_settings, guard
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -76,7 +76,7 @@ def start(command: str, words: Sequence[str]) -> None:
 
 
 def _train(cfg: DictConfig) -> None:
-    run = check(cfg)  # before anything heavy is imported
+    run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
     train(run, _typed("train"))

@@ -1,7 +1,7 @@
 """The schema of a run: one dataclass per config group, without defaults, which are in configs/.
 
-`lra.settings.compose.check` compares what Hydra composed with it before anything heavy is imported,
-so a misspelt key or a value of the wrong type costs a second and not a night.
+`lra.settings.compose.check_settings` compares what Hydra composed with it before anything heavy is
+imported, so a misspelt key or a value of the wrong type costs a second and not a night.
 """
 
 from __future__ import annotations

@@ -159,14 +159,14 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     that are refused make a job fail; UserError if they are those of every job."""
     import hydra
 
-    from lra.settings.compose import check, initialised
+    from lra.settings.compose import check_settings, initialised
 
     states: list[RunState] = []
     refused: list[UserError] = []
     with initialised():
         for job in jobs(words):
             try:
-                run = check(hydra.compose("train", job))
+                run = check_settings(hydra.compose("train", job))
             except UserError as error:
                 refused.append(error)
                 states.append(
