@@ -131,7 +131,8 @@ COMMITTED = {
     ),
     "6004d624c6e5": (
         "f40fa7385c3700ef",
-        "experiment=laptop attention=luna task.source=files task.checksum=any attention.nonneg=False",
+        "experiment=laptop attention=luna attention.nonneg=False task.source=files "
+        "task.checksum=any",
     ),
     "408bef43bf89": (
         "f40fa7385c3700ef",
