@@ -207,15 +207,14 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _compute(arguments: argparse.Namespace) -> None:
-    from lra.compute.show import show
-    from lra.compute.table import main as table
+    from lra.compute import table
     from lra.settings.compose import compose
 
     words = arguments.overrides
     if words[:1] == ["table"]:
-        table(words[1:], write=arguments.write)
+        table.main(words[1:], write=arguments.write)
     else:
-        show(compose(words))
+        table.show_run(compose(words))
 
 
 def _plan(arguments: argparse.Namespace) -> None:

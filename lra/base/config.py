@@ -38,13 +38,13 @@ def readable(path: Path, hint: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; the name of its type where it has none."""
+    """Give the first line of an error's message; the name of its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """The tail of an error message: the closest known names, or all of them."""
+    """End an error message with the closest names, or all of them."""
     names = sorted(names)
     spelt = {name.lower(): name for name in names}  # M is close to m
     close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
@@ -113,9 +113,7 @@ class Clip(Enum):
     norm = "norm"
 
 
-class Dev(Enum):
-    """Where the dev split comes from in a task without one (Text)."""
-
+class Dev(Enum):  # where the dev split comes from in a task without one (Text)
     train = "train"  # the last 10 % of the training set, which are removed from it
     test = "test"  # quirk of every public LRA code: the test set itself
 
@@ -233,13 +231,11 @@ class Pretrain:
     recipe: Recipe | None = None  # None in the run that is phase one itself
 
     @property
-    def comes_first(self) -> bool:
-        """Whether the run begins with the weights of a phase one."""
+    def comes_first(self) -> bool:  # the run begins with the weights of a phase one
         return self.recipe is not None
 
     @property
-    def is_the_run(self) -> bool:
-        """Whether the run is phase one itself."""
+    def is_the_run(self) -> bool:  # which is phase one itself
         return self.name is not Objective.none and self.recipe is None
 
 

@@ -21,7 +21,7 @@ CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, e
 
 
 def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
-    """What a full, broken or closed disk means for the user; None for other errors."""
+    """Explain the error of a full, broken or closed disk; None for other errors."""
     if error.errno in FULL:
         return f"no space left on the disk of {place}: free some, or {hint}"
     if error.errno in BROKEN:
@@ -89,7 +89,7 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 
 def is_running(process: str) -> bool:
-    """Whether this machine has a process of this number."""
+    """Ask whether this machine has a process of this number."""
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError, OverflowError):
@@ -104,7 +104,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None where there is no such file; UserError where it is not a JSON object."""
+    """Read a JSON object; None where there is no such file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

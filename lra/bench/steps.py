@@ -20,7 +20,7 @@ from lra.base.config import Loggers, UserError
 from lra.bench.cases import random_batch
 from lra.bench.train import Stopwatch, rehearsal
 from lra.bench.worker import BenchCase, BenchMeter
-from lra.compute import check_budget
+from lra.compute.gate import check_budget
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.parallel import cores

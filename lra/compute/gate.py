@@ -32,7 +32,7 @@ class BudgetCheck:
         return self.budget.verdict(self.ratios) if self.budget else None
 
     def describe(self) -> str:
-        """The lines about cost that a run prints before it starts."""
+        """Write the lines about cost that a run prints before it starts."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.first is not None:
@@ -97,25 +97,23 @@ def check_budget(run: Run) -> BudgetCheck:
     ratios = budget.ratios(cost_of(run, count, first))
     check = BudgetCheck(run, count, budget, ratios, solved, first)
     # An exemption is from the size, never from the length of training.
-    exempt = SIZES if run.compute.exempt else ()
-    if matched and set(budget.outside(ratios)) - set(exempt):
+    if matched and set(budget.outside(ratios)) - set(SIZES if run.compute.exempt else ()):
         raise UserError(refusal(check))
     return check
 
 
 def _count_first(run: Run) -> Count | None:
-    """The count of phase one, if there is one."""
     first = phase_one(run)
     return None if first is None else count_run(first)
 
 
 def with_solved_options(run: Run) -> Run:
-    """The run as it will be trained: with the options that compute.solve finds."""
+    """Set the options that compute.solve finds, with which the run will be trained."""
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
 def refusal(check: BudgetCheck) -> str:
-    """Why a run does not start: both numbers, their ratios, and what to do instead."""
+    """Say why a run does not start, with both costs, and what to do instead."""
     run, count, budget = check.run, check.count, check.budget
     assert budget is not None
     cost = cost_of(run, count, check.first)
@@ -140,19 +138,10 @@ def refusal(check: BudgetCheck) -> str:
 def _advice(run: Run, budget: Budget, trained: int | None) -> str:
     if budget.outside(budget.ratios(Cost(None, None, trained))):
         if run.pretrain.comes_first and run.compute.both_phases:
-            return (
-                "both phases count (compute.both_phases=true): lower pretrain.recipe.steps and "
-                "protocol.recipe.steps until they do the protocol's work together"
-            )
-        return (
-            "train as long as the protocol does (budget=.. scales every method's steps alike; "
-            "protocol.recipe.steps x batch must stay)"
-        )
+            return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
+        return "train as long as the protocol does (budget=.. scales every method's steps alike)"
     if run.compute.preset != "matched":
-        return (
-            f"attention.preset={run.compute.preset} is held to no budget: attention.preset=matched "
-            "has options that meet the default budget"
-        )
+        return f"attention.preset={run.compute.preset} has no budget: use attention.preset=matched"
     best = closest(run, budget)
     if best is None:
         return "it has no knob that changes its cost"

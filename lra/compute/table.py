@@ -1,5 +1,6 @@
-"""`lra compute table`: the cost of every attention on every task, as published, as its file ships
-it, and at the setting that the solver finds, each compared with the budget.
+"""`lra compute`: parameters and FLOPs of one run, part by part; `lra compute table`: the cost of
+every attention on every task, as published, as its file ships it, and at the setting that the solver
+finds, each compared with the budget.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 import luna
 from lra import data
+from lra.base.config import Gate
 from lra.base.disk import write_atomically
 from lra.compute.budget import Budget, budget_of, cost_of, times
-from lra.compute.count import Count, count_run, slot_flops
+from lra.compute.count import Count, PartCount, count_run, slot_flops
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.compute.solve import closest
 from lra.settings.compose import Run, compose
 
@@ -27,10 +34,65 @@ LENGTHS = (1024, 2048, 4096, 16384)
 HEAD_DIM = 32  # of model=small
 
 
+COLUMNS = {  # of PartCount
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "flops": "MFLOPs",
+    "training_flops": "training",
+    "executed_flops": "executed",
+}
+
+
+def show_run(run: Run) -> None:
+    """Print the table, also for a run that its budget would refuse."""
+    mode = Gate.off if run.compute.mode is Gate.off else Gate.report
+    check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
+    Console(highlight=False).print(_table_of_parts(check))
+    print(check.describe())
+    print(saving(check.count.total))
+
+
+def _table_of_parts(check: BudgetCheck) -> Table:
+    run = check.run
+    options = " ".join(f"{k}={v}" for k, v in run.attention.items() if k != "name")
+    table = Table(
+        "part",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        title=f"{run.task.name}/{run.attention['name']} {options}, model {run.model.name}, "
+        f"protocol {run.protocol.name}",
+        caption="Per example of full length. MFLOPs: products of the forward pass, a multiply-add "
+        "being 2. Training: forward and backward. Executed: MFLOPs of the code, which may evaluate "
+        "a definition in another way.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for title in COLUMNS.values():
+        table.add_column(title, justify="right")
+    parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
+    for name, part in (parts | {"total": check.count.total}).items():
+        if name == "total":
+            table.add_section()
+        values = {key: getattr(part, key) for key in COLUMNS}
+        table.add_row(name, *(f"{v / 1e6:,.1f}" if "flops" in k else f"{v:,}"
+                              for k, v in values.items()))  # fmt: skip
+    return table
+
+
+def saving(total: PartCount) -> str:
+    share = total.executed_flops / total.flops - 1 if total.flops else 0.0
+    if abs(share) < 5e-4:
+        return "executed as counted"
+    less = "fewer" if share < 0 else "more"
+    return f"the code executes {abs(share):.1%} {less} FLOPs than are counted"
+
+
+# ---------------------------------------------------------------------- all methods on all tasks
+
+
 @dataclass(frozen=True)
 class CostRow:
-    """One attention on one task at one setting."""
-
     run: Run
     setting: str  # of SETTINGS
     options: dict[str, Any]  # the knobs, and what else differs between the settings
@@ -42,10 +104,6 @@ class CostRow:
         return str(self.run.attention["name"])
 
     @property
-    def exempt(self) -> str | None:
-        return self.run.compute.exempt
-
-    @property
     def ratios(self) -> dict[str, float]:
         return self.budget.ratios(cost_of(self.run, self.count))
 
@@ -54,16 +112,15 @@ class CostRow:
         return self.budget.verdict(self.ratios)
 
     def cells(self) -> dict[str, Any]:
-        """One line of the CSV."""
         slot = {f"attention_{k}": v for k, v in asdict(self.count.slot).items()}
         cells = {"task": self.run.task.name, "attention": self.attention, "setting": self.setting}
         cells |= {"options": _spell(self.options), "verdict": self.verdict}
         cells |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.ratios.items()}
-        return cells | asdict(self.count.total) | slot | {"exempt": self.exempt or ""}
+        return cells | asdict(self.count.total) | slot | {"exempt": self.run.compute.exempt or ""}
 
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
-    """Print the page; if asked, write it as Markdown, with all counts as CSV."""
+    """Print the page, or write it too, with all counts as CSV."""
     table = list(rows(overrides))
     page = markdown(table, overrides)
     print(page)
@@ -79,7 +136,6 @@ def rows(
     tasks: Sequence[str] | None = None,
     attentions: Sequence[str] | None = None,
 ) -> Iterator[CostRow]:
-    """The rows of these tasks and attentions; of all by default."""
     for task in tasks or data.arena():
         budget = None
         for attention in attentions or luna.names():
@@ -160,7 +216,7 @@ def _section(task: str, table: Sequence[CostRow]) -> str:
         for setting in SETTINGS:
             cells += _setting(settings.get(setting))
         lines.append(f"| {' | '.join(cells)} |")
-    notes = {row.attention: row.exempt for row in table if row.exempt}
+    notes = {row.attention: row.run.compute.exempt for row in table if row.run.compute.exempt}
     lines += ["", *(f"* `{name}` is exempt: {why}." for name, why in notes.items()), ""]
     return "\n".join(lines)
 
@@ -168,9 +224,8 @@ def _section(task: str, table: Sequence[CostRow]) -> str:
 def _setting(row: CostRow | None) -> list[str]:
     if row is None:
         return ["no knob", "", "", ""]
-    verdict = (
-        row.verdict if not row.exempt or row.verdict == "matched" else f"exempt, {row.verdict}"
-    )
+    exempt = row.run.compute.exempt and row.verdict != "matched"
+    verdict = f"exempt, {row.verdict}" if exempt else row.verdict
     sizes = [times(row.ratios[m]) if m in row.ratios else "" for m in ("parameters", "flops")]
     return [_spell(row.options) or "-", *sizes, verdict]
 
@@ -192,7 +247,6 @@ def _heads() -> str:
 
 @cache
 def head_flops(name: str, n: int) -> int:
-    """Forward FLOPs of one head on n tokens, published options and profile."""
     import torch
 
     with torch.device("meta"):

@@ -148,7 +148,7 @@ def _counts(record: Record) -> Iterator[str]:
 
 def _composed(record: Record) -> Any:
     """The run of the record's command; None without one, and where it now means another run."""
-    from lra.compute import with_solved_options
+    from lra.compute.gate import with_solved_options
     from lra.runs.folder import settings
     from lra.settings.compose import compose
 

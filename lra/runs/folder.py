@@ -232,7 +232,7 @@ def find(run: Run) -> RunFolder | None:
     from lra.data.prepare import find as find_data
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute import with_solved_options
+        from lra.compute.gate import with_solved_options
 
         run = with_solved_options(run)
     prepared = find_data(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)

@@ -20,7 +20,7 @@ import luna
 from lra.base import code
 from lra.base.config import UserError
 from lra.base.disk import write_atomically
-from lra.compute import BudgetCheck, check_budget
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.runs import environment

@@ -13,7 +13,7 @@ from lra import data
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
 from lra.cli import main
-from lra.compute import budget_of
+from lra.compute.budget import budget_of
 from lra.data.options import default_length
 from lra.settings.compose import compose, initialised
 from lra.sweeps.status import jobs

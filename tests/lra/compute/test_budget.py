@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lra.compute import budget_of, check_budget
-from lra.compute.budget import Budget, Cost
+from lra.compute.budget import Budget, Cost, budget_of
+from lra.compute.gate import check_budget
 
 from ..conftest import composed
 from .kit import TOLERANCE

@@ -13,8 +13,9 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.config import Gate, UserError
-from lra.compute import BudgetCheck, check_budget, count_run
 from lra.compute.budget import times
+from lra.compute.count import count_run
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.compute.solve import closest, compare
 from lra.report.notes import compute_class
 from lra.settings.compose import Run, compose
@@ -90,8 +91,8 @@ def test_a_published_preset_under_a_gate_is_refused_with_advice():
     for words in (["attention.preset=published"], ["protocol=skyformer", "compute=matched"]):
         with pytest.raises(
             UserError,
-            match=r"attention.preset=(published|skyformer) is held to no budget: "
-            r"attention.preset=matched .*; compute=report runs it as it is",
+            match=r"attention.preset=(published|skyformer) has no budget: use "
+            r"attention.preset=matched; compute=report runs it as it is",
         ):
             check_budget(composed("task=image", "attention=performer", *words))
 

@@ -12,8 +12,9 @@ import yaml
 import luna
 from lra.base.config import UserError
 from lra.base.disk import read_json
-from lra.compute import check_budget, count_run, with_solved_options
 from lra.compute.budget import Budget, Cost
+from lra.compute.count import count_run
+from lra.compute.gate import check_budget, with_solved_options
 from lra.compute.solve import closest, compare, knob_values, solve
 from lra.training import run as runner
 
@@ -106,7 +107,7 @@ def test_every_knob_is_an_option_and_every_default_lies_in_its_range():
 @pytest.mark.parametrize(
     "spec",
     [{"min": 8}, {"min": 9, "max": 8}, {"min": 1, "max": 8, "step": 0}, {"min": 1.5, "max": 8},
-     {"min": 1, "max": 8, "stop": 2}, [], "8-64", None],
+     [], "8-64", None],
 )  # fmt: skip
 def test_an_invalid_range_is_refused(spec: Any):
     with pytest.raises(UserError, match=r"knobs.m of attention 'performer' must be a list of val"):

@@ -8,9 +8,9 @@ import pytest
 
 import luna
 from lra.cli import main
-from lra.compute import budget_of, count_run
 from lra.compute import table as page
-from lra.compute.budget import times
+from lra.compute.budget import budget_of, times
+from lra.compute.count import count_run
 from lra.report.looks import KNOWN
 
 from ..conftest import REPOSITORY, composed
@@ -89,3 +89,12 @@ def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys,
     text = (tmp_path / "compute/table.md").read_text(encoding="utf-8")
     assert text in printed
     assert (tmp_path / "compute/table.csv").read_text(encoding="utf-8") == page.as_csv(table)
+
+
+def test_one_run_by_part(capsys):
+    assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
+    output = capsys.readouterr().out
+    for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):
+        assert f"\n {part} " in output
+    assert "over budget ×1.56" in output  # `lra compute` refuses nothing
+    assert "the code executes 56.0% fewer FLOPs than are counted" in output

@@ -16,8 +16,8 @@ import torch
 import luna
 from lra.base.config import Mask, UserError
 from lra.base.disk import read_json
-from lra.compute import check_budget
 from lra.compute.count import count_run
+from lra.compute.gate import check_budget
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
