@@ -1,6 +1,6 @@
-"""`lra compute`: parameters and FLOPs of one run, part by part; `lra compute table`: the cost of
-every attention on every task, as published, as its file ships it, and at the setting that the solver
-finds, each compared with the budget.
+"""`lra compute`: the cost of one run, part by part. `lra compute table`: that of every attention on
+every task, as published, as its file ships it, and at the setting that the solver finds, each
+compared with the budget.
 """
 
 from __future__ import annotations

@@ -83,11 +83,6 @@ def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
     assert torch.equal(hidden_states[1], block.norm1(net.embedding(ids, mask)[0]))
 
 
-def test_options_reach_the_method():
-    net = network(attention={"name": "luna", "dwc": "none", "M": 3, "L": 5})
-    assert net.encoder.blocks[1].attention.attention.feature_dim == 15
-
-
 @pytest.mark.parametrize(
     ("kind", "grid"), [("conv1d", None), ("conv2d", (4, 6)), ("conv1d_long", None)]
 )
@@ -134,8 +129,3 @@ def test_hidden_states_need_the_width_of_the_heads():
 def test_indivisible_heads():
     with pytest.raises(UserError, match=r"n_heads=5 does not divide model.qkv_dim=12"):
         network(model=replace(TINY, n_heads=5))
-
-
-def test_unknown_option():
-    with pytest.raises(luna.LunaError, match="no option 'N'"):
-        network(attention={"name": "luna", "N": 3})

@@ -82,22 +82,6 @@ def test_which_methods_see_nothing_but_the_distance(name: str, relative: bool):
     assert shift < 1e-5 if relative else shift > 1e-3
 
 
-@pytest.mark.parametrize("name", ["softmax", "linear", "luna"])
-def test_the_causal_form_streams_what_is_turned(name: str):
-    torch.manual_seed(0)
-    q, k, v = torch.randn(3, 2, 1, N, D, dtype=torch.float64)
-    mask = torch.ones(2, N, dtype=torch.bool)
-    mask[1, 1:3] = False
-    turned = Rotary(D, N, None, cls=False).double()
-    q, k = turned(q), turned(k)
-    attention = luna.build(name, n_heads=1, head_dim=D, max_len=N, causal=True).double().eval()
-    whole = attention(q, k, v, mask)
-    state, _ = attention.steps(None, q[:, :, :5], k[:, :, :5], v[:, :, :5], mask[:, :5])
-    for t in range(5, N):
-        state, out = attention.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
-        torch.testing.assert_close(out, whole[:, :, t])
-
-
 SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16",
          "protocol.data.pad_to=16", "model.d_model=16",
          "model.qkv_dim=16", "model.mlp_dim=16", "model.n_layers=1"]  # fmt: skip

@@ -17,17 +17,9 @@ from lra.training.run import train
 from ..conftest import command
 
 GROUPS = (
-    "task",
-    "attention",
-    "model",
-    "protocol",
-    "pretrain",
-    "compute",
-    "trainer",
-    "logger",
-    "sweep",
+    "task", "attention", "model", "protocol", "pretrain", "compute", "trainer", "logger", "sweep",
     "experiment",
-)
+)  # fmt: skip
 
 
 def files(group: str) -> list[str]:
@@ -39,11 +31,8 @@ CHOICES = [(g, n) for g in GROUPS if g != "attention" for n in files(g)]
 
 
 def test_every_folder_of_configs_is_a_known_group():
-    assert {p.name for p in CONFIGS.iterdir() if p.is_dir()} == {
-        *GROUPS,
-        "hydra",
-        "convert",
-    }
+    folders = {p.name for p in CONFIGS.iterdir() if p.is_dir()}
+    assert folders == {*GROUPS, "hydra", "convert"}
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
@@ -277,14 +266,10 @@ UNKNOWN = {
     "a key": (["model.n_layrs=3"], "'model.n_layrs' is not a setting; did you mean n_layers"),
     "an option of an attention": (["attention.MM=3"], "'attention.MM' is not a setting"),
     "an option of a task": (["task.sourc=tiny"], "'task.sourc' is not a setting; did you mean so"),
-    "a setting without its group": (
-        ["lr=0.1"],
-        "'lr' is not a setting; did you mean protocol.recipe.lr?",
-    ),
+    "a setting without its group": (["lr=0.1"], "not a setting; did you mean protocol.recipe.lr?"),
     "the other case": (["attention.m=4"], "'attention.m' is not a setting; did you mean M?"),
     "no setting at all": (["listops"], "invalid settings: Error parsing override 'listops'"),
     "two values": (["seed=1,2"], "3. To sweep over it, add --multirun"),
-    "an appended key": (["+model.width=3"], "'model.width' is not a setting"),
     "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "a task of a protocol": (
         ["task=pathx", "protocol=skyformer", "attention=softmax"],
@@ -297,23 +282,13 @@ WRONG = {
     "budget=lots": "budget",
     "protocol.style.pooling=max": "protocol.style.pooling",
     "task.source=internet": "no source 'internet'",
-    "attention.preset=publishd": (
-        "attention 'luna' has no preset 'publishd'; did you mean published?"
-    ),
+    "attention.preset=publishd": "'luna' has no preset 'publishd'; did you mean published?",
     "compute.mode=strict": "compute.mode",
-    "compute.tolerance.flops=0": (
-        "compute.tolerance.flops=0.0 is out of range: it must be greater than 0 and at most 1"
-    ),
+    "compute.tolerance.flops=0": "it must be greater than 0 and at most 1",
     "compute.tolerance.parameters=1.5": "compute.tolerance.parameters=1.5 is out of range",
-    "compute.reference={parameters: many}": (
-        "compute.reference must be an attention, or numbers greater than 0"
-    ),
-    "compute.reference={seconds: 3}": (
-        "compute.reference must be an attention, or numbers greater than 0"
-    ),
-    'compute={mode: "off", solve: true}': (
-        "compute.solve=True is out of range: it must be false under compute=off"
-    ),
+    "compute.reference={parameters: many}": "compute.reference must be an attention, or numbers",
+    "compute.reference={seconds: 3}": "compute.reference must be an attention, or numbers",
+    'compute={mode: "off", solve: true}': "solve=True is out of range: it must be false under",
     "budget=0": "budget=0.0 is out of range: it must be greater than 0",
     "seed=-1": "seed=-1 is out of range",
     "protocol.data.max_length=99999": "protocol.data.max_length",
@@ -346,28 +321,17 @@ def test_a_wrong_value_is_one_sentence(word: str, defaults):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_the_real_command_line_says_a_mistake_of_the_method_in_one_sentence():
+def test_the_command_line_says_a_methods_mistake():
     done = command("train.py", "attention.M=eight", "task.source=tiny")
     assert done.returncode == 2
     assert done.stderr == "error: luna.M must be int, got 'eight'\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["attention.dwc=conv3d", "task.source=tiny"], "conv3d"),
-        (
-            ["task=image", "data_dir=nowhere"],
-            "image is not prepared in nowhere and has to be downloaded: "
-            "run `lra data prepare image --data-dir nowhere`",
-        ),
-    ],
-)
-def test_what_composing_does_not_see_is_one_sentence_when_the_run_starts(
-    words: list[str], sentence: str
-):
-    with pytest.raises((UserError, luna.LunaError), match=sentence):
-        train(compose(words))
+def test_what_composing_does_not_see_is_refused_when_the_run_starts():
+    with pytest.raises(luna.LunaError, match="conv3d"):
+        train(compose(["attention.dwc=conv3d", "task.source=tiny"]))
+    with pytest.raises(UserError, match="run `lra data prepare image --data-dir nowhere`"):
+        train(compose(["task=image", "data_dir=nowhere"]))
 
 
 def test_help_config_and_mistakes_import_nothing_heavy():
