@@ -23,12 +23,12 @@ HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
 
 def rows() -> list[dict[str, str]]:
     """One row per attention, with the parameters that it adds to the small model at 1024 tokens."""
-    found = []
+    table = []
     for name in luna.names():
         cls = luna.get(name)
         built = luna.build(name, n_heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH)
         parameters = LAYERS * sum(p.numel() for p in built.parameters() if p.requires_grad)
-        found.append(
+        table.append(
             {
                 "name": name,
                 "time": cls.complexity,
@@ -40,7 +40,7 @@ def rows() -> list[dict[str, str]]:
                 "url": cls.paper.url,
             }
         )
-    return found
+    return table
 
 
 def knobs(name: str) -> str:
@@ -58,12 +58,12 @@ def show() -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    found = rows()
+    table = rows()
     columns = ("name", "time", "parameters", "causal", "knobs")
     head = {column: column for column in columns} | {"name": "attention"}
-    widths = {c: max(len(r[c]) for r in [head, *found]) for c in columns}
+    widths = {c: max(len(r[c]) for r in [head, *table]) for c in columns}
     indent = " " * (widths["name"] + 2)
-    for row in [head, *found]:
+    for row in [head, *table]:
         cells = [
             row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
             for c in columns

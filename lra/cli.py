@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
-from lra.settings.compose import check, guard
+from lra.settings.compose import check_settings, guard
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -76,7 +76,7 @@ def start(command: str, words: Sequence[str]) -> None:
 
 
 def _train(cfg: DictConfig) -> None:
-    run = check(cfg)  # before anything heavy is imported
+    run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
     train(run, _typed("train"))
@@ -207,15 +207,14 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _compute(arguments: argparse.Namespace) -> None:
-    from lra.compute.show import show
-    from lra.compute.table import main as table
+    from lra.compute import table
     from lra.settings.compose import compose
 
     words = arguments.overrides
     if words[:1] == ["table"]:
-        table(words[1:], write=arguments.write)
+        table.main(words[1:], write=arguments.write)
     else:
-        show(compose(words))
+        table.show_run(compose(words))
 
 
 def _plan(arguments: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from lra import cli
 from lra.data import own
-from lra.settings.compose import check, initialised
+from lra.settings.compose import check_settings, initialised
 from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
@@ -144,7 +144,7 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
         several = r",|glob|sweep=|experiment=(?!demo\b)"
         assert (len(every) > 1) == any(re.search(several, word) for word in words)
         for job in (every[0], every[-1]):
-            check(hydra.compose("train", job))
+            check_settings(hydra.compose("train", job))
 
 
 @pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, PARSED)}))

@@ -59,53 +59,56 @@ def code_of(attention: str, shared: dict[str, list[str]] = SHARED) -> Code:
 
 def keep_loaded() -> None:
     """Keep the files of `luna` and `lra` as they are now, if they have been imported."""
-    for name in [name for name in sys.modules if name.startswith(("luna.", "lra."))]:
-        if file := find_source(name):
+    for module in [name for name in sys.modules if name.startswith(("luna.", "lra."))]:
+        if file := find_source(module):
             _loaded.setdefault(file, file.read_bytes())
 
 
 def hash_modules(*modules: str) -> str:
     """Hash modules with all that they import, in the order of the names by which they import it."""
-    if lost := [module for module in modules if find_source(module) is None]:
-        raise UserError(f"the source of {lost[0]} cannot be found; a run must be able to name it")
-    packages = {"luna", *(module.partition(".")[0] for module in modules)} - {"lra"}
-    followed = tuple(f"{name}." for name in ("lra.model", *packages, *modules))
+    packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
+    followed = tuple(f"{name}." for name in ("lra.model", *packages - {"lra"}, *modules))
     contents: list[tuple[str, ...]] = []
     entered: set[str] = set()
-    waiting = [("", module) for module in modules]
-    while waiting:
-        alias, place = waiting.pop()
-        module = place if place.partition(".")[0] in {"lra", *packages} else ""
-        while (file := find_source(module)) is None:
+
+    def add(alias: str, place: str) -> None:
+        """Add what `alias` stands for, which is `module.name` or a whole module."""
+        module = place if place.partition(".")[0] in packages else ""
+        while module and find_source(module) is None:
             module = module.rpartition(".")[0]
-        if not module:  # of another project
+        file = find_source(module) if module else None
+        if file is None:  # of another project
             contents.append((alias, place))
-            continue
-        name = place[len(module) + 1 :]  # "" of the module itself
+            return
+        name = place[len(module) + 1 :]  # "" of a whole module
         package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-        source = _loaded[file] if file in _loaded else file.read_bytes()
-        text, imports = parse(source, package)
+        text, imports = parse(_loaded[file] if file in _loaded else file.read_bytes(), package)
         origin = dict(imports).get(name, place)
         if module == package and origin != place:  # the package passes the name on
-            waiting.append((alias, origin))
+            add(alias, origin)
         elif module == "luna" or not f"{module}.".startswith(followed):  # luna imports all others
             contents.append((alias, name))
         else:
             contents.append((alias, name, text))
-            waiting += [] if module in entered else imports
-            entered.add(module)
+            if module not in entered:
+                entered.add(module)
+                for imported in imports:
+                    add(*imported)
+
+    for module in modules:
+        if find_source(module) is None:
+            raise UserError(f"the source of {module} cannot be found")
+        add("", module)
     return _hash(repr(contents))
 
 
 @cache
 def find_source(module: str) -> Path | None:
     """Find the file of a module that has been imported, or that lies in its package's folder."""
-    if not module:
-        return PACKAGE.with_name("__init__.py")  # as if `luna` and `lra` lay in a package ""
     if file := getattr(sys.modules.get(module), "__file__", None):
         return Path(file) if file.endswith(".py") else None
     package, _, name = module.rpartition(".")
-    above = find_source(package)
+    above = find_source(package) if package else PACKAGE.with_name("__init__.py")  # beside `lra`
     if above is None or above.name != "__init__.py":
         return None
     files = above.with_name(name) / "__init__.py", above.with_name(f"{name}.py")

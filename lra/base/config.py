@@ -1,7 +1,7 @@
 """The schema of a run: one dataclass per config group, without defaults, which are in configs/.
 
-`lra.settings.compose.check` compares what Hydra composed with it before anything heavy is imported,
-so a misspelt key or a value of the wrong type costs a second and not a night.
+`lra.settings.compose.check_settings` compares what Hydra composed with it before anything heavy is
+imported, so a misspelt key or a value of the wrong type costs a second and not a night.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def readable(path: Path, cure: str) -> Iterator[None]:
+def readable(path: Path, hint: str) -> Iterator[None]:
     """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
     make parsers, most of them not ours, raise anything."""
     try:
@@ -34,21 +34,21 @@ def readable(path: Path, cure: str) -> Iterator[None]:
         if isinstance(error, UserError) and str(path) in str(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{path} is damaged or invalid ({reason}): {cure}") from error
+        raise UserError(f"{path} is damaged or invalid ({reason}): {hint}") from error
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; the name of its type where it has none."""
+    """Give the first line of an error's message; the name of its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the closest known names, or all of them."""
-    known = sorted(known)
-    spelt = {name.lower(): name for name in known}  # M is close to m
+def nearest(word: str, names: Iterable[str]) -> str:
+    """End an error message with the closest names, or all of them."""
+    names = sorted(names)
+    spelt = {name.lower(): name for name in names}  # M is close to m
     close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
-    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known)}"
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 
 class Mask(Enum):
@@ -113,9 +113,7 @@ class Clip(Enum):
     norm = "norm"
 
 
-class Dev(Enum):
-    """Where the dev split comes from in a task without one (Text)."""
-
+class Dev(Enum):  # where the dev split comes from in a task without one (Text)
     train = "train"  # the last 10 % of the training set, which are removed from it
     test = "test"  # quirk of every public LRA code: the test set itself
 
@@ -233,13 +231,11 @@ class Pretrain:
     recipe: Recipe | None = None  # None in the run that is phase one itself
 
     @property
-    def comes_first(self) -> bool:
-        """Whether the run begins with the weights of a phase one."""
+    def comes_first(self) -> bool:  # the run begins with the weights of a phase one
         return self.recipe is not None
 
     @property
-    def is_the_run(self) -> bool:
-        """Whether the run is phase one itself."""
+    def is_the_run(self) -> bool:  # which is phase one itself
         return self.name is not Objective.none and self.recipe is None
 
 

@@ -20,25 +20,25 @@ BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went a
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 
-def sentence(error: OSError, place: Path | str, cure: str) -> str | None:
-    """What a full, broken or closed disk means for the user; None for other errors."""
+def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
+    """Explain the error of a full, broken or closed disk; None for other errors."""
     if error.errno in FULL:
-        return f"no space left on the disk of {place}: free some, or {cure}"
+        return f"no space left on the disk of {place}: free some, or {hint}"
     if error.errno in BROKEN:
-        return f"the disk of {place} fails ({os.strerror(error.errno)}): check it, or {cure}"
+        return f"the disk of {place} fails ({os.strerror(error.errno)}): check it, or {hint}"
     if error.errno in CLOSED:
         problem = f"cannot write to {place} ({os.strerror(error.errno)})"
-        return f"{problem}: change its permissions, or {cure}"
+        return f"{problem}: change its permissions, or {hint}"
     return None
 
 
 @contextlib.contextmanager
-def disk_errors(place: Path, cure: str = "choose another folder") -> Iterator[None]:
+def disk_errors(place: Path, hint: str = "choose another folder") -> Iterator[None]:
     """Turn errors of full, broken and closed disks into a UserError that names the remedy."""
     try:
         yield
     except OSError as error:
-        if (message := sentence(error, place, cure)) is not None:
+        if (message := sentence(error, place, hint)) is not None:
             raise UserError(message) from error
         raise
 
@@ -58,13 +58,13 @@ def take_lock(handle: IO[Any], place: Path, *, wait: bool = False) -> bool:
     return True
 
 
-def require_space(folder: Path, needed: int, cure: str = "choose another folder") -> None:
+def require_space(folder: Path, needed: int, hint: str = "choose another folder") -> None:
     """Refuse at once what cannot fit on the folder's disk."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
             f"no space left on the disk of {folder}: {needed / 1e6:,.0f} MB are needed, "
-            f"{free / 1e6:,.0f} MB are free; free some, or {cure}"
+            f"{free / 1e6:,.0f} MB are free; free some, or {hint}"
         )
 
 
@@ -89,7 +89,7 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 
 def is_running(process: str) -> bool:
-    """Whether this machine has a process of this number."""
+    """Ask whether this machine has a process of this number."""
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError, OverflowError):
@@ -104,7 +104,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None where there is no such file; UserError where it is not a JSON object."""
+    """Read a JSON object; None where there is no such file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

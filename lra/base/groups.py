@@ -25,12 +25,12 @@ NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
 
 # Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"
-MEND = "correct that file"
+HINT = "correct that file"
 PROVIDER = "user"  # name of that folder in Hydra's search path
 
 
 def folders() -> list[Path]:
-    """The folders to search, in this order."""
+    """List the folders to search, in this order."""
     added = os.environ.get(VARIABLE)
     if not added:
         return [CONFIGS]
@@ -40,7 +40,7 @@ def folders() -> list[Path]:
 
 
 def names(group: str) -> list[str]:
-    """All choices of a group such as `attention`."""
+    """List the choices of a group such as `attention`."""
     return sorted({file.stem for folder in folders() for file in (folder / group).glob("*.yaml")})
 
 
@@ -50,16 +50,16 @@ def find(group: str, name: str) -> Path | None:
 
 
 def read(group: str, name: str) -> DictConfig:
-    """The file of a choice, merged over the files of the same group in its defaults list; not
-    resolved. Overrides of other groups in that list are left out."""
+    """Merge the file of a choice over the files of the same group in its defaults list, without
+    resolving it. Overrides of other groups in that list are left out."""
     file = find(group, name)
     if file is None:
         raise UserError(f"unknown {group} '{name}'{nearest(name, names(group))}")
-    with readable(file, MEND):
-        own = _load(file).copy()
-        listed = (entry for entry in own.pop("defaults", []) if isinstance(entry, str))
+    with readable(file, HINT):
+        config = _load(file).copy()
+        listed = (entry for entry in config.pop("defaults", []) if isinstance(entry, str))
         parents = [parent for parent in listed if parent != "_self_"]
-        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), own)
+        merged = OmegaConf.merge(*(read(group, parent) for parent in parents), config)
     return cast(DictConfig, merged)
 
 
@@ -72,11 +72,11 @@ def _load(file: Path) -> DictConfig:
 
 
 def _preset(option: str, *, _root_: DictConfig) -> Any:
-    """Resolves `${preset:<option>}` in an attention's file: the option's value in the chosen
-    preset, or else in `published`. A mapping holds one value per task."""
+    """Resolve `${preset:<option>}` in an attention's file: the option's value in the preset, or
+    else in `published`. A mapping holds one value per task."""
     presets = _root_.attention.presets
-    chosen = presets[_root_.attention.preset]
-    value = chosen[option] if option in chosen else presets.published[option]
+    preset = presets[_root_.attention.preset]
+    value = preset[option] if option in preset else presets.published[option]
     if isinstance(value, DictConfig):
         task = _root_.task.name
         value = value[task if task in value else "others"]
@@ -87,11 +87,11 @@ OmegaConf.register_new_resolver("preset", _preset, replace=True)
 
 
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
-    """The options that `attention=<attention>` sets on a task under a preset (`matched` where its
-    file lacks the preset); empty for an attention without a file."""
+    """Read the options that `attention=<attention>` sets on a task under a preset (`matched` where
+    its file lacks the preset); empty for an attention without a file."""
     if (file := find("attention", attention)) is None:
         return {}
-    with readable(file, MEND):
+    with readable(file, HINT):
         return _usual_options(attention, task, preset, tuple(folders()))
 
 
@@ -106,17 +106,11 @@ def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> di
 
 
 def later_options(attention: str) -> dict[str, Any]:
-    """Options that are younger than the method's first records: at these values a run leaves them
-    out of its settings."""
-    if (file := find("attention", attention)) is None:
+    """Read the options that are younger than the method's first records: at these values a run
+    leaves them out of its settings."""
+    if find("attention", attention) is None:
         return {}
-    with readable(file, MEND):
-        return _later_options(attention, tuple(folders()))
-
-
-@cache
-def _later_options(name: str, _: tuple[Path, ...]) -> dict[str, Any]:
-    later = read("attention", name).get("later") or {}
+    later = read("attention", attention).get("later") or {}
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(later)))
 
 
@@ -128,13 +122,13 @@ def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
     parser = argparse.ArgumentParser(prog="lra", add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir")
     usual = ["--config-dir" if word == "-cd" else word for word in words]  # Hydra's short form
-    known, others = parser.parse_known_args(usual)
-    return others, known.config_dir
+    arguments, others = parser.parse_known_args(usual)
+    return others, arguments.config_dir
 
 
 @contextmanager
 def searching(folder: str | Path | None) -> Iterator[None]:
-    """Inside the block, search this folder too; None changes nothing."""
+    """Search this folder too inside the block; None changes nothing."""
     if folder is None:
         yield
         return

@@ -31,7 +31,7 @@ from lra.data.parallel import cores
 from lra.data.prepare import known_facts
 from lra.data.verify import expected
 from lra.runs.folder import find
-from lra.settings.compose import Run, check, compose, initialised, scale
+from lra.settings.compose import Run, check_settings, compose, initialised, scale
 from lra.sweeps.status import jobs
 
 TIMEOUT = 900.0  # seconds for one measurement
@@ -87,7 +87,7 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     found: dict[str, RunGroup] = {}
     with initialised():
         for job in jobs(words, multirun=multirun):
-            run = check(hydra.compose("train", job))
+            run = check_settings(hydra.compose("train", job))
             step, sizes = _step(run), _sizes(run)
             steps = run.protocol.recipe.steps, run.pretrain
             key = repr((step, steps, run.protocol.evaluation, sizes))

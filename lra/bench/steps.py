@@ -20,7 +20,7 @@ from lra.base.config import Loggers, UserError
 from lra.bench.cases import random_batch
 from lra.bench.train import Stopwatch, rehearsal
 from lra.bench.worker import BenchCase, BenchMeter
-from lra.compute import admit
+from lra.compute.gate import check_budget
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.parallel import cores
@@ -60,7 +60,7 @@ class FirstSteps(BenchCase):
 
     def costs(self, n: int, meter: BenchMeter) -> dict[str, float]:
         began, free = time.perf_counter(), free_mib()
-        run = admit(compose(self.words)).run
+        run = check_budget(compose(self.words)).run
         train, dev = _batches(run)
         # Several devices are measured as one, with its share of the batch.
         trainer = replace(run.trainer, progress="off", devices=1, num_nodes=1, strategy="auto")

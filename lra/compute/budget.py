@@ -38,25 +38,21 @@ class Budget:
     tolerance: Tolerance
 
     def ratios(self, cost: Cost) -> dict[str, float]:
-        """The run's cost divided by the budget's, for each measure that is limited."""
-        own, limit = asdict(cost), asdict(self.cost)
-        return {m: own[m] / limit[m] for m in MEASURES if limit[m] and own[m] is not None}
+        """Divide a run's cost by the budget's, for each measure that is limited."""
+        spent, limit = asdict(cost), asdict(self.cost)
+        return {m: spent[m] / limit[m] for m in MEASURES if limit[m] and spent[m] is not None}
 
     def outside(self, ratios: dict[str, float]) -> dict[str, float]:
-        """The ratios outside their tolerance."""
         allowed = asdict(self.tolerance)
         return {m: r for m, r in ratios.items() if abs(r - 1) > allowed[m] + SLACK}
 
     def excess(self, ratios: dict[str, float]) -> float:
-        """How far the worst measure lies outside its tolerance, in units of that tolerance; 0 if
-        all are inside."""
-        allowed = asdict(self.tolerance)
-        return max(
-            (abs(r - 1) / allowed[m] - 1 for m, r in self.outside(ratios).items()), default=0
-        )
+        """Say how far the worst measure lies outside its tolerance, in units of that tolerance."""
+        allowed, outside = asdict(self.tolerance), self.outside(ratios)
+        return max((abs(r - 1) / allowed[m] - 1 for m, r in outside.items()), default=0)
 
     def verdict(self, ratios: dict[str, float]) -> str:
-        """`matched`, `over budget ×N` or `under ×N`, where N is the worst ratio to the budget."""
+        """Say `matched`, `over budget ×N` or `under ×N`, where N is the worst ratio."""
         outside = self.outside(ratios).values()
         if not outside:
             return "matched"
@@ -64,9 +60,8 @@ class Budget:
         return f"over budget {times(max(over))}" if over else f"under {times(min(outside))}"
 
     def record(self) -> dict[str, Any]:
-        return {"reference": self.reference, **asdict(self.cost)} | {
-            "tolerance": asdict(self.tolerance)
-        }
+        sizes = asdict(self.cost)
+        return {"reference": self.reference, **sizes, "tolerance": asdict(self.tolerance)}
 
 
 def budget_of(run: Run) -> Budget:
@@ -100,8 +95,8 @@ def examples(protocol: Protocol) -> int:
 
 
 def protocol_examples(run: Run) -> int | None:
-    """Steps x batch in the protocol's file, scaled by the run's `budget`; None for a protocol
-    without a file."""
+    """Compute steps x batch of the protocol's file, scaled by the run's `budget`; None for a
+    protocol without a file."""
     if groups.find("protocol", run.protocol.name) is None:
         return None
     typed = OmegaConf.structured(Protocol)

@@ -34,18 +34,14 @@ SLOT = ("attention", "local")  # the parts that the choice of an attention decid
 
 @dataclass(frozen=True)
 class PartCount:
-    """Size and FLOPs of one part of the network; FLOPs are per example."""
-
     parameters: int = 0  # trainable
     buffers: int = 0  # stored elements that are not trained
-    flops: int = 0  # forward
+    flops: int = 0  # per example, forward
     training_flops: int = 0  # forward and backward
     executed_flops: int = 0  # forward, as the code does it
 
     def __add__(self, other: PartCount) -> PartCount:
-        return PartCount(
-            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
+        return PartCount(**{key: n + getattr(other, key) for key, n in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Count:
         return self.total.flops
 
     def record(self) -> dict[str, Any]:
-        """For result.json: totals, totals of the attention slots, and every part with work."""
+        """List for result.json the totals, those of the attention slots, and parts with work."""
         parts = {name: asdict(part) for name, part in self.parts.items() if part != PartCount()}
         slot = {f"attention_{key}": value for key, value in asdict(self.slot).items()}
         return asdict(self.total) | slot | {"parts": parts}
@@ -81,8 +77,8 @@ _counts: dict[tuple[Any, ...], Count] = {}  # the gate, the solver and the table
 
 
 def count_run(run: Run, attention: dict[str, Any] | None = None, *, backward: bool = True) -> Count:
-    """Count the network that `run` would train, or the same with another attention; the FLOPs of
-    training only with `backward`."""
+    """Count the network of `run`, or one with another attention; the FLOPs of training only with
+    `backward`."""
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
     facts = repr((run.task, run.attention, run.model, run.protocol, phase))
@@ -109,7 +105,6 @@ def _count_built(run: Run, backward: bool) -> Count:
 
 
 def build(run: Run, device: str) -> Network:
-    """Build the network that a run trains."""
     with torch.device(device):
         network = pretrain.build_network(run)
     return network.to(device)  # random draws are made on the CPU, whatever the default device
@@ -131,7 +126,7 @@ def count_network(network: Network, *, masked: bool = True, backward: bool = Tru
 
 
 def parts_of(network: Network) -> dict[nn.Module, str]:
-    """The root module of each part; everything outside them is `rest`."""
+    """Map the root module of each part to it; everything outside them is `rest`."""
     roots: dict[nn.Module, str] = {
         network.embedding: "embedding",
         network.head: "head",
@@ -148,8 +143,7 @@ def parts_of(network: Network) -> dict[nn.Module, str]:
 
 
 def _sizes(network: nn.Module, roots: dict[nn.Module, str]) -> dict[str, dict[str, int]]:
-    """Parameters and buffers of each part, as fields of its PartCount; a shared tensor counts
-    once."""
+    """Count parameters and buffers of each part; a shared tensor counts once."""
     seen: set[int] = set()
     sizes = {part: Counter[str]() for part in PARTS}
 
@@ -170,7 +164,7 @@ def _sizes(network: nn.Module, roots: dict[nn.Module, str]) -> dict[str, dict[st
 
 
 def slot_flops(slot: luna.Attention, *, masked: bool = True, value_dim: int | None = None) -> int:
-    """Forward FLOPs of a slot on one example of full length."""
+    """Count the forward FLOPs of a slot on one example of full length."""
     slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
     q = torch.empty(1, H, n, d, device="meta")
     v = torch.empty(1, H, n, value_dim or d, device="meta")
@@ -230,7 +224,7 @@ class Tally(TorchDispatchMode):
             self.flops[self.running()].update(flops=flops, training_flops=3 * flops)
 
     def running(self) -> str:
-        """The part of the innermost running module that is the root of a part."""
+        """Find the part of the innermost running module that is the root of one."""
         names = [name for name in self.tracker.parents if name in self.part_of]
         return self.part_of[max(names, key=len)] if names else "rest"
 

@@ -79,7 +79,7 @@ DEFINITIONS: dict[type[nn.Module], Callable[..., int]] = {
 
 
 def definition(module: nn.Module) -> Callable[..., int] | None:
-    """The formula of a module that is counted by its definition: (module, *inputs) -> FLOPs."""
+    """Find the formula, (module, *inputs) -> FLOPs, of a module counted by its definition."""
     return next((f for cls, f in DEFINITIONS.items() if isinstance(module, cls)), None)
 
 

@@ -17,7 +17,7 @@ LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
 
 @dataclass(frozen=True)
-class Admission:
+class BudgetCheck:
     """A run that may start: its final options, its cost, and how it compares with the budget."""
 
     run: Run
@@ -32,7 +32,7 @@ class Admission:
         return self.budget.verdict(self.ratios) if self.budget else None
 
     def describe(self) -> str:
-        """The lines about cost that a run prints before it starts."""
+        """Write the lines about cost that a run prints before it starts."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.first is not None:
@@ -81,11 +81,11 @@ class Admission:
         }
 
 
-def admit(run: Run) -> Admission:
+def check_budget(run: Run) -> BudgetCheck:
     """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
     does not."""
     if run.compute.mode is Gate.off:
-        return Admission(run, count_run(run), None, {}, {}, _count_first(run))
+        return BudgetCheck(run, count_run(run), None, {}, {}, _count_first(run))
     budget = budget_of(run)
     matched = run.compute.mode is Gate.matched
     solved: dict[str, tuple[Any, Any]] = {}
@@ -95,42 +95,40 @@ def admit(run: Run) -> Admission:
         run, solved = solve(run, budget)
     count, first = count_run(run), _count_first(run)
     ratios = budget.ratios(cost_of(run, count, first))
-    admission = Admission(run, count, budget, ratios, solved, first)
+    check = BudgetCheck(run, count, budget, ratios, solved, first)
     # An exemption is from the size, never from the length of training.
-    exempt = SIZES if run.compute.exempt else ()
-    if matched and set(budget.outside(ratios)) - set(exempt):
-        raise UserError(refusal(admission))
-    return admission
+    if matched and set(budget.outside(ratios)) - set(SIZES if run.compute.exempt else ()):
+        raise UserError(refusal(check))
+    return check
 
 
 def _count_first(run: Run) -> Count | None:
-    """The count of phase one, if there is one."""
     first = phase_one(run)
     return None if first is None else count_run(first)
 
 
-def settled(run: Run) -> Run:
-    """The run as it will be trained: with the options that compute.solve finds."""
+def with_solved_options(run: Run) -> Run:
+    """Set the options that compute.solve finds, with which the run will be trained."""
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
-def refusal(admission: Admission) -> str:
-    """Why a run does not start: both numbers, their ratios, and what to do instead."""
-    run, count, budget = admission.run, admission.count, admission.budget
+def refusal(check: BudgetCheck) -> str:
+    """Say why a run does not start, with both costs, and what to do instead."""
+    run, count, budget = check.run, check.count, check.budget
     assert budget is not None
-    own = cost_of(run, count, admission.first)
+    cost = cost_of(run, count, check.first)
     costs = {
-        "parameters": f"{own.parameters:,} parameters against {budget.cost.parameters or 0:,}",
+        "parameters": f"{cost.parameters:,} parameters against {budget.cost.parameters or 0:,}",
         "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
-        "examples": f"{own.examples:,} training examples against {budget.cost.examples or 0:,}",
+        "examples": f"{cost.examples:,} training examples against {budget.cost.examples or 0:,}",
     }
-    outside = budget.outside(admission.ratios)
+    outside = budget.outside(check.ratios)
     compared = ", ".join(
         f"{costs[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
-        for m, r in admission.ratios.items()
+        for m, r in check.ratios.items()
         if m != "examples" or m in outside
     )
-    advice = _advice(run, budget, own.examples)
+    advice = _advice(run, budget, cost.examples)
     return (
         f"attention '{run.attention['name']}' is outside the compute budget of "
         f"{budget.reference}: {compared}; {advice}; compute=report runs it as it is"
@@ -140,19 +138,10 @@ def refusal(admission: Admission) -> str:
 def _advice(run: Run, budget: Budget, trained: int | None) -> str:
     if budget.outside(budget.ratios(Cost(None, None, trained))):
         if run.pretrain.comes_first and run.compute.both_phases:
-            return (
-                "both phases count (compute.both_phases=true): lower pretrain.recipe.steps and "
-                "protocol.recipe.steps until they do the protocol's work together"
-            )
-        return (
-            "train as long as the protocol does (budget=.. scales every method's steps alike; "
-            "protocol.recipe.steps x batch must stay)"
-        )
+            return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
+        return "train as long as the protocol does (budget=.. scales every method's steps alike)"
     if run.compute.preset != "matched":
-        return (
-            f"attention.preset={run.compute.preset} is held to no budget: attention.preset=matched "
-            "has options that meet the default budget"
-        )
+        return f"attention.preset={run.compute.preset} has no budget: use attention.preset=matched"
     best = closest(run, budget)
     if best is None:
         return "it has no knob that changes its cost"

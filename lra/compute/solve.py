@@ -29,20 +29,18 @@ MOST_SETTINGS = 2000  # that one search counts
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the knobs, and how it compares with the budget."""
-
     options: dict[str, Any]
     ratios: dict[str, float]
     excess: float
 
     def distance(self) -> tuple[float, ...]:
-        """Within the tolerances first, then the closest in FLOPs, then in parameters."""
+        """Prefer what lies within the tolerances, then the closest in FLOPs, then parameters."""
         away = [abs(math.log(self.ratios.get(m, 1.0))) for m in ("flops", "parameters")]
         return self.excess, *away
 
 
 def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
-    """The run at its closest setting, and what that changed: option -> (before, after)."""
+    """Set the knobs to their closest setting, and return what that changed."""
     best = closest(run, budget)
     name = run.attention["name"]
     if best is None:
@@ -58,7 +56,7 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
 
 
 def closest(run: Run, budget: Budget) -> Setting | None:
-    """The setting closest to the budget; None without a knob."""
+    """Find the setting closest to the budget; None without a knob."""
     settings = [setting for options in _options(run) if (setting := compare(run, budget, options))]
     return min(settings, key=Setting.distance, default=None)
 
@@ -67,7 +65,6 @@ def closest(run: Run, budget: Budget) -> Setting | None:
 
 
 def _options(run: Run) -> Iterator[dict[str, Any]]:
-    """Every setting of the knobs within their ranges."""
     name, specs = run.attention["name"], run.compute.knobs
     knobs = {knob: knob_values(name, knob, spec) for knob, spec in specs.items()}
     n_settings = math.prod(map(len, knobs.values()))
@@ -84,7 +81,7 @@ def _options(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None:
-    """The run's size with these options; None where they exclude each other."""
+    """Count the run's size with these options; None where they exclude each other."""
     slots = _slots(run, run.attention | options)
     if slots is None:
         return None
@@ -98,7 +95,7 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
 
 
 def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
-    """The attentions of all layers of the run's encoder, on the meta device."""
+    """Build the attentions of all layers of the run's encoder, on the meta device."""
     protocol, sizes = run.protocol, run.model
     options = {key: value for key, value in attention.items() if key != "dwc"}
     tokens = protocol.data.pad_to // data.of(run.task).stack
@@ -122,8 +119,8 @@ _counted: dict[str, tuple[int, int]] = {}  # a refusal searches again where the 
 
 
 def _slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
-    """Parameters and forward FLOPs of all slots; None where the options exclude each other. A
-    parameter that layers share counts once, but works in each of them."""
+    """Count parameters and forward FLOPs of all slots; None where the options exclude each other.
+    A parameter that layers share counts once, but works in each of them."""
     key = repr((run.task.name, attention, run.model, run.protocol))
     if key not in _counted:
         try:
@@ -161,19 +158,20 @@ def check_knobs(run: Run) -> None:
 
 
 def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
-    """All values of a knob: a list of them, or {min, max} in steps of `step`, or of 1; the options
-    in `tied` take the same value."""
+    """List the values of a knob: those of a list, or from min to max in steps of `step`, or of 1;
+    the options in `tied` take the same value."""
     if isinstance(spec, list) and spec:
         return spec
-    bounds = {k: v for k, v in spec.items() if k != "tied"} if isinstance(spec, dict) else {}
-    whole = all(type(b) is int for b in bounds.values())
-    known = {"min", "max"} <= set(bounds) <= {"min", "max", "step"}
-    if not whole or not known or bounds["min"] > bounds["max"] or bounds.get("step", 1) < 1:
+    try:
+        values = list(range(spec["min"], spec["max"] + 1, spec.get("step", 1)))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        values = []
+    if not values:
         raise UserError(
             f"knobs.{knob} of attention '{name}' must be a list of values, or whole numbers "
             f"{{min: .., max: .., step: ..}} with min <= max and step >= 1, got {spec}"
         )
-    return list(range(bounds["min"], bounds["max"] + 1, bounds.get("step", 1)))
+    return values
 
 
 def _tied(spec: Any) -> list[str]:

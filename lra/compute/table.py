@@ -1,5 +1,6 @@
-"""`lra compute table`: the cost of every attention on every task, as published, as its file ships
-it, and at the setting that the solver finds, each compared with the budget.
+"""`lra compute`: the cost of one run, part by part. `lra compute table`: that of every attention on
+every task, as published, as its file ships it, and at the setting that the solver finds, each
+compared with the budget.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 import luna
 from lra import data
+from lra.base.config import Gate
 from lra.base.disk import write_atomically
 from lra.compute.budget import Budget, budget_of, cost_of, times
-from lra.compute.count import Count, count_run, slot_flops
+from lra.compute.count import Count, PartCount, count_run, slot_flops
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.compute.solve import closest
 from lra.settings.compose import Run, compose
 
@@ -27,10 +34,65 @@ LENGTHS = (1024, 2048, 4096, 16384)
 HEAD_DIM = 32  # of model=small
 
 
+COLUMNS = {  # of PartCount
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "flops": "MFLOPs",
+    "training_flops": "training",
+    "executed_flops": "executed",
+}
+
+
+def show_run(run: Run) -> None:
+    """Print the table, also for a run that its budget would refuse."""
+    mode = Gate.off if run.compute.mode is Gate.off else Gate.report
+    check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
+    Console(highlight=False).print(_table_of_parts(check))
+    print(check.describe())
+    print(saving(check.count.total))
+
+
+def _table_of_parts(check: BudgetCheck) -> Table:
+    run = check.run
+    options = " ".join(f"{k}={v}" for k, v in run.attention.items() if k != "name")
+    table = Table(
+        "part",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        title=f"{run.task.name}/{run.attention['name']} {options}, model {run.model.name}, "
+        f"protocol {run.protocol.name}",
+        caption="Per example of full length. MFLOPs: products of the forward pass, a multiply-add "
+        "being 2. Training: forward and backward. Executed: MFLOPs of the code, which may evaluate "
+        "a definition in another way.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for title in COLUMNS.values():
+        table.add_column(title, justify="right")
+    parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
+    for name, part in (parts | {"total": check.count.total}).items():
+        if name == "total":
+            table.add_section()
+        values = {key: getattr(part, key) for key in COLUMNS}
+        table.add_row(name, *(f"{v / 1e6:,.1f}" if "flops" in k else f"{v:,}"
+                              for k, v in values.items()))  # fmt: skip
+    return table
+
+
+def saving(total: PartCount) -> str:
+    share = total.executed_flops / total.flops - 1 if total.flops else 0.0
+    if abs(share) < 5e-4:
+        return "executed as counted"
+    less = "fewer" if share < 0 else "more"
+    return f"the code executes {abs(share):.1%} {less} FLOPs than are counted"
+
+
+# ---------------------------------------------------------------------- all methods on all tasks
+
+
 @dataclass(frozen=True)
 class CostRow:
-    """One attention on one task at one setting."""
-
     run: Run
     setting: str  # of SETTINGS
     options: dict[str, Any]  # the knobs, and what else differs between the settings
@@ -42,10 +104,6 @@ class CostRow:
         return str(self.run.attention["name"])
 
     @property
-    def exempt(self) -> str | None:
-        return self.run.compute.exempt
-
-    @property
     def ratios(self) -> dict[str, float]:
         return self.budget.ratios(cost_of(self.run, self.count))
 
@@ -54,22 +112,21 @@ class CostRow:
         return self.budget.verdict(self.ratios)
 
     def cells(self) -> dict[str, Any]:
-        """One line of the CSV."""
         slot = {f"attention_{k}": v for k, v in asdict(self.count.slot).items()}
         cells = {"task": self.run.task.name, "attention": self.attention, "setting": self.setting}
         cells |= {"options": _spell(self.options), "verdict": self.verdict}
         cells |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.ratios.items()}
-        return cells | asdict(self.count.total) | slot | {"exempt": self.exempt or ""}
+        return cells | asdict(self.count.total) | slot | {"exempt": self.run.compute.exempt or ""}
 
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
-    """Print the page; if asked, write it as Markdown, with all counts as CSV."""
-    found = list(rows(overrides))
-    page = markdown(found, overrides)
+    """Print the page, or write it too, with all counts as CSV."""
+    table = list(rows(overrides))
+    page = markdown(table, overrides)
     print(page)
     if write:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for name, content in (("table.md", page), ("table.csv", as_csv(found))):
+        for name, content in (("table.md", page), ("table.csv", as_csv(table))):
             write_atomically(FOLDER / name, content.encode())
             print(f"written to {FOLDER / name}", file=sys.stderr)
 
@@ -79,7 +136,6 @@ def rows(
     tasks: Sequence[str] | None = None,
     attentions: Sequence[str] | None = None,
 ) -> Iterator[CostRow]:
-    """The rows of these tasks and attentions; of all by default."""
     for task in tasks or data.arena():
         budget = None
         for attention in attentions or luna.names():
@@ -128,7 +184,7 @@ counts.
 """
 
 
-def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
+def markdown(table: Sequence[CostRow], overrides: Sequence[str]) -> str:
     run = compose([*overrides, "compute=report"])
     tolerance = asdict(run.compute.tolerance)
     words = f" {' '.join(overrides)}" if overrides else ""
@@ -136,13 +192,13 @@ def markdown(found: Sequence[CostRow], overrides: Sequence[str]) -> str:
     if isinstance(reference, str):
         reference = f"`{reference}` at its published options"
     page = [INTRODUCTION.format(overrides=words, reference=reference, **tolerance)]
-    tasks = dict.fromkeys(row.run.task.name for row in found)
-    page += [_section(t, [row for row in found if row.run.task.name == t]) for t in tasks]
+    tasks = dict.fromkeys(row.run.task.name for row in table)
+    page += [_section(t, [row for row in table if row.run.task.name == t]) for t in tasks]
     return "\n".join([*page, _heads()])
 
 
-def _section(task: str, found: Sequence[CostRow]) -> str:
-    cost = found[0].budget.cost
+def _section(task: str, table: Sequence[CostRow]) -> str:
+    cost = table[0].budget.cost
     limits = [f"{cost.parameters:,} parameters"] if cost.parameters else []
     limits += [f"{cost.flops / 1e9:.3f} GFLOPs"] if cost.flops else []
     lines = [
@@ -154,13 +210,13 @@ def _section(task: str, found: Sequence[CostRow]) -> str:
         "| shipped | parameters | FLOPs | verdict | solved | parameters | FLOPs | verdict |",
         "|---|" + "---|---:|---:|---|" * 3,
     ]
-    for attention in dict.fromkeys(row.attention for row in found):
-        settings = {row.setting: row for row in found if row.attention == attention}
+    for attention in dict.fromkeys(row.attention for row in table):
+        settings = {row.setting: row for row in table if row.attention == attention}
         cells = [f"`{attention}`"]
         for setting in SETTINGS:
             cells += _setting(settings.get(setting))
         lines.append(f"| {' | '.join(cells)} |")
-    notes = {row.attention: row.exempt for row in found if row.exempt}
+    notes = {row.attention: row.run.compute.exempt for row in table if row.run.compute.exempt}
     lines += ["", *(f"* `{name}` is exempt: {why}." for name, why in notes.items()), ""]
     return "\n".join(lines)
 
@@ -168,9 +224,8 @@ def _section(task: str, found: Sequence[CostRow]) -> str:
 def _setting(row: CostRow | None) -> list[str]:
     if row is None:
         return ["no knob", "", "", ""]
-    verdict = (
-        row.verdict if not row.exempt or row.verdict == "matched" else f"exempt, {row.verdict}"
-    )
+    exempt = row.run.compute.exempt and row.verdict != "matched"
+    verdict = f"exempt, {row.verdict}" if exempt else row.verdict
     sizes = [times(row.ratios[m]) if m in row.ratios else "" for m in ("parameters", "flops")]
     return [_spell(row.options) or "-", *sizes, verdict]
 
@@ -192,7 +247,6 @@ def _heads() -> str:
 
 @cache
 def head_flops(name: str, n: int) -> int:
-    """Forward FLOPs of one head on n tokens, published options and profile."""
     import torch
 
     with torch.device("meta"):
@@ -200,9 +254,9 @@ def head_flops(name: str, n: int) -> int:
     return slot_flops(slot)
 
 
-def as_csv(found: Sequence[CostRow]) -> str:
+def as_csv(table: Sequence[CostRow]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, fieldnames=list(found[0].cells()), lineterminator="\n")
+    writer = csv.DictWriter(file, fieldnames=list(table[0].cells()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row.cells() for row in found)
+    writer.writerows(row.cells() for row in table)
     return file.getvalue()

@@ -33,26 +33,26 @@ HEAD = "head."
 def phase_one(run: Run) -> Run | None:
     """The run that is phase one of `run`, if it has one. What decides phase two alone is not in it,
     so that runs which differ there share it."""
-    chosen, protocol = run.pretrain, run.protocol
-    if chosen.recipe is None or chosen.every is None:
+    phase, protocol = run.pretrain, run.protocol
+    if phase.recipe is None or phase.every is None:
         return None
     _refuse(run)
     evaluation = replace(
-        protocol.evaluation, every=chosen.every, dev_batches=-1, drop_last=False,
+        protocol.evaluation, every=phase.every, dev_batches=-1, drop_last=False,
         select=Select.last, select_after=1.0,
     )  # fmt: skip
     # The mask token has the last row of a table with one row more.
-    rows = protocol.data.vocab + (chosen.name is Objective.masked)
+    rows = protocol.data.vocab + (phase.name is Objective.masked)
     return replace(
         run,
         protocol=replace(
             protocol,
             data=replace(protocol.data, vocab=rows),
-            recipe=chosen.recipe,
+            recipe=phase.recipe,
             evaluation=evaluation,
         ),
-        pretrain=Pretrain(chosen.name, rate=chosen.rate),
-        seed=run.seed if chosen.seed is None else chosen.seed,
+        pretrain=Pretrain(phase.name, rate=phase.rate),
+        seed=run.seed if phase.seed is None else phase.seed,
         budget=1.0,  # the recipe has been scaled
         rerun=False,
     )
@@ -175,9 +175,9 @@ class InputLoader(Loader):
             return Batch(ids, mask, following)
         rng = np.random.default_rng([self.seed, MASKS, self.delivered, int(index[0]), self.rank])
         draws = torch.from_numpy(rng.random(labels.shape))
-        chosen = choose(draws, labels != IGNORED, self.rate)
-        masked = ids.masked_fill(chosen, self.mask_token)
-        return Batch(masked, mask, labels.masked_fill(~chosen, IGNORED))
+        targets = choose(draws, labels != IGNORED, self.rate)
+        masked = ids.masked_fill(targets, self.mask_token)
+        return Batch(masked, mask, labels.masked_fill(~targets, IGNORED))
 
     def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
         """The ids of the real tokens, which alone can be targets."""

@@ -151,7 +151,7 @@ def _parameters(record: Record) -> Iterator[str]:
 
 def _composed(record: Record) -> Any:
     """Return the run of the record's command, unless it now means another run."""
-    from lra.compute import settled
+    from lra.compute.gate import with_solved_options
     from lra.runs.folder import settings
     from lra.settings.compose import compose
 
@@ -159,7 +159,7 @@ def _composed(record: Record) -> Any:
     if words[:2] != ["lra", "train"]:
         return None
     try:
-        run = settled(compose(words[2:]))
+        run = with_solved_options(compose(words[2:]))
     except UserError:
         return None
     return run if settings(run) == record["settings"] else None

@@ -144,7 +144,7 @@ class Record:
             return Answers(np.array(predictions[split]), np.array(labels[split]))
         if self.get("answers") is None or not self.answers_file.exists():
             return None
-        stored = answers.read(self.answers_file)
+        stored = answers.read_answers(self.answers_file)
         if stored.digest != self["answers.digest"]:
             raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
         return stored

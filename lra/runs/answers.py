@@ -91,21 +91,21 @@ class Answers:
         write_atomically(path, content.getvalue())
 
 
-def read(path: Path) -> Answers:
+def read_answers(path: Path) -> Answers:
     """UserError for a file that holds no answers, or answers that do not fit together."""
     with readable(path, "it holds no answers"):
         with zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > LARGEST:
                 raise UserError("more bytes than any test set has")
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            found = Answers(**{name: file[name] for name in file.files})
-    same = found.answers.shape == found.labels.shape and found.answers.ndim == 1
-    p, p_label = found.log_p, found.log_p_label
-    if not same or not len(found.labels) or p is None or p.shape != found.labels.shape:
+            stored = Answers(**{name: file[name] for name in file.files})
+    same = stored.answers.shape == stored.labels.shape and stored.answers.ndim == 1
+    p, p_label = stored.log_p, stored.log_p_label
+    if not same or not len(stored.labels) or p is None or p.shape != stored.labels.shape:
         raise UserError(f"{path} is damaged: it does not hold one answer per label")
-    if p_label is None or len(p_label) != int((~found.right).sum()):
+    if p_label is None or len(p_label) != int((~stored.right).sum()):
         raise UserError(f"{path} is damaged: a wrong answer has no log-probability of its label")
-    return found
+    return stored
 
 
 def _half(values: Tensor) -> np.ndarray:
@@ -113,9 +113,9 @@ def _half(values: Tensor) -> np.ndarray:
 
 
 def _hash(*arrays: np.ndarray | None) -> str:
-    found = hashlib.sha256()
+    state = hashlib.sha256()
     for values in arrays:
         if values is not None:
-            found.update(str(values.shape).encode())
-            found.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
-    return found.hexdigest()[:16]
+            state.update(str(values.shape).encode())
+            state.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+    return state.hexdigest()[:16]

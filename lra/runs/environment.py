@@ -27,15 +27,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def versions() -> dict[str, str]:
-    found = {
+    installed = {
         "python": platform.python_version(),
         "luna-lra": importlib.metadata.version("luna-lra"),
         "torch": str(torch.__version__),  # with its build, such as 2.13.0+cu130, unlike pip's
     }
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            installed[package] = importlib.metadata.version(package)
+    return installed
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def switches() -> dict[str, str]:
         "torch float32 matmul precision": torch.get_float32_matmul_precision(),
     }
     usual = {"False", "highest"}
-    found = {name: os.environ[name] for name in SWITCHES if name in os.environ}
-    return found | {name: value for name, value in torch_has.items() if value not in usual}
+    changed = {name: os.environ[name] for name in SWITCHES if name in os.environ}
+    return changed | {name: value for name, value in torch_has.items() if value not in usual}
 
 
 def git() -> dict[str, Any]:

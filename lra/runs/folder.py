@@ -47,19 +47,19 @@ def settings(run: Run) -> dict[str, Any]:
     """The part of the resolved config that decides a run's result: no paths, loggers or seed. Of
     the devices only their number counts, where it is more than one."""
     everything = plain(dataclasses.asdict(run))
-    kept = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
+    deciding = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
     task = data.get(run.task.name)
-    kept["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
-    kept["precision"] = run.trainer.precision
+    deciding["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
+    deciding["precision"] = run.trainer.precision
     if (count := processes(run)) > 1:  # each draws its own dropout, and sees its share of a batch
-        kept["processes"] = count
+        deciding["processes"] = count
     if run.pretrain.name is not Objective.none:
-        kept["pretrain"] = everything["pretrain"]
-        del kept["pretrain"]["rates"]
+        deciding["pretrain"] = everything["pretrain"]
+        del deciding["pretrain"]["rates"]
     for key in ("tasks", "methods", "sizes_of", "preset"):  # where settings were looked up
-        kept["model"].pop(key, None)
-        kept["protocol"].pop(key, None)
-    return kept
+        deciding["model"].pop(key, None)
+        deciding["protocol"].pop(key, None)
+    return deciding
 
 
 def processes(run: Run) -> int:
@@ -232,9 +232,9 @@ def find(run: Run) -> RunFolder | None:
     from lra.data.prepare import find as find_data
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute import settled
+        from lra.compute.gate import with_solved_options
 
-        run = settled(run)
+        run = with_solved_options(run)
     prepared = find_data(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
-    InterpolationKeyError,
-    MissingMandatoryValue,
     OmegaConfBaseException,
-    ValidationError,
 )
 
 from lra import data
@@ -45,8 +41,6 @@ from lra.base.config import (
     nearest,
 )
 
-# A setting's key and value, whether the value is allowed, and what is.
-Bound = tuple[str, Any, Callable[[Any], bool], str]
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
 
@@ -74,15 +68,64 @@ class Run:
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
 
 
-def check(cfg: DictConfig) -> Run:
-    """The checked, resolved run of a composed config, scaled by its budget; UserError names the
-    first mistake."""
+# What a value other than None must be, in words and as a function, and the settings it holds for.
+RANGES: dict[str, tuple[Callable[[Any, Run], bool], str]] = {
+    "greater than 0": (
+        lambda x, _: x > 0,
+        "budget limit_minutes protocol.recipe.lr pretrain.recipe.lr",
+    ),
+    "at least 1": (
+        lambda x, _: x >= 1,
+        "min_evaluations protocol.recipe.steps protocol.recipe.batch protocol.evaluation.every "
+        "pretrain.recipe.steps pretrain.recipe.batch pretrain.every model.n_layers "
+        "trainer.num_nodes trainer.checkpoint_every trainer.log_every",
+    ),
+    "at least 0": (lambda x, _: x >= 0, "retries protocol.recipe.warmup pretrain.recipe.warmup"),
+    "between 0 and 2**31 - 1": (lambda x, _: 0 <= x < 2**31, "seed pretrain.seed"),
+    "in [0, 1)": (lambda x, _: 0 <= x < 1, "model.dropout model.attention_dropout"),
+    "greater than 0 and at most 1": (
+        lambda x, _: 0 < x <= 1,
+        "compute.tolerance.parameters compute.tolerance.flops compute.tolerance.examples",
+    ),
+    "between 1 and protocol.data.pad_to={run.protocol.data.pad_to}": (
+        lambda x, run: 1 <= x <= run.protocol.data.pad_to,
+        "protocol.data.max_length",
+    ),
+    "a divisor of model.qkv_dim={run.model.qkv_dim}": (
+        lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
+        "model.n_heads",
+    ),
+    "the run's attention, or one of model.methods": (
+        lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
+        "model.sizes_of",
+    ),
+    "a number of devices or a list of them, because it is part of the run's identity": (
+        lambda x, _: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
+        "trainer.devices",
+    ),
+    "false under compute=off, which has no budget to meet": (
+        lambda x, run: not x or run.compute.mode is not Gate.off,
+        "compute.solve",
+    ),
+    "none, unless pretrain.recipe and pretrain.every are set": (
+        lambda x, run: x is Objective.none or bool(run.pretrain.recipe and run.pretrain.every),
+        "pretrain.name",
+    ),
+    "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none": (
+        lambda x, run: 0 < x < 1 and run.pretrain.name is not Objective.causal,
+        "pretrain.rate",
+    ),
+}
+
+
+def check_settings(cfg: DictConfig) -> Run:
+    """Check and resolve a composed config, and scale it by its budget; UserError names the first
+    mistake."""
     from lra.data.options import check as check_options
 
     row_of_own_task(cfg)
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
-        _implied_preset_exists(cast(DictConfig, typed))
         preset_exists(typed.attention)
         OmegaConf.resolve(typed)
         missing = sorted(OmegaConf.missing_keys(typed))
@@ -92,31 +135,31 @@ def check(cfg: DictConfig) -> Run:
             )
         run = cast(Run, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
-        raise UserError(explain(error, cfg)) from error
+        raise UserError(explain(error)) from error
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
     move_cost_facts(run)
-    _ranges(run)
-    _reference(run.compute.reference)
+    _check_ranges(run)
+    _check_reference(run.compute.reference)
     scale(run)
     return run
 
 
 def compose(overrides: Sequence[str]) -> Run:
-    """The run that `lra train <overrides>` would start."""
+    """Compose and check the run that `lra train <overrides>` would start."""
     import hydra
     from hydra.errors import HydraException
 
     try:
         with initialised():
-            return check(hydra.compose("train", list(overrides)))
+            return check_settings(hydra.compose("train", list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error)) from error
 
 
 @contextmanager
 def initialised() -> Iterator[None]:
-    """Inside the block, hydra.compose reads configs/ and the user's folder."""
+    """Let hydra.compose read configs/ and the user's folder inside the block."""
     import hydra
 
     from lra.settings import search_path
@@ -127,8 +170,8 @@ def initialised() -> Iterator[None]:
 
 
 def _schema(cfg: DictConfig) -> DictConfig:
-    """Run as an OmegaConf schema, with the Options of the chosen task. An attention's options stay
-    unchecked here, because that needs torch: luna.build checks them before any data is read."""
+    """Make Run an OmegaConf schema, with the Options of the chosen task. An attention's options
+    stay unchecked here, because that needs torch: luna.build checks them before data are read."""
     task = OmegaConf.select(cfg, "task.name")
     if task is None:
         raise UserError(f"task has no name; choose one: {', '.join(data.names())}")
@@ -168,25 +211,14 @@ def _fit_to_task(run: Run) -> None:
         run.pretrain.rate = rates.get(task.name, rates["others"])
 
 
-def _implied_preset_exists(cfg: DictConfig) -> None:
-    """Refuse an attention without the preset that the protocol implies: the code that the protocol
-    reproduces never ran it."""
-    attention, implied = cfg.attention, cfg.protocol.preset
-    if attention.preset == implied and implied not in attention.presets:
-        raise UserError(
-            f"attention '{attention.name}' has no published run under protocol "
-            f"'{cfg.protocol.name}', so it has no preset '{implied}': give one of its own, "
-            f"attention.preset={' or '.join(sorted(attention.presets, reverse=True))}"
-        )
-
-
 def preset_exists(attention: DictConfig) -> None:
-    """UserError, naming the presets that exist, unless the chosen one is in `presets`."""
-    presets, chosen = attention.get("presets"), attention.get("preset")
-    if presets is not None and chosen not in presets:
+    """Refuse a preset that the attention's file lacks, as where the code that a protocol reproduces
+    never ran the attention."""
+    presets, preset = attention.get("presets"), attention.get("preset")
+    if presets is not None and preset not in presets:
         raise UserError(
-            f"attention '{attention.name}' has no preset '{chosen}'"
-            f"{nearest(str(chosen), map(str, presets))}"
+            f"attention '{attention.name}' has no preset '{preset}'"
+            f"{nearest(str(preset), map(str, presets))}"
         )
 
 
@@ -204,87 +236,32 @@ def move_cost_facts(run: Run) -> None:
     run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
 
 
-def _reference(reference: Any) -> None:
+def _check_reference(reference: Any) -> None:
     """Check a reference in numbers; a name is checked later, where attentions are imported."""
     if isinstance(reference, str):
         return
-    numbers = reference if isinstance(reference, dict) else {}
     limits = {"parameters", "flops", "examples"}
-    if not numbers or set(numbers) - limits or not all(map(_is_count, numbers.values())):
+    numbers = reference if isinstance(reference, dict) else {}
+    allowed = all(type(number) in (int, float) and number > 0 for number in numbers.values())
+    if not numbers or set(numbers) - limits or not allowed:
         raise UserError(
             f"compute.reference must be an attention, or numbers greater than 0 for some of "
             f"{', '.join(sorted(limits))}: {{parameters: .., flops: ..}}; got {reference}"
         )
 
 
-def _is_count(number: Any) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0
-
-
-def _ranges(run: Run) -> None:
-    model, rules = run.model, run.protocol.data
-    every, tolerance = run.protocol.evaluation.every, run.compute.tolerance
-    sized = sorted({attention for methods in model.methods.values() for attention in methods})
-    bounds: list[Bound] = [
-        ("budget", run.budget, lambda x: x > 0, "greater than 0"),
-        ("seed", run.seed, lambda x: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
-        ("min_evaluations", run.min_evaluations, lambda x: x >= 1, "at least 1"),
-        ("retries", run.retries, lambda x: x >= 0, "at least 0"),
-        ("limit_minutes", run.limit_minutes or 1, lambda x: x > 0, "greater than 0"),
-        *_recipe_bounds("protocol.recipe", run.protocol.recipe),
-        *_pretrain_bounds(run.pretrain),
-        ("protocol.evaluation.every", every, lambda x: x >= 1, "at least 1"),
-        ("protocol.data.max_length", rules.max_length, lambda x: 1 <= x <= rules.pad_to,
-         f"between 1 and protocol.data.pad_to={rules.pad_to}"),
-        ("model.n_layers", model.n_layers, lambda x: x >= 1, "at least 1"),
-        ("model.n_heads", model.n_heads, lambda x: x >= 1 and model.qkv_dim % x == 0,
-         f"a divisor of model.qkv_dim={model.qkv_dim}"),
-        ("model.sizes_of", model.sizes_of,
-         lambda x: x in (None, run.attention["name"], *sized),
-         f"an attention of the model's file: {', '.join(sized)}"),
-        ("model.dropout", model.dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
-        ("model.attention_dropout", model.attention_dropout, lambda x: 0 <= x < 1, "in [0, 1)"),
-        ("trainer.devices", run.trainer.devices,
-         lambda x: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
-         "a number of devices or a list of them, because it is part of the run's identity"),
-        ("trainer.num_nodes", run.trainer.num_nodes, lambda x: x >= 1, "at least 1"),
-        ("trainer.checkpoint_every", run.trainer.checkpoint_every, lambda x: x >= 1, "at least 1"),
-        ("trainer.log_every", run.trainer.log_every, lambda x: x >= 1, "at least 1"),
-        *((f"compute.tolerance.{measure}", share, lambda x: 0 < x <= 1,
-           "greater than 0 and at most 1") for measure, share in vars(tolerance).items()),
-        ("compute.solve", run.compute.solve, lambda x: not x or run.compute.mode is not Gate.off,
-         "false under compute=off, which has no budget to meet"),
-    ]  # fmt: skip
-    for key, value, holds, allowed in bounds:
-        if not holds(value):
-            raise UserError(f"{key}={value} is out of range: it must be {allowed}")
+def _check_ranges(run: Run) -> None:
+    for words, (allowed, keys) in RANGES.items():
+        for key in keys.split():
+            value: Any = run
+            for name in key.split("."):
+                value = getattr(value, name, None)  # pretrain.recipe may be None
+            if value is not None and not allowed(value, run):
+                raise UserError(
+                    f"{key}={value} is out of range: it must be {words.format(run=run)}"
+                )
     if not isinstance(run.attention.get("name"), str):
         raise UserError("attention has no name: choose a file of configs/attention, attention=luna")
-
-
-def _recipe_bounds(key: str, recipe: Recipe) -> list[Bound]:
-    return [
-        (f"{key}.steps", recipe.steps, lambda x: x >= 1, "at least 1"),
-        (f"{key}.batch", recipe.batch, lambda x: x >= 1, "at least 1"),
-        (f"{key}.warmup", recipe.warmup, lambda x: x >= 0, "at least 0"),
-        (f"{key}.lr", recipe.lr, lambda x: x > 0, "greater than 0"),
-    ]
-
-
-def _pretrain_bounds(pretrain: Pretrain) -> list[Bound]:
-    if pretrain.name is Objective.none:
-        return []
-    rate = "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none"
-    masked = pretrain.name is Objective.masked
-    bounds: list[Bound] = [
-        ("pretrain.rate", pretrain.rate,
-         lambda x: 0 < x < 1 if masked else x is None, rate),
-        ("pretrain.seed", pretrain.seed, lambda x: x is None or 0 <= x < 2**31,
-         "null or between 0 and 2**31 - 1"),
-        ("pretrain.every", pretrain.every, lambda x: x is not None and x >= 1, "at least 1"),
-        ("pretrain.recipe", pretrain.recipe, lambda x: x is not None, "that of phase one"),
-    ]  # fmt: skip
-    return bounds + (_recipe_bounds("pretrain.recipe", pretrain.recipe) if pretrain.recipe else [])
 
 
 def scale(run: Run) -> None:
@@ -297,8 +274,8 @@ def scale(run: Run) -> None:
 
 
 def _scale(recipe: Recipe, every: int, run: Run) -> int:
-    """Scale a recipe; the steps between its evaluations. Training ends with an evaluation, so steps
-    are rounded up to a multiple of them."""
+    """Scale a recipe, and return the steps between its evaluations. Training ends with an
+    evaluation, so steps are rounded up to a multiple of them."""
     steps = max(1, round(recipe.steps * run.budget))
     recipe.warmup = round(recipe.warmup * run.budget)
     if run.budget != 1:
@@ -312,68 +289,43 @@ def _scale(recipe: Recipe, every: int, run: Run) -> int:
 # ---------------------------------------------------------------------- errors
 
 
-def explain(error: Exception, cfg: DictConfig | None = None) -> str:
-    """Describe an error of Hydra or OmegaConf in one sentence."""
+def explain(error: Exception) -> str:
+    """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
+    other one in the library's own words."""
     from hydra.errors import ConfigCompositionException, MissingConfigException
 
-    cause = error.__cause__
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         return f"unknown {group} '{name}'{nearest(name, error.options)}"
     missing = getattr(error, "missing_cfg_file", None) or ""
     if missing.startswith("hydra/"):
         return f"{missing} needs an extra that is not installed: docs/clusters.md"
+    cause = error.__cause__
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
-        return explain(cause, cfg)
-    key = str(getattr(error, "full_key", None) or getattr(error, "key", None) or "")
+        return explain(cause)
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
-        parent = error.parent_node
+        key, parent = str(error.full_key or error.key), error.parent_node
         name = key.rpartition(".")[2]
-        if isinstance(parent, DictConfig) and (elsewhere := _places(name, parent)):
-            return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
-        known = [str(k) for k in parent] if isinstance(parent, DictConfig) else []
-        return f"'{key}' is not a setting{nearest(name, known)}"
-    looked_up = re.search(r"'(\w+)\.tasks\.", str(error))
-    if isinstance(error, InterpolationKeyError) and cfg is not None and looked_up:
-        group = looked_up[1]
-        table = [str(task) for task in cfg[group].tasks if task != "others"]
-        return (
-            f"{group} '{cfg[group].name}' has no settings for task '{cfg.task.name}'; "
-            f"it has them for {', '.join(table)}"
-        )
-    option = re.search(r"'(task\.\w+)'", str(error))
-    if isinstance(error, InterpolationKeyError) and cfg is not None and option:
-        return (
-            f"a setting depends on {option[1]}, which task '{cfg.task.name}' does not have: "
-            f"protocol '{cfg.protocol.name}' or model '{cfg.model.name}' is for another task"
-        )
-    if isinstance(error, MissingMandatoryValue):
-        return f"{key} has no value: set it on the command line, {key}=..."
-    first = str(error).strip().splitlines()[0]
-    if unread := re.match(r"Error parsing override '(.*)'", first):
-        return (
-            f"cannot read '{unread[1]}': a setting is key=value, such as seed=2; in a shell put "
-            "quotes around one with spaces or brackets"
-        )
-    if first.startswith("Ambiguous value"):  # seed=1,2
-        return f"{first}: add -m for a sweep over the values, or quote the text"
-    return f"{key}: {first}" if isinstance(error, ValidationError) and key else first
+        if not isinstance(parent, DictConfig):
+            return f"'{key}' is not a setting"
+        elsewhere = _places(name, parent)
+        close = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
+        return f"'{key}' is not a setting{close or nearest(name, map(str, parent))}"
+    return "invalid settings: " + ", ".join(filter(None, map(str.strip, str(error).splitlines())))
 
 
 def _places(name: str, cfg: DictConfig) -> list[str]:
-    """The settings of this name in the whole config that `cfg` is part of: lr is
-    protocol.recipe.lr."""
-    whole = cfg._get_root()  # OmegaConf has no public way up
-    nested = OmegaConf.to_container(cast(DictConfig, whole), resolve=False)
-    return list(_find(name, nested, "")) if isinstance(nested, dict) else []
+    """Find the settings of this name in the whole config of `cfg`: lr is protocol.recipe.lr."""
 
+    def find(nested: Any, above: str) -> Iterator[str]:
+        for key, value in nested.items():
+            if key == name:
+                yield f"{above}{key}"
+            elif isinstance(value, dict) and key not in TABLES:
+                yield from find(value, f"{above}{key}.")
 
-def _find(name: str, nested: dict[Any, Any], above: str) -> Iterator[str]:
-    for key, value in nested.items():
-        if key == name:
-            yield f"{above}{key}"
-        elif isinstance(value, dict) and key not in TABLES:
-            yield from _find(name, value, f"{above}{key}.")
+    whole = cast(DictConfig, cfg._get_root())  # OmegaConf has no public way up
+    return list(find(OmegaConf.to_container(whole, resolve=False), ""))
 
 
 def guard(command: Callable[[], Any]) -> int:

@@ -121,14 +121,14 @@ def method_options(name: str) -> dict[str, Any]:
     """The options of a method's class with their defaults; those without one must be set."""
     import luna
 
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, option in luna.options(name).items():
-        found[key] = "???" if option.default is inspect.Parameter.empty else option.default
+        options[key] = "???" if option.default is inspect.Parameter.empty else option.default
         try:
-            OmegaConf.create(found)
+            OmegaConf.create(options)
         except OmegaConfBaseException as error:
             raise UserError(
-                f"attention '{name}' has an option {key}={found[key]!r}, which no config can hold: "
-                "give it a number, a text, a list or None as its default"
+                f"attention '{name}' has an option {key}={options[key]!r}, which no config can "
+                "hold: give it a number, a text, a list or None as its default"
             ) from error
-    return found
+    return options

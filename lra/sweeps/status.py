@@ -134,14 +134,14 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     UserError if those of every job are refused."""
     import hydra
 
-    from lra.settings.compose import check, initialised
+    from lra.settings.compose import check_settings, initialised
 
     states: list[RunState] = []
     refused: list[UserError] = []
     with initialised():
         for job in jobs(words):
             try:
-                run = check(hydra.compose("train", job))
+                run = check_settings(hydra.compose("train", job))
             except UserError as error:
                 refused.append(error)
                 different = " ".join(word for word in job if word not in words)

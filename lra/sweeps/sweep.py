@@ -33,7 +33,7 @@ from lra.base import groups
 from lra.base.config import CONFIGS, PACKAGE, PARENT, UserError, first_line, readable
 from lra.base.disk import read_json, write_json
 from lra.runs.folder import find, processes, writing
-from lra.settings.compose import Run, check, guard
+from lra.settings.compose import Run, check_settings, guard
 from lra.sweeps.forked import ForkedRun
 
 Process = subprocess.Popen[str] | ForkedRun
@@ -66,7 +66,7 @@ def job(cfg: DictConfig) -> float:
             os.environ[groups.VARIABLE] = source.path
     words, label = list(hydra.overrides.task), f"#{hydra.job.num}"
     try:
-        outcome = attempt(check(cfg), words, label)
+        outcome = attempt(check_settings(cfg), words, label)
     except UserError as error:
         outcome = Outcome(words, "failed", str(error))
     except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near

@@ -71,7 +71,7 @@ def check_conversion(cfg: DictConfig) -> Conversion:
         preset_exists(typed.attention)
         run = cast(Conversion, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
-        raise UserError(explain(error, cfg)) from error
+        raise UserError(explain(error)) from error
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
     for key in ("preset", "presets"):  # the options have been looked up there

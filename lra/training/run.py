@@ -21,7 +21,7 @@ import luna
 from lra.base import code
 from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
-from lra.compute import Admission, admit
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.data import intact
 from lra.data.prepare import find_or_prepare
 from lra.runs import environment
@@ -52,8 +52,8 @@ def train(run: Run, command: str = "") -> Path:
         threading.Thread(target=_end_after_first, daemon=True).start()
     deadline = time.monotonic() + 60 * (run.limit_minutes or math.inf)
     check_device(run)
-    admitted = admit(run)  # before the data: a wrong option costs no preparation
-    run = admitted.run
+    budget_check = check_budget(run)  # before the data: a wrong option costs no preparation
+    run = budget_check.run
     module = build(run)
     code.keep_loaded()  # before the data, whose preparation may take long
     prepared = find_or_prepare(
@@ -65,15 +65,15 @@ def train(run: Run, command: str = "") -> Path:
     if not is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
             with contextlib.suppress(Interrupted):  # the main process reports it
-                _fit_and_test(admitted, module, prepared, folder, deadline)
+                _fit_and_test(budget_check, module, prepared, folder, deadline)
         return folder.result_file
     with folder.lock():
         result = folder.result()
         if result is None:
-            _introduce(admitted, prepared, folder)
+            _introduce(budget_check, prepared, folder)
             begin(run, folder)
             with _noting_how_it_ends(run, folder), stop_at_once():
-                result = _fit_and_test(admitted, module, prepared, folder, deadline)
+                result = _fit_and_test(budget_check, module, prepared, folder, deadline)
             folder.finish({"command": command} | result)
             _show_result(result)
         else:
@@ -87,10 +87,10 @@ def train(run: Run, command: str = "") -> Path:
 
 
 def _fit_and_test(
-    admitted: Admission, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
+    budget_check: BudgetCheck, module: LRAModule, prepared: Any, folder: RunFolder, deadline: float
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the facts of the record."""
-    run = admitted.run
+    run = budget_check.run
     pretraining = begin_pretrained(run, module, prepared, folder, deadline)
     loaders = LRAData(run, prepared)
     trainer, checkpoints = fit(run, module, loaders, folder, deadline)
@@ -108,7 +108,7 @@ def _fit_and_test(
     _log_test(trainer, test)
     return {
         **_facts_of_settings(run),
-        "compute": admitted.record(),
+        "compute": budget_check.record(),
         **pretraining,
         "data": prepared.summary(),
         "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
@@ -146,11 +146,14 @@ def _log_test(trainer: pl.Trainer, test: dict[str, Any]) -> None:
 
 
 def _facts_of_settings(run: Run) -> dict[str, Any]:
+    differences = luna.get(run.attention["name"]).differences_from_profile
     return {
         "task": run.task.name,
         "attention": run.attention,
         "preset": run.compute.preset,
-        "departs": luna.get(run.attention["name"]).departs.get(run.protocol.profile),
+        "departs": luna.get(run.attention["name"]).differences_from_profile.get(
+            run.protocol.profile
+        ),
         "model": run.model.name,
         "protocol": {"name": run.protocol.name, "version": run.protocol.version},
         "budget": run.budget,
@@ -180,9 +183,9 @@ def _facts_of_speed(run: Run, module: LRAModule, trainer: pl.Trainer) -> dict[st
 # ---------------------------------------------------------------------- on the screen and on disk
 
 
-def _introduce(admitted: Admission, prepared: Any, folder: RunFolder) -> None:
+def _introduce(budget_check: BudgetCheck, prepared: Any, folder: RunFolder) -> None:
     """Show what is trained, on which data, at what cost, and where."""
-    run, recipe = admitted.run, admitted.run.protocol.recipe
+    run, recipe = budget_check.run, budget_check.run.protocol.recipe
     if changed := folder.changed_code():
         say(changed)
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
@@ -193,7 +196,7 @@ def _introduce(admitted: Admission, prepared: Any, folder: RunFolder) -> None:
     lines = {
         "task": f"{run.task.name}  {prepared.describe()}",
         "attention": f"{run.attention['name']}  {' '.join(options)}{preset}",
-        "compute": admitted.describe(),
+        "compute": budget_check.describe(),
         "training": f"{recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}",
         "run": str(folder.path),

@@ -49,9 +49,9 @@ def facts(
     """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
     chosen_protocol = copy.deepcopy(PROTOCOL) | {"version": version, "name": protocol}
     chosen_protocol["recipe"]["lr"] = lr
-    chosen = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
+    method = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
     settings = {
-        "attention": chosen,
+        "attention": method,
         "model": MODEL | {"name": model},
         "protocol": chosen_protocol,
         "budget": budget,
@@ -66,7 +66,7 @@ def facts(
         "status": "finished",
         "identity": identity_of(settings, fingerprint),
         "task": task,
-        "attention": chosen,
+        "attention": method,
         "model": model,
         "protocol": {"name": protocol, "version": version},
         "budget": budget,
@@ -174,6 +174,6 @@ def table(runs: Path, **spec: Any) -> Table:
     return build(made, select(records.load_records([runs]), made.where))
 
 
-def row(found: Table, label: str) -> TableRow:
+def row(table: Table, label: str) -> TableRow:
     """The row of a table with this label."""
-    return next(r for r in found.rows if r.label == label)
+    return next(r for r in table.rows if r.label == label)

@@ -56,8 +56,8 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     run("ruff", "format", "--check", str(files[0]))
     suite = ["luna/test_conformance.py", "lra/compute", "lra/test_catalogue.py",
              "lra/settings/test_compose.py"]  # fmt: skip
-    chosen = "foo or catalogue_is or exactly_its_options"
-    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", chosen,
+    selection = "foo or catalogue_is or exactly_its_options"
+    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", selection,
                  *(f"tests/{file}" for file in suite))  # fmt: skip
     assert " passed" in tested
     assert "are what the records give" in run("lra", "table", "--check")

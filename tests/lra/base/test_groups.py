@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-import lra
 from lra import data
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
 from lra.cli import main
-from lra.compute import budget_of
+from lra.compute.budget import budget_of
 from lra.data.options import default_length
 from lra.settings.compose import compose, initialised
 from lra.sweeps.status import jobs
@@ -89,16 +88,6 @@ def test_the_command_line_reads_the_folder(mine, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--config-dir", str(mine)])
     assert "mine, official" in capsys.readouterr().out
-
-
-def test_tables_name_a_size_and_a_protocol_of_ones_own(mine, data_dir, capsys):
-    places = [f"data_dir={data_dir}", f"runs_dir={mine / 'runs'}", "compute=off", "trainer=cpu"]
-    short = ["protocol.recipe.steps=1", "protocol.data.pad_to=128", "attention=linear"]
-    with groups.searching(mine):
-        record = lra.train(compose(["protocol=mine", *short, *places]))
-    capsys.readouterr()
-    assert main(["table", "--runs", str(record.folder)]) == 0
-    assert "protocol mine v1, model tiny" in capsys.readouterr().out
 
 
 def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path, monkeypatch, capsys):

@@ -158,7 +158,7 @@ def test_a_run_that_cannot_start_is_named(in_this_process, overrides, monkeypatc
     assert main(["plan", *overrides]) == 2
     assert "needs more memory than is free" in capsys.readouterr().err
     assert main(["plan", *overrides, "seed=1,2"]) == 2
-    assert "add -m for a sweep" in capsys.readouterr().err
+    assert "add --multirun" in capsys.readouterr().err
     assert main(["plan", *overrides, "--jobs", "0"]) == 2
     assert "--jobs must be greater than 0" in capsys.readouterr().err
 

@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 import luna
 from lra.base import groups
 from lra.base.config import CONFIGS, Tolerance
-from lra.compute import budget_of
-from lra.compute.budget import Budget
+from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
 from lra.runs.folder import plain
 from lra.settings.compose import Run, move_cost_facts

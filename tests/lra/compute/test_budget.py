@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lra.compute import admit, budget_of
-from lra.compute.budget import Budget, Cost
+from lra.compute.budget import Budget, Cost, budget_of
+from lra.compute.gate import check_budget
 
 from ..conftest import composed
 from .kit import TOLERANCE
@@ -55,14 +55,14 @@ def test_excess_is_in_tolerances():
 
 def test_any_attention_and_plain_numbers_can_be_the_measure():
     run = composed("task=listops", "attention=linear", "compute.reference=linear")
-    assert admit(run).ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
+    assert check_budget(run).ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
     run = composed("task=listops", "compute.reference={parameters: 426836, flops: 1e9}",
                    "compute=report")  # fmt: skip
-    admission = admit(run)
-    assert admission.ratios["parameters"] == pytest.approx(0.5)
-    assert admission.record()["reference"]["attention"] == "numbers"
+    check = check_budget(run)
+    assert check.ratios["parameters"] == pytest.approx(0.5)
+    assert check.record()["reference"]["attention"] == "numbers"
     run = composed("compute.reference={examples: 3200000}", "compute=report", "task=listops")
-    assert admit(run).verdict == "under ×0.50"
+    assert check_budget(run).verdict == "under ×0.50"
 
 
 def test_every_protocol_is_its_own_measure_of_training():

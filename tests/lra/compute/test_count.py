@@ -141,14 +141,12 @@ def test_official_runs_have_the_released_number_of_parameters(settings, attentio
         options = usual_options(attention, task, "official")
         with torch.device("meta"):
             network = model.build(data.get(task), options, sizes, protocol, seed=0)
-        own = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
         if attention == "longformer":  # unused projections, which its records name as left out
-            assert (
-                "three projections for global tokens"
-                in Longformer.differences_from_profile["official"]
-            )
-            own += 3 * sizes.n_layers * sizes.d_model * sizes.qkv_dim
-        assert own == released, task
+            left_out = Longformer.differences_from_profile["official"]
+            assert "three projections for global tokens" in left_out
+            counted += 3 * sizes.n_layers * sizes.d_model * sizes.qkv_dim
+        assert counted == released, task
 
 
 # Counted on the classes of mlpen/Nystromformer at 5689313, built with its lra_config.py.
@@ -316,5 +314,5 @@ def test_what_cannot_run_without_values_is_counted_with_them(plug):
             return v[:, :, order] @ torch.eye(D, dtype=v.dtype)
 
     with pytest.warns(UserWarning, match="'plug' does not run on the meta device"):
-        found = count_run(plug(Shaped), backward=False)
-    assert found.parts["attention"].flops == LAYERS * HEADS * 2 * 256 * D * D
+        count = count_run(plug(Shaped), backward=False)
+    assert count.parts["attention"].flops == LAYERS * HEADS * 2 * 256 * D * D

@@ -13,8 +13,9 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.config import Gate, UserError
-from lra.compute import Admission, admit, count_run
 from lra.compute.budget import times
+from lra.compute.count import count_run
+from lra.compute.gate import BudgetCheck, check_budget
 from lra.compute.solve import closest, compare
 from lra.report.notes import compute_class
 from lra.settings.compose import Run, compose
@@ -73,36 +74,36 @@ def test_an_exempt_method_without_a_knob_has_no_number_to_choose():
 def test_a_run_outside_its_budget_does_not_start_and_says_what_would_fit():
     run = composed("task=listops", "attention=performer", "attention.m=128")
     with pytest.raises(UserError) as refused:
-        admit(run)
+        check_budget(run)
     message = str(refused.value)
-    own, reference = count_run(run), count_run(run, {"name": "luna"})
-    for count in (own, reference):
+    ours, reference = count_run(run), count_run(run, {"name": "luna"})
+    for count in (ours, reference):
         assert f"{count.parameters:,}" in message
         assert f"{count.flops / 1e9:.3f}" in message
-    assert times(own.flops / reference.flops) in message
+    assert times(ours.flops / reference.flops) in message
     assert "attention.m=160 fits" in message
     assert len(message.splitlines()) == 1
     fitting = replace(run, attention=run.attention | {"m": 160})
-    assert admit(fitting).verdict == "matched"
+    assert check_budget(fitting).verdict == "matched"
 
 
 def test_a_published_preset_under_a_gate_is_refused_with_advice():
     for words in (["attention.preset=published"], ["protocol=skyformer", "compute=matched"]):
         with pytest.raises(
             UserError,
-            match=r"attention.preset=(published|skyformer) is held to no budget: "
-            r"attention.preset=matched .*; compute=report runs it as it is",
+            match=r"attention.preset=(published|skyformer) has no budget: use "
+            r"attention.preset=matched; compute=report runs it as it is",
         ):
-            admit(composed("task=image", "attention=performer", *words))
+            check_budget(composed("task=image", "attention=performer", *words))
 
 
 def test_a_report_starts_and_records_the_class():
-    admission = admit(composed("attention=performer", "attention.m=512", "compute=report"))
-    assert admission.verdict == f"over budget {times(admission.ratios['flops'])}"
-    record = admission.record()
+    check = check_budget(composed("attention=performer", "attention.m=512", "compute=report"))
+    assert check.verdict == f"over budget {times(check.ratios['flops'])}"
+    record = check.record()
     assert record["mode"] == "report"
-    assert record["verdict"] == admission.verdict
-    assert record["reference"] == {"attention": "luna"} | admission.ratios
+    assert record["verdict"] == check.verdict
+    assert record["reference"] == {"attention": "luna"} | check.ratios
     assert record["budget"]["parameters"] == count_run(composed(), {"name": "luna"}).parameters
     assert record["budget"]["tolerance"] == asdict(TOLERANCE)
     assert record["exempt"] is None
@@ -112,30 +113,30 @@ def test_a_report_starts_and_records_the_class():
 
 
 def test_off_counts_and_compares_with_nothing():
-    admission = admit(composed("attention=softmax", "compute=off"))
-    assert admission.verdict is None
-    assert {"parameters", "flops", "training_flops"} <= set(admission.record())
-    assert not {"budget", "reference", "verdict"} & set(admission.record())
+    check = check_budget(composed("attention=softmax", "compute=off"))
+    assert check.verdict is None
+    assert {"parameters", "flops", "training_flops"} <= set(check.record())
+    assert not {"budget", "reference", "verdict"} & set(check.record())
 
 
 def test_the_default_is_matched_and_luna_is_its_own_measure():
-    admission = admit(composed("attention=luna"))
-    assert admission.run.compute.mode is Gate.matched
-    assert admission.ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
+    check = check_budget(composed("attention=luna"))
+    assert check.run.compute.mode is Gate.matched
+    assert check.ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
 
 
 def test_an_exempt_method_starts_and_says_so():
-    admission = admit(composed("task=listops", "attention=softmax"))
-    assert admission.verdict.startswith("over budget ×3.9")
-    assert "grows with the square" in admission.record()["exempt"]
-    assert "exempt: no option" in admission.describe()
+    check = check_budget(composed("task=listops", "attention=softmax"))
+    assert check.verdict.startswith("over budget ×3.9")
+    assert "grows with the square" in check.record()["exempt"]
+    assert "exempt: no option" in check.describe()
 
 
 @pytest.mark.parametrize("attention", ["luna", "softmax"])
 @pytest.mark.parametrize("word", ["protocol.recipe.steps=100", "protocol.recipe.batch=8"])
 def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, word: str):
     with pytest.raises(UserError, match=r"training examples against 1,600,000.*budget="):
-        admit(composed("task=listops", f"attention={attention}", word))
+        check_budget(composed("task=listops", f"attention={attention}", word))
 
 
 @pytest.mark.parametrize(
@@ -144,12 +145,12 @@ def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, wo
      ("budget=0.0013",), ("protocol.evaluation.every=700",)],
 )  # fmt: skip
 def test_training_as_long_as_the_protocol_is_within_budget(words: tuple[str, ...]):
-    assert admit(composed("task=listops", "attention=luna", *words)).verdict == "matched"
+    assert check_budget(composed("task=listops", "attention=luna", *words)).verdict == "matched"
 
 
 def test_a_wider_tolerance_admits_more():
     words = ("task=listops", "attention=performer", "attention.m=128")
-    assert admit(composed(*words, "compute.tolerance.flops=0.2")).verdict == "matched"
+    assert check_budget(composed(*words, "compute.tolerance.flops=0.2")).verdict == "matched"
 
 
 @pytest.mark.parametrize(
@@ -169,14 +170,14 @@ def test_a_wider_tolerance_admits_more():
 )  # fmt: skip
 def test_bad_input_is_one_sentence(words: list[str], sentence: str):
     with pytest.raises((UserError, luna.LunaError)) as refused:
-        admit(compose(words))
+        check_budget(compose(words))
     assert sentence in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
 def test_a_value_outside_the_knobs_range_runs_under_report():
     run = composed("attention=performer", "attention.m=1024", "compute=report")
-    assert admit(run).verdict.startswith("over budget")
+    assert check_budget(run).verdict.startswith("over budget")
 
 
 def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(small, tmp_path):
@@ -212,22 +213,22 @@ def plug() -> Iterator[Callable[..., Run]]:
 
 
 def test_a_plug_in_is_held_to_the_budget(plug):
-    assert admit(plug(Plug, "compute=report")).verdict == "under ×0.49"
+    assert check_budget(plug(Plug, "compute=report")).verdict == "under ×0.49"
     with pytest.raises(
         UserError, match=r"outside the compute budget of luna.*has no knob that changes its cost"
     ):
-        admit(plug(Plug))
-    assert admit(plug(Plug, "compute.reference=linear")).verdict == "matched"
+        check_budget(plug(Plug))
+    assert check_budget(plug(Plug, "compute.reference=linear")).verdict == "matched"
     with pytest.raises(UserError, match="declares no knob in its file"):
-        admit(plug(Plug, "compute.solve=true"))
+        check_budget(plug(Plug, "compute.solve=true"))
 
 
-def recorded(admission: Admission, **facts: Any) -> dict[str, Any]:
-    return {"task": "listops", "compute": admission.record()} | facts
+def recorded(check: BudgetCheck, **facts: Any) -> dict[str, Any]:
+    return {"task": "listops", "compute": check.record()} | facts
 
 
 def test_the_class_in_a_table():
-    assert compute_class(recorded(admit(composed("attention=luna")))["compute"]) == "matched"
-    softmax = recorded(admit(composed("task=listops", "attention=softmax")))
+    assert compute_class(recorded(check_budget(composed("attention=luna")))["compute"]) == "matched"
+    softmax = recorded(check_budget(composed("task=listops", "attention=softmax")))
     assert compute_class(softmax["compute"]).startswith("exempt, over budget ×3.9")
-    assert compute_class(recorded(admit(composed("compute=off")))["compute"]) == "-"
+    assert compute_class(recorded(check_budget(composed("compute=off")))["compute"]) == "-"

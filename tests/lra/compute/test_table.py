@@ -8,9 +8,9 @@ import pytest
 
 import luna
 from lra.cli import main
-from lra.compute import budget_of, count_run
 from lra.compute import table as page
-from lra.compute.budget import times
+from lra.compute.budget import budget_of, times
+from lra.compute.count import count_run
 from lra.report.looks import KNOWN
 
 from ..conftest import REPOSITORY, composed
@@ -20,13 +20,13 @@ STALE = ("bigbird", "hedgehog", "luna", "nystrom", "softmax")  # would show it f
 
 
 @pytest.fixture(scope="module")
-def found() -> list[page.CostRow]:
+def table() -> list[page.CostRow]:
     return list(page.rows([], tasks=["image"], attentions=CHOSEN))
 
 
-def test_rows_before_and_after_solving(found):
-    rows = {(row.attention, row.setting): row for row in found}
-    assert len(rows) == len(found)
+def test_rows_before_and_after_solving(table):
+    rows = {(row.attention, row.setting): row for row in table}
+    assert len(rows) == len(table)
     assert set(rows) == {(a, s) for a in CHOSEN for s in page.SETTINGS} - {("softmax", "solved")}
     assert rows["performer", "published"].options == {"m": 128}
     assert rows["performer", "published"].verdict == "under ×0.88"
@@ -37,8 +37,8 @@ def test_rows_before_and_after_solving(found):
     assert rows["t2r", "solved"].exempt
 
 
-def test_the_page_holds_every_setting_and_verdict(found):
-    text = page.markdown(found, [])
+def test_the_page_holds_every_setting_and_verdict(table):
+    text = page.markdown(table, [])
     line = next(line for line in text.splitlines() if line.startswith("| `performer` | m=128"))
     assert line.split(" | ")[3:5] == ["×0.88", "under ×0.88"]
     assert line.endswith("| m=160 | ×0.98 | ×0.99 | matched |")
@@ -48,10 +48,10 @@ def test_the_page_holds_every_setting_and_verdict(found):
     assert all(f"| `{name}` |" in text for name in luna.names())  # one head of each
 
 
-def test_the_numbers_of_the_page_are_those_of_its_csv(found):
-    lines = list(csv.DictReader(page.as_csv(found).splitlines()))
-    assert len(lines) == len(found)
-    for line, row in zip(lines, found, strict=True):
+def test_the_numbers_of_the_page_are_those_of_its_csv(table):
+    lines = list(csv.DictReader(page.as_csv(table).splitlines()))
+    assert len(lines) == len(table)
+    for line, row in zip(lines, table, strict=True):
         assert int(line["flops"]) == row.count.flops
         assert int(line["attention_parameters"]) == row.count.slot.parameters
         assert line["verdict"] == row.verdict
@@ -79,8 +79,8 @@ def test_the_written_page_is_what_would_be_written():
         assert line["verdict"] == budget.verdict(ratios), attention
 
 
-def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys, found):
-    monkeypatch.setattr(page, "rows", lambda overrides: iter(found))
+def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys, table):
+    monkeypatch.setattr(page, "rows", lambda overrides: iter(table))
     monkeypatch.setattr(page, "FOLDER", tmp_path / "compute")
     assert main(["compute", "table"]) == 0
     assert not (tmp_path / "compute").exists()
@@ -88,4 +88,13 @@ def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys,
     printed = capsys.readouterr().out
     text = (tmp_path / "compute/table.md").read_text(encoding="utf-8")
     assert text in printed
-    assert (tmp_path / "compute/table.csv").read_text(encoding="utf-8") == page.as_csv(found)
+    assert (tmp_path / "compute/table.csv").read_text(encoding="utf-8") == page.as_csv(table)
+
+
+def test_one_run_by_part(capsys):
+    assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
+    output = capsys.readouterr().out
+    for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):
+        assert f"\n {part} " in output
+    assert "over budget ×1.56" in output  # `lra compute` refuses nothing
+    assert "the code executes 56.0% fewer FLOPs than are counted" in output

@@ -67,25 +67,20 @@ def test_layers_are_tied_to_the_first(monkeypatch):
 
 
 def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
-    given = []
+    hidden_states = []
     softmax = luna.get("softmax")
     forward = softmax.forward
     monkeypatch.setattr(
-        softmax, "forward", lambda self, *a: given.append(a[4]) or forward(self, *a)
+        softmax, "forward", lambda self, *a: hidden_states.append(a[4]) or forward(self, *a)
     )
     net = network(model=replace(TINY, n_layers=1))
     ids, mask = example([24, 9])
     net(ids, mask)
-    assert given == [None]
+    assert hidden_states == [None]
     monkeypatch.setattr(softmax, "needs_x", True)
     net(ids, mask)
     block = net.encoder.blocks[0]
-    assert torch.equal(given[1], block.norm1(net.embedding(ids, mask)[0]))
-
-
-def test_options_reach_the_method():
-    net = network(attention={"name": "luna", "dwc": "none", "M": 3, "L": 5})
-    assert net.encoder.blocks[1].attention.attention.feature_dim == 15
+    assert torch.equal(hidden_states[1], block.norm1(net.embedding(ids, mask)[0]))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +129,3 @@ def test_hidden_states_need_the_width_of_the_heads():
 def test_indivisible_heads():
     with pytest.raises(UserError, match=r"n_heads=5 does not divide model.qkv_dim=12"):
         network(model=replace(TINY, n_heads=5))
-
-
-def test_unknown_option():
-    with pytest.raises(luna.LunaError, match="no option 'N'"):
-        network(attention={"name": "luna", "N": 3})

@@ -25,8 +25,8 @@ def test_paths_devices_and_loggers_do_not_change_the_identity(small):
 
 def test_how_many_processes_train_is_part_of_the_identity(small):
     four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
-    [found] = {identity(small(word), "data") for word in four}
-    assert found not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
+    [shared] = {identity(small(word), "data") for word in four}
+    assert shared not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
     with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .* a number"):
         small("trainer.devices=auto")
 
@@ -40,8 +40,8 @@ def test_whatever_decides_a_result_changes_the_identity(small):
         "budget=0.5",
         "attention.dwc=conv1d",
     )
-    found = {change: identity(small(change), "data") for change in changes}
-    assert len({identity(small(), "data"), *found.values()}) == len(changes) + 1, found
+    identities = {change: identity(small(change), "data") for change in changes}
+    assert len({identity(small(), "data"), *identities.values()}) == len(changes) + 1, identities
 
 
 def test_other_data_are_another_run(small):
