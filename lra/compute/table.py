@@ -71,7 +71,7 @@ def rows(
     attentions: Sequence[str] | None = None,
 ) -> Iterator[CostRow]:
     """The rows of these tasks and attentions; of all by default."""
-    for task in tasks or data.arena():
+    for task in tasks or data.lra_tasks():
         budget = None
         for attention in attentions or luna.names():
             print(f"counting {task}/{attention}", file=sys.stderr)

@@ -13,7 +13,7 @@ def encode(text: bytes) -> np.ndarray:
     return np.frombuffer(text, np.uint8) + np.uint16(1)
 
 
-def of_text(text: str) -> np.ndarray:
+def encode_text(text: str) -> np.ndarray:
     """A text as Python reads it from a file or a terminal, bytes that are not UTF-8 included."""
     return encode(text.encode("utf-8", "surrogateescape"))
 

@@ -1,7 +1,7 @@
-"""A task's options: configs/task/<name>.yaml and `key=value` overrides, checked against the task's
-schema. What a task's file leaves to the protocol is looked up in the protocol's file.
+"""A task's options: configs/task/<name>.yaml and `key=value` words, checked against its schema.
 
-Read as plain YAML, without Hydra."""
+Read as plain YAML, without Hydra.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lra.base import groups
 from lra.base.config import UserError, first_line, nearest
-from lra.data.task import Task, TaskOptions, plain
+from lra.data import registry
+from lra.data.task import Task, TaskOptions, plain_value
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
-    """The task's options, typed and checked; UserError names the override that is wrong."""
+def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
+    """Read configs/task/<name>.yaml with `key=value` overrides, typed and checked; what that file
+    leaves to the protocol comes from the protocol's file. UserError names a wrong override."""
+    task = registry.get(name)
     cfg = _load(task, protocol)
     types = _types(task)
     for override in overrides:
@@ -39,17 +42,15 @@ def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> T
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
     try:
-        options = OmegaConf.to_object(cfg)
+        options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except OmegaConfBaseException as error:  # of ${...} in a value
         raise UserError(f"the options of task '{task.name}': {first_line(error)}") from error
-    assert isinstance(options, TaskOptions)
-    check(task, options)
+    check_options(task, options)
     return options
 
 
-def check(task: Task, options: TaskOptions) -> None:
-    """Refuse an unknown source, an option that the chosen source does not read, a value out of
-    range."""
+def check_options(task: Task, options: TaskOptions) -> None:
+    """Refuse an unknown source, an option that this source does not read, a value out of range."""
     if options.source not in task.sources:
         raise UserError(
             f"task '{task.name}' has no source '{options.source}'"
@@ -78,7 +79,7 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
     """The `key=value` words that turn the defaults into these options, for printed commands."""
     usual = defaults(task)
     return [
-        f"{key}={'null' if value is None else plain(value)}"
+        f"{key}={'null' if value is None else plain_value(value)}"
         for key, value in vars(options).items()
         if value != usual[key]
     ]
@@ -103,11 +104,9 @@ def _named(task: Task) -> dict[str, str]:
 def _load(task: Task, protocol: str) -> DictConfig:
     rules, file = groups.read("protocol", protocol), groups.find("task", task.name)
     try:
-        if file is None:  # a task of one's own: its dataclass has the defaults
-            own: Any = _named(task)
-        else:
-            own = groups.read("task", task.name)
-        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), own)
+        # A task without a file has its defaults in its dataclass.
+        values: Any = _named(task) if file is None else groups.read("task", task.name)
+        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), values)
         if any(OmegaConf.is_interpolation(cfg, str(key)) for key in cfg):
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)
@@ -115,15 +114,9 @@ def _load(task: Task, protocol: str) -> DictConfig:
     except MissingMandatoryValue as error:
         where = file or f"the Options of task '{task.name}'"
         raise UserError(f"{where} gives no value to {error.full_key}") from error
-    except ConfigKeyError as error:
-        raise UserError(f"{file}: '{error.key}' is not an option of task '{task.name}'") from error
-    except (OmegaConfBaseException, yaml.YAMLError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{file} cannot be read as a config of task '{task.name}': {first}"
-        ) from error
-    assert isinstance(cfg, DictConfig)
-    return cfg
+    except OmegaConfBaseException as error:
+        raise UserError(f"{file}, options of task '{task.name}': {first_line(error)}") from error
+    return cast(DictConfig, cfg)
 
 
 def _types(task: Task) -> dict[str, tuple[type, ...]]:

@@ -80,7 +80,7 @@ class Run:
 def check(cfg: DictConfig) -> Run:
     """The checked, resolved run of a composed config, scaled by its budget; UserError names the
     first mistake."""
-    from lra.data.options import check as check_options
+    from lra.data.options import check_options
 
     row_of_own_task(cfg)
     try:
@@ -155,7 +155,9 @@ def _schema(cfg: DictConfig) -> DictConfig:
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
     name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks")
-    if name is None or rows is None or name in rows or "others" not in rows or name in data.ours():
+    if name is None or rows is None or name in rows or "others" not in rows:
+        return
+    if name in data.builtin_tasks():
         return
     task = data.get(name)
     if unknown := sorted(task.settings.keys() - rows.others.keys()):

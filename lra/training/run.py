@@ -21,8 +21,8 @@ from lra.base import code
 from lra.base.config import UserError
 from lra.base.disk import write_atomically
 from lra.compute import Admission, admit
-from lra.data import intact
 from lra.data.prepare import find_or_prepare
+from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.folder import RunFolder, plain, processes, writing
 from lra.settings.compose import Run
@@ -59,7 +59,7 @@ def train(run: Run, command: str = "") -> Path:
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )
-    intact.check(prepared)
+    check_arrays(prepared)
     folder = RunFolder(run, prepared.fingerprint, again=True)
     module.identity = folder.name
     if not is_main_process():  # of a distributed run: the first process holds lock and status

@@ -33,7 +33,7 @@ from lra.base.config import (
 from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
-from lra.data.prepare import find
+from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
@@ -85,7 +85,7 @@ class Trained:
     def prepared(self) -> Prepared:
         """The data that it was trained on; UserError if they are not at hand."""
         length, place = self.protocol.data.max_length, self.run.data_dir
-        prepared = find(self.run.task, max_length=length, data_dir=place)
+        prepared = find_prepared(self.run.task, max_length=length, data_dir=place)
         if prepared is None:
             raise UserError(
                 f"the data of {self.folder} are not in {place}: prepare them with lra data "

@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -23,9 +22,9 @@ ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)
 FOLDER = "listops-1000"  # where the release keeps them
 
 
-def find(path: Path) -> dict[str, Path]:
-    """The three files of a folder of the release, of the folder that holds them, or of a prefix
-    such as `dir/basic`."""
+def find_files(path: Path) -> dict[str, Path]:
+    """Find the three files of a folder of the release, of the folder that holds them, or of a
+    prefix such as `dir/basic`."""
     if path.is_dir():
         for folder in (path, *release.folders(path, FOLDER)):
             prefixes = sorted(p.name[: -len("_train.tsv")] for p in folder.glob("*_train.tsv"))
@@ -45,9 +44,11 @@ def find(path: Path) -> dict[str, Path]:
     return files
 
 
-def read(file: Path, *, brackets: bool = True) -> Iterator[Example]:
-    """Ids and value of every row; whatever is not as it should be is named with file and line."""
-    with _open(file) as lines:
+def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:
+    """Read ids and value of every row; errors name file and line."""
+    with read_errors(file):
+        lines = file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
+    with lines:
         numbered = _lines(file, lines)
         source, target, columns = _header(file, next(numbered, (1, ""))[1])
         count = 0
@@ -62,8 +63,8 @@ def read(file: Path, *, brackets: bool = True) -> Iterator[Example]:
         raise UserError(f"{file} has no rows below its header")
 
 
-def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
-    """The official form, CRLF included; the file appears when it is complete."""
+def write_expressions(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
+    """Write the official form, CRLF included; the file appears when it is complete."""
     partial = file.with_name(f".{file.name}.partial")
     try:
         with disk_errors(file.parent):
@@ -78,11 +79,6 @@ def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-
-
-def _open(file: Path) -> TextIO:
-    with read_errors(file):
-        return file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
 
 
 def _lines(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:

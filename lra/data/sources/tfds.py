@@ -4,8 +4,7 @@ Reading prepared array_record files does not need it. Preparing does, but only f
 one PNG encoder: `_without_tensorflow` gives the library these from the standard library and Pillow
 while its own builder runs. That touches private modules, so it holds for the version that
 constraints.txt pins; another one that differs is refused by name. What the builder reads is
-downloaded by lra.data.sources.fetch and checked against the sizes and SHA-256 that the library has
-registered.
+downloaded by `fetch` and checked against the library's sizes and SHA-256.
 
 Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
 """
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
@@ -51,12 +51,12 @@ class Dataset(NamedTuple):
 
 
 def is_there(dataset: Dataset, data_dir: Path) -> bool:
-    """Whether it can be read or prepared without a download."""
+    """Say if it can be read or prepared without a download."""
     return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
 
 
-def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
-    """The examples of a prepared split, many at a time, in stored order, which is the official
+def read_records(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
+    """Read a prepared split, many examples at a time, in stored order, which is the official
     one."""
     with _version_in_errors(dataset):
         records = _builder(dataset, data_dir).as_data_source(split=split)
@@ -71,7 +71,7 @@ def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str
 
 
 def prepare(dataset: Dataset, data_dir: Path) -> list[Path]:
-    """Download and prepare it unless that is done; the files of train and test."""
+    """Download and prepare it unless that is done; give the files of train and test."""
     folder = dataset.folder(data_dir)
     with lock(folder, f"another process is preparing {folder}; waiting for it"):
         if not folder.exists():
@@ -133,22 +133,13 @@ def _without_tensorflow() -> Iterator[None]:
         images._validate_np_array(pixels, shape=self.shape, dtype=self.np_dtype)
         return self._encode_pil_image(images.PIL_Image.fromarray(pixels))
 
-    with contextlib.ExitStack() as lent:
+    with contextlib.ExitStack() as replaced:
         for user in USERS:
             module = importlib.import_module(f"tensorflow_datasets.{user}")
-            lent.enter_context(_replaced(module, "tf", TENSORFLOW))
-        lent.enter_context(_replaced(images._ImageEncoder, "_encode_image", encode))
+            replaced.enter_context(mock.patch.object(module, "tf", TENSORFLOW))
+        encoder = images._ImageEncoder
+        replaced.enter_context(mock.patch.object(encoder, "_encode_image", encode))
         yield
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    kept = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, kept)
 
 
 @contextlib.contextmanager
@@ -179,7 +170,7 @@ class _Full(Exception):
 TENSORFLOW = SimpleNamespace(
     io=SimpleNamespace(
         gfile=SimpleNamespace(
-            GFile=lambda path, mode="r": open(os.fspath(path), mode),  # noqa: PTH123, SIM115
+            GFile=open,
             exists=os.path.exists,
             remove=os.remove,
         )

@@ -13,7 +13,7 @@ import pytest
 import lra.data
 from lra.cli import main
 from lra.data.options import default_length
-from lra.data.prepare import command as prepare_command
+from lra.data.prepare import prepare_command
 from lra.data.show import GAP, LINE, SMALLEST
 from tests.lra.conftest import command
 

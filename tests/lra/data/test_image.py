@@ -144,13 +144,13 @@ def test_only_the_published_archive_passes(
     archive = kit.tar(tmp_path / version.archive, make(BATCHES))
     content = archive.read_bytes()
     words = ("prepare", "image", "source=files", f"path={tmp_path}")
-    official(monkeypatch, version, md5=hashlib.md5(content).hexdigest(), size=len(content))
+    official(monkeypatch, version, md5=hashlib.md5(content).hexdigest())
     code, out, _ = lra_data(*words)
     assert code == 0
     assert "the published CIFAR-10 files, 135 / 15 / 40 examples" in out
 
     for changed, complaint in (
-        (content[: len(content) // 2], "is not complete: "),
+        (content[: len(content) // 2], "is not the published file: md5 "),
         (content[:-4] + b"abcd", "is not the published file: md5 "),
     ):
         archive.write_bytes(changed)
@@ -314,7 +314,6 @@ class Danger:
     ("content", "complaint"),
     [
         (pickle.dumps({"data": Danger(), "labels": [1]}), "it asks for posix.system"),
-        (b"\x80\x02]r\0\0\0\x7f.", "it numbers an object 2130706432 after 2 operations"),
         (pickle.dumps(Danger(), protocol=0), "it asks for posix.system"),
         (b"cbuiltins\neval\n(S'1/0'\ntR.", "it asks for builtins.eval"),
         (b"cnumpy\nload\n(S'x'\ntR.", "it asks for numpy.load"),

@@ -17,7 +17,7 @@ from lra.data import configure
 from lra.data.image import grey
 from lra.data.listops import generator as listops_generator
 from lra.data.pathfinder import generator as pathfinder_generator
-from lra.data.recall import draw
+from lra.data.recall import draw_block
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
@@ -99,7 +99,7 @@ def listops() -> Iterator[object]:
 
 
 def recall() -> Iterator[object]:
-    yield from draw(configure("recall", ["filler=5"]), 1)
+    yield from draw_block(configure("recall", ["filler=5"]), 1)
 
 
 def colours() -> Iterator[object]:

@@ -176,12 +176,11 @@ def test_only_the_published_archive_passes(
     content = archive.read_bytes()
     words = ("prepare", "text", "source=files", f"path={tmp_path}")
     monkeypatch.setattr(imdb, "MD5", hashlib.md5(content).hexdigest())
-    monkeypatch.setattr(imdb, "SIZE", len(content))
     code, out, _ = lra_data(*words)
     assert code == 0
     assert "the published aclImdb_v1, 27 / 3 / 30 examples" in out
     for changed, complaint in (
-        (content[: len(content) // 2], "is not complete: "),
+        (content[: len(content) // 2], "is not the published file: md5 "),
         (content[:-4] + b"abcd", "is not the published file: md5 "),
     ):
         archive.write_bytes(changed)

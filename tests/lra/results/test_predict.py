@@ -115,4 +115,4 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(
     with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
         examples_of(tmp_path / "a.png", data.get("image"))
     with pytest.raises(UserError, match=r"a\.png: 32 x 32 L .* expected, 5000 x 5000 1 found"):
-        files.read(tmp_path / "a.png", 32)
+        files.read_image(tmp_path / "a.png", 32)

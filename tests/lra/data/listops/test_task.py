@@ -154,7 +154,7 @@ LAYOUTS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_rel
 def test_folders_of_both_archive_layouts(place: str, tmp_path: Path) -> None:
     folder = official(tmp_path / place, source("7\t7"))
     expected = {s: folder / f"basic_{s}.tsv" for s in SPLITS}
-    assert {s: f.resolve() for s, f in tsv.find(tmp_path).items()} == expected
+    assert {s: f.resolve() for s, f in tsv.find_files(tmp_path).items()} == expected
 
 
 @pytest.mark.parametrize("archived", [True, False])
@@ -190,13 +190,13 @@ def test_of_two_copies_in_the_release_the_inner_is_read(
 
 def test_a_prefix_names_its_files(tmp_path: Path) -> None:
     folder = official(tmp_path, source("7\t7"), prefix="mine")
-    assert tsv.find(folder / "mine") == {s: folder / f"mine_{s}.tsv" for s in SPLITS}
-    assert tsv.find(folder) == tsv.find(folder / "mine")  # the only ones there
+    assert tsv.find_files(folder / "mine") == {s: folder / f"mine_{s}.tsv" for s in SPLITS}
+    assert tsv.find_files(folder) == tsv.find_files(folder / "mine")  # the only ones there
     official(tmp_path, source("7\t7"), prefix="yours")
     with pytest.raises(UserError, match=r"several sets \(mine, yours\): say path="):
-        tsv.find(folder)
+        tsv.find_files(folder)
     official(tmp_path, source("7\t7"))
-    assert tsv.find(folder)["val"] == folder / "basic_val.tsv"  # the official name
+    assert tsv.find_files(folder)["val"] == folder / "basic_val.tsv"  # the official name
 
 
 def test_missing_files_are_named(tmp_path: Path, lra_data: Call) -> None:

@@ -117,7 +117,7 @@ def test_a_part_of_a_task(tmp_path: Path) -> None:
 def test_archives_of_any_layout(top: str, tmp_path: Path) -> None:
     archive = kit.tar(tmp_path / "mine.tar.gz", below(top, PAIRS))
     root = release.root(archive, "tsv_data", tmp_path / "data")
-    assert (retrieval.find(root)["train"]).read_bytes() == ROW
+    assert (retrieval.find_files(root)["train"]).read_bytes() == ROW
 
 
 def test_what_is_not_there(tmp_path: Path, lra_data: Call) -> None:
@@ -156,7 +156,7 @@ def test_another_archive_of_the_same_name(tmp_path: Path) -> None:
     kit.tar(archive, below(INNER, [(name, ROW * 2) for name, _ in PAIRS]))
     second = release.root(archive, "tsv_data", tmp_path / "data")
     assert first != second
-    assert retrieval.find(second)["test"].read_bytes() == ROW * 2
+    assert retrieval.find_files(second)["test"].read_bytes() == ROW * 2
 
 
 def test_a_failure_half_way_leaves_nothing_to_be_mistaken(

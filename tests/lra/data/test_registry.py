@@ -15,7 +15,7 @@ import pytest
 import lra
 from lra import data
 from lra.base.config import UserError
-from lra.data import own
+from lra.data import registry
 from lra.data.prepare import find_or_prepare
 from lra.report.leaderboard import build
 from lra.report.specs import TableSpec
@@ -55,20 +55,20 @@ class Parity(data.Task):
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No task that a test registers is known to the next."""
-    monkeypatch.setattr(own, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """installed(source): a package whose entry point declares the task `parity`."""
     monkeypatch.syspath_prepend(tmp_path)
-    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", own.ENTRY_POINTS)
-    monkeypatch.setattr(own, "_entries", lambda: {"parity": entry})
+    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_entries", lambda: {"parity": entry})
 
     def write(source: str = MODULE) -> None:
         (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")
         sys.modules.pop("parity_task", None)
-        own._registered.clear()
+        registry._registered.clear()
 
     yield write
     sys.modules.pop("parity_task", None)

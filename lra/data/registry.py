@@ -1,0 +1,113 @@
+"""The tasks by their names: those of this package, registered classes, installed packages.
+
+A class needs its facts and `splits`; Task has a default for everything else (docs/tasks.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import re
+from typing import Any, TypeVar
+
+from lra.base import code
+from lra.base.config import UserError, nearest
+from lra.data.task import Task, TaskOptions
+
+ENTRY_POINTS = "lra.tasks"
+_registered: dict[str, type[Task]] = {}
+T = TypeVar("T", bound=type[Task])
+
+
+@functools.cache
+def builtin_tasks() -> dict[str, Task]:
+    """Import the tasks of this package: by name, in the order of the benchmark's tables."""
+    from lra.data.image import Image, Image8
+    from lra.data.listops.task import ListOps
+    from lra.data.pathfinder.task import PATHFINDERS
+    from lra.data.recall import Recall
+    from lra.data.retrieval import Retrieval
+    from lra.data.text import Text
+
+    tasks: list[Task] = [ListOps(), Text(), Retrieval(), Image()]
+    tasks += [*PATHFINDERS, Image8(), Recall()]
+    return {task.name: task for task in tasks}
+
+
+def lra_tasks() -> list[str]:
+    """Name the tasks of the Long Range Arena, without the probes beside it."""
+    return [name for name, task in builtin_tasks().items() if not task.probe]
+
+
+def added_tasks() -> list[str]:
+    """Name the tasks that were registered or installed."""
+    return sorted({*_registered, *_entries()})
+
+
+def names() -> list[str]:
+    return [*builtin_tasks(), *added_tasks()]
+
+
+def get(name: str) -> Task:
+    """The task of that name; an installed one is imported now."""
+    if name in builtin_tasks():
+        return builtin_tasks()[name]
+    entry = _entries().get(name)
+    if entry is not None and name not in _registered:
+        try:
+            register(entry.load())
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"task '{name}' of {entry.value} cannot be imported: {error}"
+            ) from error
+    if name not in _registered:
+        raise UserError(f"unknown task '{name}'{nearest(name, names())}")
+    return _registered[name]()
+
+
+def of(options: TaskOptions) -> Task:
+    """The task of these options, with the facts that they decide."""
+    task = get(options.name)
+    return task.configured(task.matters(options))
+
+
+def of_facts(facts: dict[str, Any]) -> Task:
+    """The task of a manifest's facts."""
+    return get(facts["task"]).configured(facts["options"])
+
+
+def register(task: T) -> T:
+    """Make a class known as `task=<name>`: a decorator. Its data are prepared anew when its code
+    changes."""
+    check_class(task)
+    digest = task.encoding.get("code", "")
+    if digest in ("", *(getattr(base, "encoding", {}).get("code") for base in task.__mro__[1:])):
+        # Both: a parent's hash misses this class, and this one may miss the parent (in a notebook).
+        task.encoding = {**task.encoding, "code": digest + code.of_class(task)}
+    _registered[task.name] = task
+    return task
+
+
+def check_class(task: type[Task]) -> None:
+    """Refuse a class that lacks what a task needs."""
+    name = getattr(task, "name", "")
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError(
+            f"the name of a task is lower-case letters, digits and underscores, not {name!r}"
+        )
+    if name in builtin_tasks():
+        raise UserError(f"there is a task '{name}' already; choose another name")
+    missing = [key for key in ("classes", "vocab", "max_length") if not hasattr(task, key)]
+    if missing:
+        raise UserError(f"task '{name}' lacks {', '.join(missing)}")
+    if not dataclasses.is_dataclass(task.Options) or not issubclass(task.Options, TaskOptions):
+        raise UserError(f"{name}.Options must be a dataclass that extends lra.data.TaskOptions")
+    for field in dataclasses.fields(task.Options):
+        open_ = field.default is field.default_factory is dataclasses.MISSING
+        if open_ and field.name not in ("name", "source"):
+            raise UserError(f"{name}.Options.{field.name} needs a default")
+
+
+def _entries() -> dict[str, importlib.metadata.EntryPoint]:
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
