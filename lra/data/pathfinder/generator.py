@@ -88,21 +88,18 @@ CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
 def settings(
     side: int, difficulty: str = "hard", *, distractors: int | None = None
 ) -> PathfinderSettings:
-    """The settings of `pathfinder<side>_<difficulty>`.
+    """Give the settings of `pathfinder<side>_<difficulty>`.
 
     How many distractors LRA's images were asked to hold is documented for hard alone: 5, 5, 8 and 7
     for the four sizes. By default the others ask for as many dashes in all, which makes 10 (easy)
     and 6 (intermediate) distractors at 32x32. That is an assumption.
     """
-    for name, value, known in (("side", side, SIZES), ("difficulty", difficulty, CONTOURS)):
-        if value not in known:
-            raise UserError(f"{name}={value} is unknown: choose from {', '.join(map(str, known))}")
-    chosen = replace(SIZES[side], contour=CONTOURS[difficulty])
+    kind = replace(SIZES[side], contour=CONTOURS[difficulty])
     if distractors is None:
-        return chosen
+        return kind
     if distractors < 0:
         raise UserError(f"distractors={distractors} is out of range: it must be at least 0")
-    return replace(chosen, distractor_dashes=distractors * chosen.distractor_contour)
+    return replace(kind, distractor_dashes=distractors * kind.distractor_contour)
 
 
 class Dash(NamedTuple):
@@ -128,8 +125,6 @@ class Snake:
 
 @dataclass(frozen=True)
 class Scene:
-    """What an image shows."""
-
     label: int  # 1: both markers on one snake
     margin: int
     targets: tuple[Snake, Snake]
@@ -138,7 +133,7 @@ class Scene:
 
 
 def sees_every_corner(cells: np.ndarray) -> bool:
-    """Whether a footprint has a cell inside the image wherever it is put; corners are the worst.
+    """Check that a footprint has a cell inside the image wherever it is put, even in a corner.
 
     The border quirk: upstream dilates with OpenCV, which gives -inf where every cell falls outside,
     and takes one such value for an image without a free cell. So the first target and every
@@ -149,7 +144,7 @@ def sees_every_corner(cells: np.ndarray) -> bool:
 
 
 def below(rng: np.random.Generator, n: int) -> int:
-    """Uniform in 0 ... n-1; for one number at a time many times faster than rng.integers."""
+    """Draw from 0 ... n-1; for one number at a time many times faster than rng.integers."""
     return int(rng.random() * n)
 
 
@@ -185,16 +180,16 @@ class SnakeGrower:
                 return pair
 
     def distractors(self, rng: np.random.Generator) -> list[Snake]:
-        found: list[Snake] = []
+        snakes: list[Snake] = []
         blocked = self._blocked()
         for _ in range(self.settings.distractors):
             for _ in range(DISTRACTOR_TRIES):
                 snake = self._distractor(rng, blocked)
                 if snake is not None:
-                    found.append(snake)
+                    snakes.append(snake)
                     blocked = self._blocked()
                     break
-        return found
+        return snakes
 
     def _seeds(self, rng: np.random.Generator) -> tuple[Snake, Snake] | None:
         # Upstream starts again after a first seed it refuses: the law is that of those it accepts.
@@ -276,19 +271,19 @@ class SnakeGrower:
         return self.room.maps[0][self.room.image] < FREE
 
     def _first_tails(self, cells: np.ndarray) -> tuple[range, range]:
-        """(rows, columns) from which a footprint stays clear of a frame 2 seed distances wide."""
+        """Give (rows, columns) from which a footprint stays clear of a frame 2 seed distances
+        wide."""
         frame = max(2 * self.settings.seed_distance, self.settings.padding)
         low, high = frame - cells.min(axis=0), self.settings.side - frame - cells.max(axis=0)
         return range(low[0], high[0]), range(low[1], high[1])
 
 
 def stream(seed: int, number: int) -> np.random.Generator:
-    """The random numbers of one image."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
 
 
 def opening(rng: np.random.Generator, settings: PathfinderSettings) -> tuple[int, int]:
-    """(label, margin), which an image draws first."""
+    """Draw (label, margin), which come first in an image."""
     return below(rng, 2), settings.margins[below(rng, len(settings.margins))]
 
 
@@ -300,7 +295,6 @@ class ImageGenerator:
         self.stages = {margin: SnakeGrower(settings, margin) for margin in settings.margins}
 
     def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
-        """The image of this number in the series of this seed."""
         scene = self.scene(stream(seed, number))
         return self.render(scene), scene
 
@@ -314,7 +308,7 @@ class ImageGenerator:
         return Scene(label, margin, targets, distractors, (targets[one].tail, targets[other].tip))
 
     def render(self, scene: Scene) -> np.ndarray:
-        """(side, side) uint8, scaled so that 0 and 255 both occur."""
+        """Draw (side, side) uint8, scaled so that 0 and 255 both occur."""
         settings = self.settings
         markers = np.zeros((settings.side, settings.side), np.uint8)
         for at in scene.markers:
@@ -335,8 +329,6 @@ class ImageGenerator:
 
 
 class ImageBlock(NamedTuple):
-    """Some images of a series, in the order they were asked for."""
-
     images: np.ndarray  # (k, side, side) uint8
     labels: np.ndarray  # (k,) uint8
 
@@ -348,14 +340,13 @@ def generate(
     seed: int,
     workers: int = 1,
 ) -> Iterator[ImageBlock]:
-    """The images of these numbers, in this order."""
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
     return ordered_map(functools.partial(_block, settings, seed), work, workers=workers)
 
 
-_image_generator = functools.lru_cache(maxsize=1)(
-    ImageGenerator
-)  # a worker keeps its tables between blocks
+@functools.lru_cache(maxsize=1)  # a worker keeps its tables from block to block
+def _image_generator(settings: PathfinderSettings) -> ImageGenerator:
+    return ImageGenerator(settings)
 
 
 def _block(

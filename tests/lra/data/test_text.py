@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -265,23 +263,6 @@ def test_half_an_archive(kept: int, tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:kept])
     with pytest.raises(UserError, match=r"is not complete|is not a tar archive"):
         prepared(archive, tmp_path / "data")
-
-
-def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.walk alone would pass over them, and the reviews in them."""
-    kit.unpack(tmp_path, REVIEWS.items())
-    closed = tmp_path / imdb.FOLDER / "test" / "neg"
-    real = os.scandir
-
-    def scandir(path: Any) -> Any:
-        if path == str(closed) or path == closed:
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(UserError) as error:
-        prepared(tmp_path, tmp_path / "data")
-    assert str(error.value) == f"{closed} cannot be read: Permission denied"
 
 
 def test_nothing_found(tmp_path: Path, lra_data: Call) -> None:

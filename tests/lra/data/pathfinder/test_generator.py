@@ -378,8 +378,6 @@ def test_contours_and_distractors_of_every_kind(side: int, wanted) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((48,), {}, "side=48 is unknown: choose from 32, 64, 128, 256"),
-        ((32, "simple"), {}, "difficulty=simple is unknown: choose from easy, intermediate, hard"),
         ((32,), {"distractors": -1}, "distractors=-1 is out of range"),
     ],
 )

@@ -107,10 +107,8 @@ def test_a_part_of_a_task(tmp_path: Path) -> None:
         "index.json",
         *(f"{INNER}/{wanted}/imgs/0/sample_{i}.png" for i in range(4)),
     ]
-    release.root(archive, "pathfinder32", tmp_path / "data")
-    assert len(kit.files(root / INNER)) == 8
     release.root(archive, "tsv_data", tmp_path / "data")
-    assert len(kit.files(root / INNER)) == 11
+    assert len(kit.files(root / INNER)) == 7
 
 
 @pytest.mark.parametrize("top", [".", OUTER, INNER])
@@ -141,13 +139,9 @@ def test_an_archive_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.M
     assert reads == []
     release.root(archive, "listops-1000", tmp_path / "data")
     assert reads == [archive]  # to unpack; what it holds is known
-    (root / INNER / PAIRS[0][0]).unlink()
-    release.root(archive, "tsv_data", tmp_path / "data")
-    assert len(reads) == 2
-    assert (root / INNER / PAIRS[0][0]).read_bytes() == ROW
     (root / "index.json").write_text("{", encoding="utf-8")
     release.root(archive, "tsv_data", tmp_path / "data")
-    assert len(reads) == 4
+    assert len(reads) == 3  # the damaged list is read anew, and its folder with it
 
 
 def test_another_archive_of_the_same_name(tmp_path: Path) -> None:
