@@ -37,7 +37,7 @@ BLOCK = 2**24  # bytes read at once where a whole split is read
 
 
 class Layout:
-    """What the examples of a task look like. Ids are 0..vocab-1 and 0 is padding (a grey level too,
+    """The form of a task's examples. Ids are 0..vocab-1 and 0 is padding (a grey level too,
     where the task is an image)."""
 
     name: str
@@ -98,8 +98,6 @@ class Rows:
 
 
 class Split:
-    """One split of a prepared task."""
-
     def __init__(
         self,
         name: str,
@@ -117,7 +115,6 @@ class Split:
 
     @classmethod
     def open(cls, name: str, layout: Layout, width: int, arrays: dict[str, Path]) -> Split:
-        """Open files, which are read on demand."""
         store = "texts" if layout.dual else name
         mapped = {
             what: np.load(arrays[f"{part}.{what}"], mmap_mode="r")
@@ -128,7 +125,6 @@ class Split:
 
     @classmethod
     def held(cls, layout: Layout, width: int, examples: Sequence[Ids]) -> Split:
-        """Hold examples in memory, cut at `width`, without labels."""
         texts = [ids for example in examples for ids in (example if layout.dual else [example])]
         rows = np.zeros((len(texts), width), np.int64)
         for row, ids in zip(rows, texts, strict=True):
@@ -168,19 +164,18 @@ class Split:
         return len(self._lengths)
 
     def rows(self, index: np.ndarray) -> np.ndarray:
-        """The numbers of the texts of these examples: (B,), or (B, 2) of a dual task."""
+        """Give the numbers of the texts of these examples: (B,), or (B, 2) of a dual task."""
         return index if self._pairs is None else self._pairs[index]
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
-        """Texts by their numbers, at full width."""
+        """Read texts by their numbers, at full width."""
         return self._ids.take(rows, self.width)
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        """(B,), or (B, 2) of a dual task."""
         return self._lengths[self.rows(index)]
 
     def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:
-        """(B, columns), or (B, 2, columns) of a dual task: the first columns, padded with 0."""
+        """Read the first columns: (B, columns), or (B, 2, columns) of a dual task."""
         columns = self.width if columns is None else min(columns, self.width)
         if self._pairs is None:
             return self._ids.take(index, columns)
@@ -218,7 +213,7 @@ class Prepared:
         return self._splits[name]
 
     def majority(self) -> float:
-        """Test accuracy of always answering the most frequent label of the training split."""
+        """Score on test the most frequent label of train as the only answer."""
         train, test = (np.asarray(self.facts["splits"][s]["labels"]) for s in ("train", "test"))
         return float(test[train.argmax()] / test.sum())
 
@@ -247,7 +242,7 @@ def digest_of(value: Any) -> str:
 
 
 def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
-    """The file's exact content; `checksum` covers what the fingerprint does not."""
+    """Write the file's exact content; `checksum` covers what the fingerprint does not."""
     manifest = {"format": FORMAT, "fingerprint": fingerprint(facts), "facts": facts, "made": made}
     return json.dumps(manifest | {"checksum": digest_of(manifest)}, indent=1) + "\n"
 
@@ -276,7 +271,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def remedy(manifest: dict[str, Any]) -> str:
-    """The command that prepares damaged data again."""
     made = manifest.get("made")
     command = made.get("command") if isinstance(made, dict) else "lra data prepare <task>"
     return f"prepare it again with `{command} --force`"

@@ -17,7 +17,6 @@ SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
 def add_parser(commands: Any) -> None:
-    """Add `data` and its commands to the subparsers of `lra`."""
     parser = commands.add_parser("data", help="prepare, verify and inspect the data of the tasks")
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="action", parser_class=_AnyOrder
@@ -75,7 +74,6 @@ class _AnyOrder(argparse.ArgumentParser):
 
 
 def _add_settings(parser: argparse.ArgumentParser, optional: str = "") -> None:
-    """Add the arguments that name a preparation."""
     tasks = "a task of `lra data list`"  # their names would import every task
     words: dict[str, Any] = {"nargs": "?", "help": f"{tasks} ({optional})"}
     parser.add_argument("task", **(words if optional else {"help": tasks}))

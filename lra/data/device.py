@@ -28,7 +28,7 @@ def fits(split: Split, device: torch.device) -> bool:
 
 
 class DeviceLoader(Loader):
-    """The batches of Loader, the same bit by bit, on a device."""
+    """Gives the batches of Loader, bit by bit, on a device."""
 
     def __init__(self, split: Split, *arguments: Any, device: torch.device, **options: Any):
         super().__init__(split, *arguments, **options)

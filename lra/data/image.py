@@ -149,8 +149,6 @@ def shrunk(levels: np.ndarray, side: int) -> np.ndarray:
 
 @dataclass
 class Pictures:
-    """Pictures of a split in the official order."""
-
     levels: np.ndarray  # (N, 1024) uint8
     labels: np.ndarray  # (N,) uint8
 
@@ -176,7 +174,6 @@ def _published(place: cifar.CifarFiles, checksum: Checksum) -> list[Pictures]:
 
 
 def _stored(split: str, data_dir: Path) -> Pictures:
-    """Read a split as TensorFlow Datasets stores it: in order already."""
     return _joined(
         Pictures(
             grey(np.stack([r["image"].reshape(-1, 3).T for r in records])),

@@ -113,7 +113,6 @@ class Loader:
         return index[share], lengths[share], width
 
     def batch(self, index: np.ndarray) -> Batch:
-        """Read this process's share of the global batch of these examples."""
         index, lengths, width = self._share(index)
         stored = self.split.ids(index, width)
         ids = np.zeros((*stored.shape[:-1], width), np.int64)
@@ -134,7 +133,6 @@ class _Stream:
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
     def take(self, at: int, count: int) -> np.ndarray:
-        """Give the examples at places at..at+count-1 of the stream."""
         taken = []
         while count > 0:
             epoch, start = divmod(at, self.n)

@@ -96,8 +96,6 @@ def from_hf(
 
 
 class InMemory(Task):
-    """A task whose examples are held in memory, by the process that registered it."""
-
     sources: ClassVar = {"memory": Source("given from memory", {"format": "1"})}
     about = About("Given from memory by the user.", "Not stated.", "As given.", ())
     parts: ClassVar[dict[str, list[Example]]]
@@ -144,7 +142,7 @@ def _ids(example: Any, dual: bool) -> Any:
 
 
 def _split(given_parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Lists of examples and labels of all three splits; missing ones are drawn from train."""
+    """List examples and labels of all three splits; missing ones are drawn from train."""
     parts = {
         split: (list(part[0]), [_label(y) for y in part[1]])
         for split, part in given_parts.items()
@@ -173,7 +171,6 @@ def _split(given_parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], li
 
 
 def _digest(parts: Mapping[str, Sequence[Example]]) -> str:
-    """The hash of all ids and labels."""
     digest = hashlib.sha256()
     for part in parts.values():
         for example in part:

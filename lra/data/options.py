@@ -6,9 +6,7 @@ Read as plain YAML, without Hydra.
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, cast
 
 import yaml
@@ -20,27 +18,24 @@ from lra.base.config import UserError, first_line, nearest
 from lra.data import registry
 from lra.data.task import Task, TaskOptions, plain_value
 
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
 
 def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
     """Read configs/task/<name>.yaml with `key=value` overrides, typed and checked; what that file
     leaves to the protocol comes from the protocol's file. UserError names a wrong override."""
     task = registry.get(name)
     cfg = _load(task, protocol)
-    types = _types(task)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise UserError(f"'{override}' is not a setting: settings are written key=value")
-        if key not in types or key == "name":
-            raise UserError(
-                f"task '{task.name}' has no option '{key}'{nearest(key, types.keys() - {'name'})}"
-            )
-        try:
-            cfg[key] = value if str in types[key] and value != "null" else yaml.safe_load(value)
+        if key not in cfg or key == "name":
+            others = sorted(map(str, cfg.keys() - {"name"}))
+            raise UserError(f"task '{task.name}' has no option '{key}'{nearest(key, others)}")
+        try:  # a string becomes whatever the schema says
+            is_yaml = value == "null" or value.startswith(("[", "{"))
+            cfg[key] = yaml.safe_load(value) if is_yaml else value
         except (OmegaConfBaseException, yaml.YAMLError) as error:
-            raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
+            raise UserError(f"{key}={value}: {first_line(error)}") from error
     try:
         options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except OmegaConfBaseException as error:  # of ${...} in a value
@@ -71,12 +66,12 @@ def check_options(task: Task, options: TaskOptions) -> None:
 
 
 def defaults(task: Task) -> dict[str, Any]:
-    """The options of the task's YAML under the default protocol, by name."""
+    """Read the options of the task's YAML under the default protocol, by name."""
     return vars(OmegaConf.to_object(_load(task, "luna")))
 
 
 def overrides(task: Task, options: TaskOptions) -> list[str]:
-    """The `key=value` words that turn the defaults into these options, for printed commands."""
+    """Spell the `key=value` words that turn the defaults into these options."""
     usual = defaults(task)
     return [
         f"{key}={'null' if value is None else plain_value(value)}"
@@ -86,13 +81,13 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
 
 
 def default_length(task: Task, protocol: str = "luna") -> int:
-    """Number of ids kept per example: the protocol's, or else the benchmark's."""
+    """Read the number of ids per example: the protocol's, or else the benchmark's."""
     table = groups.read("protocol", protocol).get("tasks", {})
     return table.get(task.name, {}).get("max_length", task.max_length)
 
 
 def as_config(task: Task) -> dict[str, Any]:
-    """The options of a task without a file, for Hydra; those without a default must be set."""
+    """List the options of a task without a file, for Hydra."""
     cfg = OmegaConf.merge(OmegaConf.structured(task.Options), _named(task))
     return cast(dict[str, Any], OmegaConf.to_container(cfg, enum_to_str=True))
 
@@ -117,22 +112,3 @@ def _load(task: Task, protocol: str) -> DictConfig:
     except OmegaConfBaseException as error:
         raise UserError(f"{file}, options of task '{task.name}': {first_line(error)}") from error
     return cast(DictConfig, cfg)
-
-
-def _types(task: Task) -> dict[str, tuple[type, ...]]:
-    """The types of each field, without None."""
-    hints = typing.get_type_hints(task.Options)
-    return {
-        field.name: tuple(
-            t
-            for t in typing.get_args(hints[field.name]) or (hints[field.name],)
-            if t is not type(None)
-        )
-        for field in dataclasses.fields(task.Options)
-    }
-
-
-def _spell(types: tuple[type, ...]) -> str:
-    if issubclass(types[0], Enum):
-        return " or ".join(member.name for member in types[0])
-    return " or ".join(WORDS[t] for t in types)

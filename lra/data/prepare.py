@@ -39,7 +39,6 @@ def identity(task: Task, options: TaskOptions, max_length: int) -> str:
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """Open the data in this folder; UserError when they are damaged or of another format."""
     manifest = read_manifest(folder)
     return Prepared(folder, manifest, registry.of_facts(manifest["facts"]))
 
@@ -108,7 +107,6 @@ def prepare(
 
 
 def prepare_command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
-    """Spell the command line that prepares exactly this."""
     task = registry.of(options)
     words = ["lra", "data", "prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
@@ -119,7 +117,6 @@ def prepare_command(options: TaskOptions, *, max_length: int, data_dir: str | Pa
 
 
 def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
-    """Collect the facts that are known before any example is seen."""
     return {
         "task": task.name,
         "source": options.source,
@@ -131,7 +128,6 @@ def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, 
 
 
 def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length: int) -> None:
-    """Fill `partial` with arrays and their manifest."""
     start = time.monotonic()
     facts = known_facts(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]

@@ -41,7 +41,6 @@ def lra_tasks() -> list[str]:
 
 
 def added_tasks() -> list[str]:
-    """Name the tasks that were registered or installed."""
     return sorted({*_registered, *_entries()})
 
 
@@ -50,7 +49,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Task:
-    """The task of that name; an installed one is imported now."""
+    """Give the task of that name; an installed one is imported now."""
     if name in builtin_tasks():
         return builtin_tasks()[name]
     entry = _entries().get(name)
@@ -67,13 +66,12 @@ def get(name: str) -> Task:
 
 
 def of(options: TaskOptions) -> Task:
-    """The task of these options, with the facts that they decide."""
+    """Give the task of these options, with the facts that they decide."""
     task = get(options.name)
     return task.configured(task.matters(options))
 
 
 def of_facts(facts: dict[str, Any]) -> Task:
-    """The task of a manifest's facts."""
     return get(facts["task"]).configured(facts["options"])
 
 

@@ -116,7 +116,6 @@ def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -
 
 
 def _hang(name: str, value: str, width: int | None) -> list[str]:
-    """Put the value behind its name, its lines wrapped at `width`."""
     lines = value.split("\n")
     if width is not None:
         lines = [part for line in lines for part in textwrap.wrap(line, width) or [""]]

@@ -19,8 +19,7 @@ TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
 @dataclasses.dataclass
 class TaskOptions:
-    """The schema of configs/task/<name>.yaml. A task adds its own fields, and no field has a
-    default here."""
+    """The schema of configs/task/<name>.yaml, to which a task adds its own fields."""
 
     name: str
     source: str
@@ -34,8 +33,6 @@ def read_by(*sources: str, place: bool = False, least: int | None = None) -> Any
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One way to get the data of a task."""
-
     provenance: str  # where the data come from, in words; re-generated data say so
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of generator or files
 
@@ -44,8 +41,6 @@ BUNDLED = Source("a bundled miniature, for trying things out", {"files": "1"})
 
 
 class RawSplit(NamedTuple):
-    """One split on its way into arrays."""
-
     name: str
     examples: Iterable[Example]  # read once, in order, after the splits before it
     size: int | None  # where it is known beforehand
@@ -121,17 +116,11 @@ class Task(Layout):
         """Refuse invalid combinations with a UserError that says what is allowed."""
 
     def width(self, options: Any, max_length: int) -> int:
-        """Columns of the stored array: ids kept per example. `max_length` 0 leaves it to the
-        task."""
+        """Give the ids stored per example; `max_length` 0 leaves it to the task."""
         return max_length or self.max_length
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
         """Check the prepared examples beyond hashes and counts: (holds, sentence)."""
-        return iter(())
-
-    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """Compare the arrays with inputs that are too many for the manifest, such as one image file
-        per example: (holds, sentence). Called only if the files of `inputs` are unchanged."""
         return iter(())
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
@@ -176,8 +165,7 @@ class Task(Layout):
         return {**self.encoding, **self.sources[options.source].versions}
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:
-        """List the options that decide the data, as plain values: those that the source reads,
-        without places."""
+        """List the options that decide the data: those that the source reads, without places."""
         return {
             field.name: plain_value(getattr(options, field.name))
             for field in dataclasses.fields(options)

@@ -85,7 +85,7 @@ class Text(Task):
         return byte_ids.encode_text(text)
 
     def inputs(self, options: TextOptions) -> list[Path]:
-        """The archive; the 50,000 files of an unpacked copy are checked when they are read."""
+        """Name the archive; files of an unpacked copy are checked when they are read."""
         if options.source != "tiny" and options.path is None:
             return []
         place = self._place(options)
@@ -95,7 +95,6 @@ class Text(Task):
         return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
 
     def _splits(self, options: TextOptions, job: Job) -> list[Labelled]:
-        """Read train and test, in the official order."""
         if options.source == "tfds":
             job.inputs += tfds.prepare(DATASET, job.data_dir)
             return [_stored(split, job.data_dir) for split in ("train", "test")]
@@ -114,7 +113,6 @@ class Text(Task):
 
 
 def _stored(split: str, data_dir: Path) -> Labelled:
-    """Read a split as TensorFlow Datasets stores it: in order already."""
     records = itertools.chain.from_iterable(tfds.read_records(DATASET, split, data_dir))
     return [(record["text"], int(record["label"])) for record in records]
 

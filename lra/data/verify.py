@@ -1,9 +1,8 @@
 """Checks of prepared data: against their manifest, by counting again, and against the committed
 statistics.
 
-When a run begins, `check_arrays` takes a few milliseconds: whole files are hashed once on every
-machine, and again when a file's size or time has changed; after that a sample of each is enough. A
-byte that rots later outside of the sample is found by `lra data verify`, which hashes everything.
+When a run begins, `check_arrays` hashes files once on every machine, and again when a file's size
+or time has changed. A byte that rots later is found by `lra data verify`, which hashes everything.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lra.base.config import UserError
 from lra.base.disk import read_json, write_json
@@ -29,7 +26,6 @@ from lra.data.store import read_errors, sha256
 from lra.data.writer import statistics
 
 EXPECTED = Path(__file__).parent / "expected"
-BLOCKS, BLOCK = 64, 4096  # of a sample; positions and bytes each
 LARGE = 2**30  # bytes from which hashing takes long enough to be announced
 
 
@@ -52,24 +48,18 @@ def verify(folder: Path) -> Iterator[Check]:
         for name, wanted in facts["arrays"].items()
     ]
     yield from arrays
-    listed = {MANIFEST, *(f"{name}.npy" for name in facts["arrays"])}
-    for stranger in sorted({p.name for p in folder.iterdir() if p.name[0] != "."} - listed):
-        yield Check("unknown", f"{folder / stranger}: not in the manifest")
-    inputs = [_check_file(wanted, "unknown") for wanted in manifest["made"]["inputs"]]
     if all(line.status == "ok" for line in arrays):
         prepared, task = load_prepared(folder), registry.of_facts(facts)
         yield from _recount(prepared)
         for split in SPLITS:
-            yield from _judged(task.audit(prepared.split(split)))
+            for holds, text in task.audit(prepared.split(split)):
+                yield Check("ok" if holds else "differs", text)
         yield from _expected(prepared)
-        if all(line.status == "ok" for line in inputs):
-            yield from _judged(task.reread(prepared))
-    yield from inputs
+    yield from (_check_file(wanted, "unknown") for wanted in manifest["made"]["inputs"])
 
 
 def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Read the committed statistics of data with these facts: parts of what their manifest must
-    say."""
+    """Read the committed parts of what the manifest of data with these facts must say."""
     file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
     entries = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [entry["expect"] for entry in entries if not list(_differences(entry["when"], facts))]
@@ -83,7 +73,7 @@ def check_arrays(prepared: Prepared) -> None:
     for name, facts in prepared.facts["arrays"].items():
         path = prepared.folder / f"{name}.npy"
         with read_errors(path):
-            seen[name] = [facts["sha256"], path.stat().st_mtime_ns, _sample(path, facts["bytes"])]
+            seen[name] = [facts["sha256"], path.stat().st_mtime_ns]
         if checked.get(name) == seen[name]:
             continue
         if facts["bytes"] > LARGE:
@@ -98,16 +88,6 @@ def check_arrays(prepared: Prepared) -> None:
             write_json(memory, seen)
 
 
-def _sample(path: Path, size: int) -> str:
-    """Hash the file's beginning, its end and some blocks between."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for start in np.linspace(0, max(0, size - BLOCK), BLOCKS).astype(int).tolist():
-            file.seek(start)
-            digest.update(file.read(BLOCK))
-    return digest.hexdigest()[:16]
-
-
 def _memory(prepared: Prepared) -> Path:
     """Name the file that remembers what was checked on this machine: beside the arrays or, where
     nobody may write there, in the folder for temporary files."""
@@ -115,11 +95,6 @@ def _memory(prepared: Prepared) -> Path:
     name = f".checked-{hashlib.sha256(place.encode()).hexdigest()[:8]}.json"
     writable = os.access(prepared.folder, os.W_OK)
     return (prepared.folder if writable else Path(tempfile.gettempdir())) / name
-
-
-def _judged(results: Iterable[tuple[bool, str]]) -> Iterator[Check]:
-    for holds, text in results:
-        yield Check("ok" if holds else "differs", text)
 
 
 def _check_file(wanted: dict[str, Any], if_missing: str) -> Check:

@@ -18,8 +18,6 @@ CHUNK = 2**22  # bytes of an array that wait in memory
 
 
 class Writer:
-    """Turns examples into arrays, one split after the other."""
-
     def __init__(self, folder: Path, layout: Layout, width: int):
         most = 2**15 if layout.per_token else 2**8  # larger labels would wrap around
         if layout.classes > most or layout.vocab > 2**16:
@@ -63,7 +61,6 @@ class Writer:
             self._file(f"{split}.labels", (), np.uint8).append(labels[0])
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """Finish every array and give their facts, by name."""
         facts = {name: file.close() for name, file in sorted(self._files.items())}
         empty = [s for s in SPLITS if f"{s}.labels" not in facts]
         if empty:
@@ -122,7 +119,6 @@ def statistics(splits: dict[str, Split]) -> dict[str, Any]:
 
 
 def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
-    """Count one split; give a digest of each different example too."""
     digests: set[bytes] = set()
     lengths, lowest, highest, constant = [], split.layout.vocab, -1, 0
     for ids, length in split.blocks():
@@ -145,8 +141,7 @@ def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
 
 
 class ArrayFile:
-    """A .npy file that grows row by row; the number of rows is written into its header at the
-    end."""
+    """A .npy file that grows row by row; its header gets the number of rows at the end."""
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: Any):
         self.path, self.row, self.dtype, self.rows = path, row, np.dtype(dtype), 0
@@ -163,7 +158,6 @@ class ArrayFile:
             self._file.write(row.data)
 
     def close(self) -> dict[str, Any]:
-        """Finish the file and give its facts."""
         with disk_errors(self.path.parent):
             self._file.seek(0)
             self._write_header()

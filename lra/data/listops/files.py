@@ -4,6 +4,7 @@ expression a row."""
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -46,20 +47,25 @@ def find_files(path: Path) -> dict[str, Path]:
 
 def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:
     """Read ids and value of every row; errors name file and line."""
-    with read_errors(file):
-        lines = file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
-    with lines:
-        numbered = _lines(file, lines)
-        source, target, columns = _header(file, next(numbered, (1, ""))[1])
-        count = 0
-        for number, line in numbered:
-            fields = [_unquote(field) for field in line.split("\t")]
-            where = f"{file}, line {number}"
-            if len(fields) != columns:
-                raise UserError(f"{where}: {columns} fields expected, {len(fields)} found")
-            yield Example(_ids(where, fields[source], brackets), _label(where, fields[target]))
-            count += 1
-    if count == 0:
+    with read_errors(file), file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.reader(lines, delimiter="\t")
+        try:
+            header = next(rows, [])
+            if [header.count(name) for name in ("Source", "Target")] != [1, 1]:
+                raise UserError(
+                    f"{file}, line 1: a header with one column Source and one column Target "
+                    f"expected, found {', '.join(map(repr, header))[:200]}"
+                )
+            for row in rows:
+                where = f"{file}, line {rows.line_num}"
+                if len(row) != len(header):
+                    raise UserError(f"{where}: {len(header)} fields expected, {len(row)} found")
+                fields = dict(zip(header, row, strict=True))
+                ids = _ids(where, fields["Source"], brackets)
+                yield Example(ids, _label(where, fields["Target"]))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{file}, after line {rows.line_num}: not text ({error})") from error
+    if rows.line_num < 2:
         raise UserError(f"{file} has no rows below its header")
 
 
@@ -79,32 +85,6 @@ def write_expressions(file: Path, expressions: Iterable[tuple[np.ndarray, int]])
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-
-
-def _lines(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    number = 0
-    try:
-        for number, line in enumerate(lines, 1):
-            yield number, line.removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}, after line {number}: not text ({error.reason})") from error
-
-
-def _header(file: Path, line: str) -> tuple[int, int, int]:
-    names = [_unquote(field) for field in line.split("\t")]
-    for name in ("Source", "Target"):
-        if names.count(name) != 1:
-            raise UserError(
-                f"{file}, line 1: a header with one column {name} expected, "
-                f"found {', '.join(map(repr, names))[:200]}"
-            )
-    return names.index("Source"), names.index("Target"), len(names)
-
-
-def _unquote(field: str) -> str:
-    return (
-        field[1:-1].replace('""', '"') if len(field) > 1 and field[0] == field[-1] == '"' else field
-    )
 
 
 def _ids(where: str, source: str, brackets: bool) -> np.ndarray:

@@ -35,8 +35,6 @@ FRUITLESS_BLOCKS = 64  # in a row, before the options are declared impossible
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The distribution of trees."""
-
     min_length: int
     max_length: int
     max_depth: int
@@ -83,14 +81,11 @@ class Level(NamedTuple):
     length: np.ndarray  # tokens of the node's subexpression
 
     def first(self) -> np.ndarray:
-        """Index the first child of each operator in the next level."""
         counts = self.args[self.ops]
         return np.cumsum(counts) - counts
 
 
 class ExpressionBlock(NamedTuple):
-    """The accepted expressions of one block."""
-
     tokens: np.ndarray  # uint8, all expressions one after another
     lengths: np.ndarray
     labels: np.ndarray
@@ -102,7 +97,6 @@ class ExpressionBlock(NamedTuple):
 
 
 def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
-    """Draw raw trees, before any is refused."""
     levels, width = [], trees
     for depth in range(1, shape.max_depth + 1):
         args = np.zeros(width, np.int32)

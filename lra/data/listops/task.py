@@ -121,7 +121,6 @@ class ListOps(Task):
         return min(max_length, longest.get(options.source, max_length))
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Check that expressions evaluate to their labels."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids, lengths = split.ids(index), split.lengths(index)
         wrong, whole = [], 0

@@ -20,7 +20,7 @@ OPENING = range(MAX, SM + 1)
 
 
 def encode(source: str) -> np.ndarray:
-    """Ids of an expression in either form: parentheses carry nothing and are dropped, anything
+    """Encode an expression in either form: parentheses carry nothing and are dropped, anything
     else that is not in the vocabulary is a ValueError that names the symbol."""
     symbols = source.replace("(", "").replace(")", "").split()
     try:

@@ -11,21 +11,18 @@ label, and ignores text after the last newline.
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors
+from lra.base.disk import disk_errors, write_atomically
 from lra.data.pathfinder.generator import PathfinderSettings
 from lra.data.sources import release
 from lra.data.store import read_errors
-
-T = TypeVar("T")
 
 FOLDERS = {
     "easy": "curv_baseline",
@@ -38,8 +35,6 @@ S4_SEED = 42
 
 
 class MetadataRow(NamedTuple):
-    """What the official reader takes from a metadata line."""
-
     folder: str  # imgs/<batch>
     file: str  # sample_<i>.png
     label: int
@@ -116,8 +111,6 @@ def read_image(path: Path, side: int) -> np.ndarray | None:
 def _rows(file: Path) -> Iterator[MetadataRow]:
     with read_errors(file):
         data = file.read_bytes()
-    if data.startswith(b"\x93NUMPY"):
-        raise UserError(f"{file} is a NumPy array; the release's metadata are text of that name")
     try:
         lines = data.decode().split("\n")[:-1]
     except UnicodeDecodeError as error:
@@ -161,32 +154,21 @@ def write_images(
     root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: PathfinderSettings
 ) -> list[Path]:
     """Write images 0, 1, ... of a series, given as (pixels, label, margin), into a difficulty's
-    folder. A batch gets its metadata file, which is returned, when its images are written."""
-    files = []
+    folder; return the metadata files, which are written at the end."""
+    lines: dict[Path, str] = {}
     with disk_errors(root):
         (root / "metadata").mkdir(parents=True, exist_ok=True)
-    for batch, drawn in enumerate(batched(images, BATCH)):
-        folder = f"imgs/{batch}"
-        with disk_errors(root):
+        for number, (pixels, label, margin) in enumerate(images):
+            batch, index = divmod(number, BATCH)
+            folder, name = f"imgs/{batch}", f"sample_{index}.png"
             (root / folder).mkdir(parents=True, exist_ok=True)
-            lines = []
-            for index, (pixels, label, margin) in enumerate(drawn):
-                name = f"sample_{index}.png"
-                Image.fromarray(pixels).save(root / folder / name)
-                # the last field counts the contrasts that a dash may have
-                fields = (folder, name, index, label, settings.continuity, settings.contour,
-                          settings.distractor_contour, settings.length, settings.thickness,
-                          margin, 1)  # fmt: skip
-                lines.append(" ".join(map(str, fields)) + "\n")
-            files.append(root / "metadata" / f"{batch}.npy")
-            partial = files[-1].with_suffix(".partial")
-            partial.write_text("".join(lines), encoding="ascii", newline="\n")
-            partial.replace(files[-1])
-    return files
-
-
-def batched(items: Iterable[T], n: int) -> Iterator[list[T]]:
-    """Stand in for itertools.batched, which Python 3.11 has not."""
-    it = iter(items)
-    while batch := list(itertools.islice(it, n)):
-        yield batch
+            Image.fromarray(pixels).save(root / folder / name)
+            # the last field counts the contrasts that a dash may have
+            fields = (folder, name, index, label, settings.continuity, settings.contour,
+                      settings.distractor_contour, settings.length, settings.thickness,
+                      margin, 1)  # fmt: skip
+            file = root / "metadata" / f"{batch}.npy"
+            lines[file] = lines.get(file, "") + " ".join(map(str, fields)) + "\n"
+        for file, text in lines.items():
+            write_atomically(file, text.encode())
+    return [*lines]

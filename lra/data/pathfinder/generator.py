@@ -149,8 +149,6 @@ def below(rng: np.random.Generator, n: int) -> int:
 
 
 class SnakeGrower:
-    """Grows snakes with dashes of one margin on an image of one size."""
-
     def __init__(self, settings: PathfinderSettings, margin: int) -> None:
         self.settings = settings
         self.pen = Pen(
@@ -169,7 +167,7 @@ class SnakeGrower:
         self.first_tails = [(angle, area) for angle, area in areas.items() if all(area)]
 
     def targets(self, rng: np.random.Generator) -> tuple[Snake, Snake]:
-        """Two snakes, grown in turn; when one cannot go on, both start again."""
+        """Grow two snakes in turn; when one cannot go on, both start again."""
         while True:
             self.room.clear()
             pair = self._seeds(rng)
@@ -211,7 +209,7 @@ class SnakeGrower:
         return None
 
     def _seed(self, tail: Point, angle: float) -> Snake | None:
-        """A first dash, unless its head or its pivot lies outside the image."""
+        """Draw a first dash, unless its head or its pivot lies outside the image."""
         head = move(tail, angle, self.pen.length)
         pivot = move(head, reverse(angle), self.pen.radius)
         if not all(0 <= c < self.settings.side for c in (*head, *pivot)):
@@ -219,7 +217,7 @@ class SnakeGrower:
         return Snake([Dash(tail, angle, self.pen.stroke(angle))], pivot, angle)
 
     def _extend(self, snake: Snake, rng: np.random.Generator) -> bool:
-        """One more dash, unless there is no room; the time of drawing an image is spent here."""
+        """Add one more dash, unless there is no room; most of the time is spent here."""
         heading = self.pen.heading(snake.angle)
         pivot = math.ceil(snake.pivot[0] + heading.down), math.ceil(snake.pivot[1] + heading.right)
         cumulative = self.room.weights(pivot, heading).cumsum()
@@ -237,7 +235,7 @@ class SnakeGrower:
         return False
 
     def _leave(self, snake: Snake) -> None:
-        """From now on the snake's last dash takes up room; until now it was the snake's own."""
+        """Let the snake's last dash take up room, which until now was the snake's own."""
         last = snake.dashes[-1]
         self.room.add(last.stroke, last.start)
 
@@ -271,8 +269,7 @@ class SnakeGrower:
         return self.room.maps[0][self.room.image] < FREE
 
     def _first_tails(self, cells: np.ndarray) -> tuple[range, range]:
-        """Give (rows, columns) from which a footprint stays clear of a frame 2 seed distances
-        wide."""
+        """Give (rows, columns) from which a footprint stays clear of the frame."""
         frame = max(2 * self.settings.seed_distance, self.settings.padding)
         low, high = frame - cells.min(axis=0), self.settings.side - frame - cells.max(axis=0)
         return range(low[0], high[0]), range(low[1], high[1])
@@ -288,8 +285,6 @@ def opening(rng: np.random.Generator, settings: PathfinderSettings) -> tuple[int
 
 
 class ImageGenerator:
-    """Draws images of one kind."""
-
     def __init__(self, settings: PathfinderSettings) -> None:
         self.settings = settings
         self.stages = {margin: SnakeGrower(settings, margin) for margin in settings.margins}

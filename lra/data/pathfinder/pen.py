@@ -25,7 +25,6 @@ CERTAIN = 2**38
 
 
 def move(at: Point, angle: float, distance: float) -> Point:
-    """A step from `at`, both coordinates rounded up."""
     row, column = at
     return (
         math.ceil(row + distance * sine(angle)),
@@ -34,7 +33,6 @@ def move(at: Point, angle: float, distance: float) -> Point:
 
 
 def reverse(angle: float) -> float:
-    """The opposite direction, in [-pi, pi]."""
     return angle + math.pi if angle < 0 else angle - math.pi
 
 
@@ -88,8 +86,6 @@ class Heading(NamedTuple):
 
 
 class Pen:
-    """Dashes of one length, thickness and margin on images of one size."""
-
     def __init__(
         self,
         *,
@@ -164,7 +160,6 @@ class Pen:
         return np.argwhere(kernel == 255) - centre
 
     def _draw(self, to: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Ink and occupancy, drawn `scale` times larger and shrunk."""
         fine = line(self.half * self.scale, to, round(self.thickness * self.scale))
         reach = self.margin * self.scale
         grown = covers(fine, np.argwhere(disc(reach)) - reach)

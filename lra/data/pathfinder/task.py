@@ -54,8 +54,6 @@ class PathfinderOptions(TaskOptions):
 
 
 class Pathfinder(Task):
-    """The task at one size; PATHFINDERS holds all of them."""
-
     classes = 2
     vocab = 256
     sources: ClassVar = {
@@ -136,58 +134,16 @@ class Pathfinder(Task):
         return self.side * self.side  # a picture is not cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Check that images reach from black to white."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids = split.ids(index)
         wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
         result = f"image {wrong[0]} does not" if len(wrong) else "all do"
         yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {result}"
 
-    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """Check that the image files still hold the prepared pixels."""
-        inputs = [Path(item["path"]) for item in prepared.manifest["made"]["inputs"]]
-        roots = [path.parent.parent for path in inputs if path.parent.name == "metadata"]
-        if not roots:
-            return
-        root, options = roots[0], _options(prepared)
-        rows = self._rows(root, options.order, Counter())
-        for name, order in divide(options, [row.key for row in rows]).items():
-            files = [root / rows[i].folder / rows[i].file for i in order]
-            yield from self._reread(prepared.split(name), files)
-
-    def _reread(self, split: Split, files: list[Path]) -> Iterator[tuple[bool, str]]:
-        present = [file for file in files if not (file.exists() and tree.is_empty(file))]
-        if len(present) != len(split):
-            yield (
-                False,
-                f"{split.name}: {len(split):,} image files expected that are not empty, "
-                f"{len(present):,} found",
-            )
-            return
-        wrong = 0
-        for row, file in enumerate(present):
-            try:
-                if np.array_equal(tree.read_image(file, self.side), split.ids(np.array([row]))[0]):
-                    continue
-                problem = f"{file}: other pixels than those prepared"
-            except UserError as error:
-                problem = str(error)
-            wrong += 1
-            yield False, problem
-        if not wrong:
-            yield True, f"{split.name}: {len(present):,} image files hold the prepared pixels"
-
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
         """Write the official folders; read as source=release they give equal arrays."""
-        facts = prepared.facts
-        if facts["source"] != "generated":
-            raise UserError(f"source={facts['source']} is in the official folders already")
-        drawn_by = facts["versions"]["generator"]
-        if drawn_by != generator.VERSION:
-            raise UserError(
-                f"{prepared.folder} was drawn by {drawn_by}, this version holds "
-                f"{generator.VERSION}: prepare again"
-            )
+        if (source := prepared.facts["source"]) != "generated":
+            raise UserError(f"source={source} is in the official folders already")
         options = _options(prepared)
         root = folder / tree.place_in_release(*self._kind(options))
         images = track(self._drawn(prepared, options), "writing", options.n)
@@ -264,8 +220,7 @@ PATHFINDERS = (
 
 
 def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndarray]:
-    """Give the positions of each split's examples, 80/10/10, in the order in which they are
-    stored."""
+    """Give the positions of each split's examples, 80/10/10, in stored order."""
     n = len(keys)
     if options.order is Order.s4:
         tenth = int(0.1 * n)
@@ -277,7 +232,6 @@ def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndar
 
 
 def _options(prepared: Prepared) -> PathfinderOptions:
-    """Read the options that decided the prepared data back from their facts."""
     facts: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(PathfinderOptions))
     facts |= {"name": prepared.facts["task"], "source": prepared.facts["source"]}
     facts |= prepared.facts["options"]

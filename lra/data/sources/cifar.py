@@ -27,8 +27,6 @@ NOTE = "PROVENANCE.txt"  # of a copy that is not the original: what it is, in it
 
 
 class CifarVersion(NamedTuple):
-    """One of the two published forms."""
-
     archive: str
     md5: str
     folder: str
@@ -68,8 +66,6 @@ VERSIONS = (BINARY, PYTHON)
 
 
 class CifarFiles(NamedTuple):
-    """One of the versions on disk: an archive or a folder."""
-
     path: Path
     version: CifarVersion
 
@@ -118,7 +114,7 @@ def read_note(place: CifarFiles) -> str | None:
 
 
 def read_batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarBatch]]:
-    """Read every batch by the name of its file, in the order in which they lie there."""
+    """Read every batch by the name of its file, in stored order."""
     if checksum is Checksum.official:
         _check_published(place)
     missing = dict.fromkeys(place.version.files)

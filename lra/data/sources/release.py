@@ -23,7 +23,7 @@ from lra.data.progress import track
 from lra.data.sources import archives
 from lra.data.sources.archives import Member
 from lra.data.sources.fetch import fetch
-from lra.data.store import lock, new_folder, read_errors
+from lra.data.store import lock, new_folder
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 NAME = "lra_release.gz"
@@ -39,22 +39,7 @@ Index = dict[str, dict[str, int]]  # folder -> how many files, how many bytes
 def root(path: Path, wanted: str, data_dir: Path) -> Path:
     """Give the folder below which the release lies unpacked, `wanted` at least (tsv_data, or a part
     such as pathfinder32/curv_baseline): `path` itself, or what is unpacked from that archive."""
-    if path.is_file():
-        return _unpacked(path, wanted, data_dir)
-    with read_errors(path):
-        held = [
-            f"{place}/{entry.name}".removeprefix("./")
-            for place in PLACES
-            if (path / place).is_dir()
-            for entry in sorted((path / place).iterdir())
-            if TASK.fullmatch(entry.name)
-        ]
-    if held:
-        print(f"{path} holds {', '.join(held)}")
-    _report_copies(
-        [folder for folder in held if _copy(folder, wanted.partition("/")[0]) is not None]
-    )
-    return path
+    return _unpacked(path, wanted, data_dir) if path.is_file() else path
 
 
 def folders(path: Path, wanted: str) -> list[Path]:
@@ -118,7 +103,6 @@ def _index(archive: Path, file: Path) -> Index:
 
 
 def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
-    """Write the plain files below the folder `name` of the archive."""
     if target.is_dir():
         return
     files, size = (sum(facts[key] for facts in held.values()) for key in ("files", "bytes"))

@@ -275,7 +275,7 @@ def test_nothing_found(tmp_path: Path, lra_data: Call) -> None:
     assert "source=files needs path=" in err
     code, _, err = lra_data("prepare", "text", "dev=dev")
     assert code == 2
-    assert "dev must be train or test, got 'dev'" in err
+    assert "dev=dev: Invalid value 'dev', expected one of [train, test]" in err
 
 
 def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ META, IMAGE = "metadata/0.npy", "imgs/0/sample_3.png"
         (lambda r: rewrite(r, GOOD.replace(b" 1 1.0", b"  1.0")), META, "label, 0 or 1, found ''"),
         (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"../../x")), META, "leaves the folder"),
         (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"/etc")), META, "leaves the folder"),
-        (lambda r: rewrite(r, b"\x93NUMPY\x01\x00"), META, " is a NumPy array"),
+        (lambda r: rewrite(r, b"\x93NUMPY\x01\x00"), META, ": not text (invalid start byte"),
         (lambda r: rewrite(r, b"imgs/\xff"), META, ": not text (invalid start byte at byte 5)"),
         (lambda r: (r / META).unlink(), "metadata", " holds no metadata: files named 0.npy"),
         (lambda r: (r / META).rename(r / "metadata/a.npy"), "metadata", " holds a.npy: its files"),
@@ -269,7 +269,7 @@ def test_what_follows_the_last_newline_is_dropped(tmp_path: Path) -> None:
         (("seed=-1",), "seed=-1 is out of range"),
         (("distractors=-1",), "distractors=-1 is out of range"),
         (("source=tiny", "n=30"), "n is read by source=generated only"),
-        (("difficulty=harder",), "difficulty must be easy or intermediate or hard"),
+        (("difficulty=harder",), "expected one of [easy, intermediate, hard]"),
     ],
 )
 def test_options_that_are_refused(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
@@ -278,35 +278,12 @@ def test_options_that_are_refused(words: tuple[str, ...], complaint: str, lra_da
     assert complaint in err
 
 
-@pytest.mark.parametrize("at", [4, 40, -3])
-def test_a_raw_image_that_changed_later_is_named(at: int, tmp_path: Path, lra_data: Call) -> None:
+def test_half_an_archive_does_not_pass_for_it(tmp_path: Path, lra_data: Call) -> None:
     folder = official(tmp_path / "tree", {"0": 20})
     load(folder, tmp_path)
-    words = ("verify", "pathfinder", "source=release", f"path={folder}")
-    code, out, _ = lra_data(*words)
+    _, out, _ = lra_data("verify", "pathfinder", "source=release", f"path={folder}")
     assert differing(out) == []
-    assert "examples: 160,000 expected, 16 found" in out  # half an archive does not pass for it
-    assert "train: 16 image files hold the prepared pixels" in out
-    damage(folder / HARD, at)
-    code, out, _ = lra_data(*words)
-    assert code == 2
-    (line,) = differing(out)
-    assert str(folder / HARD / IMAGE) in line
-
-
-def test_a_raw_image_that_was_exchanged_or_emptied_is_noticed(
-    tmp_path: Path, lra_data: Call
-) -> None:
-    folder = official(tmp_path / "tree", {"0": 20})
-    load(folder, tmp_path)
-    words = ("verify", "pathfinder", "source=release", f"path={folder}")
-    replace(folder / HARD, picture(4))
-    assert f"{folder / HARD / IMAGE}: other pixels than those prepared" in lra_data(*words)[1]
-    (folder / HARD / IMAGE).write_bytes(b"")
-    assert "image files expected that are not empty" in lra_data(*words)[1]
-
-
-# ---------------------------------------------------------------------- our own images
+    assert "examples: 160,000 expected, 16 found" in out
 
 
 @pytest.mark.parametrize("order", ["official", "s4"])
