@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import groups
 from lra.base.config import UserError, first_line, nearest
@@ -106,9 +106,7 @@ def _load(task: Task, protocol: str) -> DictConfig:
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)
         OmegaConf.to_object(cfg)
-    except MissingMandatoryValue as error:
-        where = file or f"the Options of task '{task.name}'"
-        raise UserError(f"{where} gives no value to {error.full_key}") from error
     except OmegaConfBaseException as error:
-        raise UserError(f"{file}, options of task '{task.name}': {first_line(error)}") from error
+        where = file or f"the Options of task '{task.name}'"
+        raise UserError(f"{where}: {first_line(error)}") from error
     return cast(DictConfig, cfg)

@@ -93,17 +93,7 @@ class Retrieval(Task):
 
 
 def find_files(path: Path) -> dict[str, Path]:
-    """Find the three files in a folder of the release, or in the folder that holds them."""
-    for folder in (path, *release.folders(path, FOLDER)):
-        if (folder / FILES["train"]).is_file():
-            break
-    else:
-        raise UserError(f"{path} holds no {FILES['train']}, nor does a folder {FOLDER} in it")
-    files = {split: folder / name for split, name in FILES.items()}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise UserError(f"the pairs are not complete: {' and '.join(missing)} not found")
-    return files
+    return release.split_files(path, FOLDER, FILES)
 
 
 def read_pairs(file: Path) -> Iterator[Example]:

@@ -24,25 +24,9 @@ FOLDER = "listops-1000"  # where the release keeps them
 
 
 def find_files(path: Path) -> dict[str, Path]:
-    """Find the three files of a folder of the release, of the folder that holds them, or of a
-    prefix such as `dir/basic`."""
-    if path.is_dir():
-        for folder in (path, *release.folders(path, FOLDER)):
-            prefixes = sorted(p.name[: -len("_train.tsv")] for p in folder.glob("*_train.tsv"))
-            if prefixes:
-                break
-        else:
-            raise UserError(f"{path} holds no file <prefix>_train.tsv, nor does {path}/{FOLDER}")
-        if len(prefixes) > 1 and PREFIX not in prefixes:
-            raise UserError(
-                f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>"
-            )
-        path = folder / (PREFIX if PREFIX in prefixes else prefixes[0])
-    files = {split: path.with_name(f"{path.name}_{split}.tsv") for split in SPLITS}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise UserError(f"ListOps is not complete: {' and '.join(missing)} not found")
-    return files
+    """Find the three files of a folder, of the release, or of a prefix such as `dir/basic`."""
+    folder, prefix = (path, PREFIX) if path.is_dir() else (path.parent, path.name)
+    return release.split_files(folder, FOLDER, {s: f"{prefix}_{s}.tsv" for s in SPLITS})
 
 
 def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
-from lra.data.pathfinder.generator import PathfinderSettings
+from lra.data.pathfinder.sizes import PathfinderSettings
 from lra.data.sources import release
 from lra.data.store import read_errors
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from lra.data.pathfinder.exact import arctan2, cosine, sine
 from lra.data.pathfinder.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
+from lra.data.pathfinder.sizes import PathfinderSettings
 
 # The weight of an endpoint straight ahead; 64 of them, each times 255 of room, fit a double.
 CERTAIN = 2**38
@@ -86,23 +87,15 @@ class Heading(NamedTuple):
 
 
 class Pen:
-    def __init__(
-        self,
-        *,
-        side: int,
-        length: int,
-        thickness: float,
-        margin: int,
-        scale: int,
-        continuity: float,
-    ) -> None:
-        self.length, self.thickness, self.margin, self.scale = length, thickness, margin, scale
-        self.continuity = continuity
-        self.half = length + math.ceil(thickness) + margin
+    def __init__(self, settings: PathfinderSettings, margin: int) -> None:
+        length, self.length, self.margin = settings.length, settings.length, margin
+        self.thickness, self.scale = settings.thickness, settings.scale
+        self.continuity = settings.continuity
+        self.half = length + math.ceil(self.thickness) + margin
         self.radius = length + margin  # of the circle of endpoints around a pivot
         # A pivot with an endpoint in the image is at most radius + 1 outside, the next a step more.
         self.pad = 2 * (self.radius + 1) + length + 2 * margin + 1
-        self.width = side + 2 * self.pad
+        self.width = settings.side + 2 * self.pad
         self._strokes: dict[Point, Stroke] = {}
         self._headings: dict[float, Heading] = {}
         arc = [step / self.radius for step in range(math.ceil(2 * math.pi * self.radius))]

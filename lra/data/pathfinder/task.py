@@ -20,7 +20,7 @@ import numpy as np
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.pathfinder import files as tree
-from lra.data.pathfinder import generator
+from lra.data.pathfinder import generator, sizes
 from lra.data.progress import track
 from lra.data.sources import archives, release
 from lra.data.sources.tfds_order import order as tfds_order
@@ -207,8 +207,8 @@ class Pathfinder(Task):
     def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
         return self.side, options.difficulty.name
 
-    def _settings(self, options: PathfinderOptions) -> generator.PathfinderSettings:
-        return generator.settings(*self._kind(options), distractors=options.distractors)
+    def _settings(self, options: PathfinderOptions) -> sizes.PathfinderSettings:
+        return sizes.settings(*self._kind(options), distractors=options.distractors)
 
 
 PATHFINDERS = (

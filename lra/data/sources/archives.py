@@ -73,8 +73,13 @@ def members(path: Path) -> Iterator[Member]:
             _end(tar)
 
 
-def check_md5(path: Path, md5: str) -> None:
-    """Refuse a file that is not the published one."""
+def check_official(path: Path, archive: str, md5: str) -> None:
+    """Refuse what is not the published archive; an unpacked one has no checksum."""
+    if path.is_dir():
+        raise UserError(
+            f"{path} cannot be checked: give path= the archive {archive}, or use checksum=any, "
+            "which every record will say"
+        )
     with read_errors(path), path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != md5:

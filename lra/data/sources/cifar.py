@@ -32,7 +32,6 @@ class CifarVersion(NamedTuple):
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
-    single: dict[str, str]  # md5 of each file, where they are known
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -45,7 +44,6 @@ BINARY = CifarVersion(
     folder="cifar-10-batches-bin",
     train=tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
     test=("test_batch.bin",),
-    single={},
 )
 PYTHON = CifarVersion(
     archive="cifar-10-python.tar.gz",
@@ -53,14 +51,6 @@ PYTHON = CifarVersion(
     folder="cifar-10-batches-py",
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
     test=("test_batch",),
-    single={
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        "test_batch": "40351d587109b95175f43aff81a1287e",
-    },
 )
 VERSIONS = (BINARY, PYTHON)
 
@@ -116,7 +106,7 @@ def read_note(place: CifarFiles) -> str | None:
 def read_batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarBatch]]:
     """Read every batch by the name of its file, in stored order."""
     if checksum is Checksum.official:
-        _check_published(place)
+        archives.check_official(place.path, place.version.archive, place.version.md5)
     missing = dict.fromkeys(place.version.files)
     for where, name, content in _packed(place) if place.packed else _unpacked(place):
         if name not in missing:
@@ -129,20 +119,6 @@ def read_batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, C
 def _complete(place: CifarFiles, missing: Collection[str]) -> None:
     if missing:
         raise UserError(f"{place.path} is not complete: {' and '.join(missing)} not found")
-
-
-def _check_published(place: CifarFiles) -> None:
-    version = place.version
-    if place.packed:
-        archives.check_md5(place.path, version.md5)
-    elif not version.single:
-        raise UserError(
-            f"{place.path} cannot be checked, no checksums of its single files are published: "
-            f"give path= the archive {version.archive}, or use checksum=any, which every record "
-            "will say"
-        )
-    for name, md5 in () if place.packed else version.single.items():
-        archives.check_md5(place.path / name, md5)
 
 
 def _packed(place: CifarFiles) -> Iterator[tuple[str, str, bytes]]:

@@ -14,7 +14,7 @@ import itertools
 import json
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from lra.base.config import UserError
@@ -45,6 +45,18 @@ def root(path: Path, wanted: str, data_dir: Path) -> Path:
 def folders(path: Path, wanted: str) -> list[Path]:
     """Find `wanted` below that root, the copy to be read first."""
     return [path / place / wanted for place in PLACES if (path / place / wanted).is_dir()]
+
+
+def split_files(path: Path, folder: str, names: Mapping[str, str]) -> dict[str, Path]:
+    """Find the file of each split in a folder of the release, or in `path` itself."""
+    places = [path, *folders(path, folder)]
+    place = next((p for p in places if (p / names["train"]).is_file()), None)
+    if place is None:
+        raise UserError(f"{path} holds no {names['train']}, nor does a folder {folder} in it")
+    files = {split: place / name for split, name in names.items()}
+    if missing := [str(file) for file in files.values() if not file.is_file()]:
+        raise UserError(f"the data are not complete: {' and '.join(missing)} not found")
+    return files
 
 
 def download(folder: Path, url: str) -> Path:

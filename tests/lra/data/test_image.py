@@ -161,30 +161,13 @@ def test_only_the_published_archive_passes(
     assert "was prepared already" in lra_data(*words[:-1])[1]
 
 
-def test_single_files_of_the_python_version_are_checked(
-    tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kit.unpack(tmp_path, kit.python_members(BATCHES))
-    folder = tmp_path / cifar.PYTHON.folder
-    words = ("prepare", "image", "source=files", f"path={tmp_path}")
-    single = {
-        name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in cifar.PYTHON.files
-    }
-    official(monkeypatch, cifar.PYTHON, single=single)
-    assert lra_data(*words)[0] == 0
-    file = folder / "data_batch_4"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    code, _, err = lra_data(*words, "--force")
-    assert code == 2
-    assert f"{file} is not the published file: md5 {single['data_batch_4']} expected" in err
-
-
-def test_an_unpacked_binary_version_cannot_be_checked(tmp_path: Path, lra_data: Call) -> None:
-    kit.unpack(tmp_path, kit.binary_members(BATCHES))
+@pytest.mark.parametrize("members", [kit.binary_members, kit.python_members])
+def test_an_unpacked_copy_cannot_be_checked(members: Any, tmp_path: Path, lra_data: Call) -> None:
+    kit.unpack(tmp_path, members(BATCHES))
     words = ("prepare", "image", "source=files", f"path={tmp_path}")
     code, _, err = lra_data(*words)
     assert code == 2
-    assert "cannot be checked, no checksums of its single files are published" in err
+    assert "cannot be checked: give path= the archive" in err
     assert lra_data(*words, "checksum=any")[0] == 0
 
 
