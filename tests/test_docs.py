@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from lra import cli
-from lra.data import own
+from lra.data import registry
 from lra.settings.compose import check_settings, initialised
 from lra.sweeps.status import jobs
 from tests.luna.convert import kit
@@ -249,7 +249,7 @@ def test_the_python_of_a_page_runs_from_its_top_to_its_end(
 ):
     """As a script whose demo is small; what a script registers is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     text = (ROOT / page).read_text(encoding="utf-8")
     small = [*SMALL["train experiment=demo"].split(), "trainer=cpu"]
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))

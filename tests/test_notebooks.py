@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.data import own
+from lra.data import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,7 +19,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("matplotlib").use("Agg")
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(code) >= 4

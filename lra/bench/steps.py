@@ -24,7 +24,7 @@ from lra.compute.gate import check_budget
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader
 from lra.data.parallel import cores
-from lra.data.prepare import find
+from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
 from lra.runs.folder import processes
 from lra.settings.compose import Run, compose
@@ -103,7 +103,7 @@ class FirstSteps(BenchCase):
 
 def prepared_of(run: Run) -> Prepared | None:
     length = run.protocol.data.max_length
-    return find(run.task, max_length=length, data_dir=run.data_dir)
+    return find_prepared(run.task, max_length=length, data_dir=run.data_dir)
 
 
 def _batches(run: Run) -> tuple[Any, Any]:

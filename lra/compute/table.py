@@ -136,7 +136,8 @@ def rows(
     tasks: Sequence[str] | None = None,
     attentions: Sequence[str] | None = None,
 ) -> Iterator[CostRow]:
-    for task in tasks or data.arena():
+    """Yield the rows of these tasks and attentions; of all by default."""
+    for task in tasks or data.lra_tasks():
         budget = None
         for attention in attentions or luna.names():
             print(f"counting {task}/{attention}", file=sys.stderr)

@@ -13,11 +13,11 @@ def encode(text: bytes) -> np.ndarray:
     return np.frombuffer(text, np.uint8) + np.uint16(1)
 
 
-def of_text(text: str) -> np.ndarray:
-    """A text as Python reads it from a file or a terminal, bytes that are not UTF-8 included."""
+def encode_text(text: str) -> np.ndarray:
+    """Encode a text as Python reads it from a file, bytes that are not UTF-8 included."""
     return encode(text.encode("utf-8", "surrogateescape"))
 
 
 def decode(ids: np.ndarray) -> str:
-    """For the eye: what is not UTF-8, a character cut in two for example, is shown as \\xff."""
+    """Show bytes that are not UTF-8, such as those of a character cut in two, as \\xff."""
     return (ids - 1).astype(np.uint8).tobytes().decode("utf-8", "backslashreplace")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra import data
+from lra.data import registry
 from lra.data.arrays import QUANTILES, SPLITS
-from lra.data.prepare import command, find, known_facts
+from lra.data.prepare import find_prepared, known_facts, prepare_command
 from lra.data.task import Task, TaskOptions
 from lra.data.verify import expected
 
@@ -18,19 +18,20 @@ WIDTH = 100  # columns of a line
 LISTED = 16  # labels; the shares of more are not listed
 
 
-def card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
-    """The card as Markdown, with the statistics of the prepared data or else the committed ones."""
-    task = data.of(options)
+def data_card(options: TaskOptions, *, max_length: int, data_dir: Path) -> str:
+    """Write the card as Markdown, with the statistics of the prepared data or the committed
+    ones."""
+    task = registry.of(options)
     facts = known_facts(task, options, max_length)
-    prepared = find(options, max_length=max_length, data_dir=data_dir)
+    prepared = find_prepared(options, max_length=max_length, data_dir=data_dir)
     if prepared:
         counted = prepared.facts
         whose = f"Counted in {prepared.folder}, fingerprint {prepared.fingerprint}."
     else:
         counted = {key: part for entry in expected(facts) for key, part in entry.items()}
-        known = "What follows is known of them." if counted else ""
-        todo = command(options, max_length=max_length, data_dir=data_dir)
-        whose = f"Not prepared with these settings: `{todo}`. {known}"
+        todo = prepare_command(options, max_length=max_length, data_dir=data_dir)
+        whose = f"Not prepared with these settings: `{todo}`."
+        whose += " What follows is known of them." if counted else ""
     lines = [
         f"# {task.name}: {task.title}",
         "",
@@ -56,7 +57,7 @@ def _fields(task: Task, options: TaskOptions, facts: dict[str, Any]) -> Iterator
         shape += f", {task.stack} per token"
     if task.grid:
         shape = f"{task.grid[0]} x {task.grid[1]} grey levels of {task.vocab}"
-    chosen = ", ".join(
+    settings = ", ".join(
         f"{key}={'null' if value is None else value}" for key, value in facts["options"].items()
     )
     versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
@@ -64,7 +65,7 @@ def _fields(task: Task, options: TaskOptions, facts: dict[str, Any]) -> Iterator
         "origin": task.about.origin,
         "licence": task.about.licence,
         "source": f"{options.source}: {facts['provenance']}",
-        "options": chosen or "none",
+        "options": settings or "none",
         "versions": versions or "none",
         "example": f"{'2 x ' if task.dual else ''}{shape}, one of {task.classes:,} labels"
         + (" per scored token" if task.per_token else ""),
@@ -76,22 +77,20 @@ def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
     splits = facts.get("splits", {})
     if not splits:
         return
-    found = [splits.get(split, {}) for split in SPLITS]
-    rows = {"examples": [_number(part.get("examples")) for part in found]}
+    parts = [splits.get(split, {}) for split in SPLITS]
+    rows = {"examples": [part.get("examples") for part in parts]}
     for label in range(task.classes if task.classes <= LISTED else 0):
         rows[f"label {label}"] = [
-            f"{part['labels'][label] / sum(part['labels']):.1%}" if "labels" in part else ""
-            for part in found
+            f"{part['labels'][label] / sum(part['labels']):.1%}" if "labels" in part else None
+            for part in parts
         ]
     for quantile in QUANTILES if task.grid is None else ():
-        rows[f"length, {quantile}"] = [
-            _number(part.get("lengths", {}).get(quantile)) for part in found
-        ]
+        rows[f"length, {quantile}"] = [part.get("lengths", {}).get(quantile) for part in parts]
     key, name = ("constant", "of one colour") if task.grid else ("truncated", "cut to that length")
-    rows[name] = [_number(part.get(key)) for part in found]
+    rows[name] = [part.get(key) for part in parts]
     yield from ("", _line("", *SPLITS), "|---|" + "---:|" * len(SPLITS))
     for name, cells in rows.items():
-        if any(cells):
+        if any(cell is not None for cell in cells):
             yield _line(name, *cells)
     if duplicates := facts.get("duplicates"):
         counts = ", ".join(f"{where} {count:,}" for where, count in duplicates.items())
@@ -100,12 +99,9 @@ def _statistics(task: Task, facts: dict[str, Any]) -> Iterator[str]:
         yield from ("", f"{reason}: {count:,}")
 
 
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def _line(*cells: Any) -> str:
+    words = (f"{x:,}" if isinstance(x, int) else x or "" for x in cells)
+    return f"| {' | '.join(words)} |"
 
 
 def _wrapped(text: str, indent: str = "") -> Sequence[str]:

@@ -7,43 +7,41 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lra import data
 from lra.base.config import UserError
-from lra.data.arrays import SPLITS
-from lra.data.options import default_length
+from lra.data import registry
+from lra.data.arrays import SPLITS, Prepared
+from lra.data.options import configure, default_length
 from lra.data.task import TaskOptions
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
 def add_parser(commands: Any) -> None:
-    """Add `data` and its commands to the subparsers of `lra`."""
     parser = commands.add_parser("data", help="prepare, verify and inspect the data of the tasks")
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="action", parser_class=_AnyOrder
     )
 
-    listing = actions.add_parser("list", help="the tasks, their sources, what is prepared")
-    listing.set_defaults(run=_list)
+    def add(name: str, run: Any, what: str, task: bool = True, **rest: Any) -> Any:
+        action = actions.add_parser(name, help=what)
+        if task:
+            _add_settings(action, **rest)
+        action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
+        action.set_defaults(run=run)
+        return action
 
-    prepare = actions.add_parser("prepare", help="turn a task's source into arrays, once")
-    _choose(prepare)
+    add("list", _list, "the tasks, their sources, what is prepared", task=False)
+
+    prepare = add("prepare", _prepare, "turn a task's source into arrays, once")
     prepare.add_argument("--workers", type=int, help="processes (default: as many as cores)")
     prepare.add_argument(
         "--force", action="store_true", help="prepare again what is prepared already"
     )
-    prepare.set_defaults(run=_prepare)
+    everything = "default: everything that is prepared"
+    add("verify", _verify, "recompute hashes and statistics of prepared data", optional=everything)
+    add("check", _check, "what any task must satisfy, for one of your own")
 
-    verify = actions.add_parser("verify", help="recompute hashes and statistics of prepared data")
-    _choose(verify, "default: everything that is prepared")
-    verify.set_defaults(run=_verify)
-
-    checked = actions.add_parser("check", help="what any task must satisfy, for one of your own")
-    _choose(checked)
-    checked.set_defaults(run=_check)
-
-    show = actions.add_parser("show", help="text, ids, mask and label of examples")
-    _choose(show)
+    show = add("show", _show, "text, ids, mask and label of examples")
     show.add_argument("--split", choices=SPLITS, default="train")
     show.add_argument(
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
@@ -52,45 +50,33 @@ def add_parser(commands: Any) -> None:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object per line")
     form.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
-    show.set_defaults(run=_show)
 
-    card = actions.add_parser("card", help="origin, licence, splits, statistics, known problems")
-    _choose(card)
-    card.set_defaults(run=_card)
+    add("card", _card, "origin, licence, splits, statistics, known problems")
 
-    export = actions.add_parser("export", help="write prepared data in the official format")
-    _choose(export)
+    export = add("export", _export, "write prepared data in the official format")
     export.add_argument("--to", type=Path, required=True, metavar="DIR")
     export.add_argument("--force", action="store_true", help="overwrite existing files")
-    export.set_defaults(run=_export)
 
-    download = actions.add_parser("download", help="download the official archive (8 GB)")
+    download = add("download", _download, "download the official archive (8 GB)", task=False)
     download.add_argument("what", choices=["release"])
     download.add_argument("--url", help="address of a mirror (default: the authors' own)")
-    download.set_defaults(run=_download)
-
-    for action in (listing, prepare, verify, checked, show, card, export, download):
-        action.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
 
 
 class _AnyOrder(argparse.ArgumentParser):
     """Accepts settings after options too; argparse matches `*` with the first words only."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        known, left = super().parse_known_args(args, namespace)
-        if hasattr(known, "settings"):
-            known.settings = [*known.settings, *(w for w in left if not w.startswith("-"))]
+        parsed, left = super().parse_known_args(args, namespace)
+        if hasattr(parsed, "settings"):
+            parsed.settings = [*parsed.settings, *(w for w in left if not w.startswith("-"))]
             left = [word for word in left if word.startswith("-")]
-        return known, left
+        return parsed, left
 
 
-def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
-    """Add the arguments that choose a preparation."""
+def _add_settings(parser: argparse.ArgumentParser, optional: str = "") -> None:
     tasks = "a task of `lra data list`"  # their names would import every task
-    if optional:
-        parser.add_argument("task", nargs="?", help=f"{tasks} ({optional})")
-    else:
-        parser.add_argument("task", help=tasks)
+    words: dict[str, Any] = {"nargs": "?", "help": f"{tasks} ({optional})"}
+    parser.add_argument("task", **(words if optional else {"help": tasks}))
     parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help=SETTINGS)
     parser.add_argument(
         "--protocol",
@@ -103,31 +89,31 @@ def _choose(parser: argparse.ArgumentParser, optional: str = "") -> None:
 
 
 def _options(arguments: argparse.Namespace) -> tuple[TaskOptions, int]:
-    task = data.get(arguments.task)
-    options = data.configure(arguments.task, arguments.settings, arguments.protocol)
+    options = configure(arguments.task, arguments.settings, arguments.protocol)
     length = arguments.max_length
     if length is None:
-        length = default_length(task, arguments.protocol)
+        length = default_length(registry.get(arguments.task), arguments.protocol)
     elif length < 1:
         raise UserError(f"--max-length {length} is out of range: it must be at least 1")
     return options, length
 
 
-def _prepared(arguments: argparse.Namespace) -> Any:
-    from lra.data.prepare import command, find
+def _prepared(arguments: argparse.Namespace) -> Prepared:
+    from lra.data.prepare import find_prepared, prepare_command
 
     options, length = _options(arguments)
-    prepared = find(options, max_length=length, data_dir=arguments.data_dir)
+    prepared = find_prepared(options, max_length=length, data_dir=arguments.data_dir)
     if prepared is None:
-        todo = command(options, max_length=length, data_dir=arguments.data_dir)
+        todo = prepare_command(options, max_length=length, data_dir=arguments.data_dir)
         raise UserError(f"{options.name} is not prepared with these settings: run `{todo}`")
     return prepared
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    for name in data.names():
-        options = data.configure(name)
-        task = data.of(options)
+    from lra.data.prepare import load_prepared
+
+    for name in registry.names():
+        task = registry.of(options := configure(name))
         length = task.max_length or task.width(options, 0)
         shape = f"{task.grid[0]} x {task.grid[1]} image" if task.grid else f"{length} ids"
         if task.dual:
@@ -135,29 +121,24 @@ def _list(arguments: argparse.Namespace) -> None:
         print(f"{name:<14} {task.title}: {task.classes} classes, {shape}, vocabulary {task.vocab}")
         print(f"{'':<14} sources: {', '.join(task.sources)}")
         for folder in _folders(arguments.data_dir, name):
-            print(f"{'':<14} {_state(folder)}")
-
-
-def _state(folder: Path) -> str:
-    from lra.data.prepare import load
-
-    try:
-        return f"prepared: {folder}  ({load(folder).describe()})"
-    except UserError as error:
-        return f"unusable: {error}"
+            try:
+                state = f"prepared: {folder}  ({load_prepared(folder).describe()})"
+            except UserError as error:
+                state = f"unusable: {error}"
+            print(f"{'':<14} {state}")
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
-    from lra.data.prepare import find, prepare
+    from lra.data.prepare import find_prepared, prepare
 
     if arguments.workers is not None and arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers} is out of range: it must be at least 1")
     options, length = _options(arguments)
     where = {"max_length": length, "data_dir": arguments.data_dir}
-    there = not arguments.force and find(options, **where) is not None
+    before = None if arguments.force else find_prepared(options, **where)
     prepared = prepare(options, **where, workers=arguments.workers, force=arguments.force)
     took = f"in {prepared.manifest['made']['seconds']} s"
-    print(f"{options.name} {'was prepared already' if there else f'is prepared, {took}'}")
+    print(f"{options.name} {'was prepared already' if before else f'is prepared, {took}'}")
     print(f"  {prepared.folder}")
     print(f"  {prepared.describe()}")
     for split in SPLITS:
@@ -182,7 +163,7 @@ def _verify(arguments: argparse.Namespace) -> None:
     from lra.data.verify import verify
 
     differing = 0
-    for folder in _meant(arguments):
+    for folder in _folders_to_verify(arguments):
         print(folder)
         for line in verify(folder):
             print(f"  {line.status:<8} {line.text}", flush=True)
@@ -203,11 +184,11 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UserError(f"{broken} of the lines above are broken")
 
 
-def _meant(arguments: argparse.Namespace) -> list[Path]:
-    """The preparation of these settings, or all of the task, or all of every task."""
+def _folders_to_verify(arguments: argparse.Namespace) -> list[Path]:
+    """List the preparation of these settings, or all of the task, or all of every task."""
     if arguments.settings or arguments.max_length or arguments.protocol != "luna":
         return [_prepared(arguments).folder]
-    names = [data.get(arguments.task).name] if arguments.task else data.names()
+    names = [registry.get(arguments.task).name] if arguments.task else registry.names()
     folders = [folder for name in names for folder in _folders(arguments.data_dir, name)]
     if not folders:
         what = arguments.task or "<task>"
@@ -222,25 +203,25 @@ def _folders(data_dir: Path, task: str) -> list[Path]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from lra.data.show import examples, picture, text
+    from lra.data.show import as_text, examples, write_picture
 
     prepared = _prepared(arguments)
     if arguments.png:
-        picture(prepared, arguments.split, arguments.index, arguments.png)
+        write_picture(prepared, arguments.split, arguments.index, arguments.png)
         print(arguments.png)
         return
-    found = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
+    shown = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
     if arguments.json:
-        print("\n".join(json.dumps(example) for example in found))
+        print("\n".join(json.dumps(example) for example in shown))
     else:
-        print("\n\n".join(text(prepared, example) for example in found))
+        print("\n\n".join(as_text(prepared, example) for example in shown))
 
 
 def _card(arguments: argparse.Namespace) -> None:
-    from lra.data.card import card
+    from lra.data.card import data_card
 
     options, length = _options(arguments)
-    print(card(options, max_length=length, data_dir=arguments.data_dir))
+    print(data_card(options, max_length=length, data_dir=arguments.data_dir))
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -249,7 +230,7 @@ def _export(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"{folder} is there already: name a new folder, or use --force to write into it"
         )
-    for path in data.get(arguments.task).export(prepared, folder):
+    for path in registry.get(arguments.task).export(prepared, folder):
         print(path)
 
 
@@ -261,13 +242,13 @@ def _download(arguments: argparse.Namespace) -> None:
 
 
 def _numbers(words: str) -> list[int]:
-    """0,5,100-103 -> 0, 5, 100, 101, 102, 103"""
-    found: list[int] = []
+    """Read 0,5,100-103 as 0, 5, 100, 101, 102, 103."""
+    numbers: list[int] = []
     for word in words.split(","):
         first, dash, last = word.partition("-")
         try:
-            found += range(int(first), int(last if dash else first) + 1)
+            numbers += range(int(first), int(last if dash else first) + 1)
         except ValueError:
             message = f"'{word}' is not a number nor a range such as 100-103"
             raise argparse.ArgumentTypeError(message) from None
-    return found
+    return numbers

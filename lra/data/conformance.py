@@ -1,4 +1,4 @@
-"""What any task must satisfy: `lra data check <task>`. Every line says what holds or fails.
+"""Checks that any task must pass: `lra data check <task>`. Every line says what holds or fails.
 
 The task is prepared twice below a temporary folder, so a large one needs options that make it
 small.
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra import data
 from lra.base.config import DataRules, Mask, Pad, UserError
+from lra.data import registry
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
-from lra.data.card import card
+from lra.data.card import data_card
 from lra.data.loader import Loader
 from lra.data.prepare import prepare
 from lra.data.task import Task, TaskOptions
@@ -31,8 +31,8 @@ class Finding(NamedTuple):
 
 
 def findings(options: TaskOptions, max_length: int = 0) -> Iterator[Finding]:
-    """Every check of the task with these options; `max_length` 0 is the task's own."""
-    task = data.of(options)
+    """Check the task with these options; `max_length` 0 is the task's own."""
+    task = registry.of(options)
     length = task.width(options, max_length or task.max_length)
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         made = prepare(options, max_length=length, data_dir=first, workers=1)
@@ -44,7 +44,7 @@ def findings(options: TaskOptions, max_length: int = 0) -> Iterator[Finding]:
         for name in SPLITS:
             yield from _split(task, made.split(name))
         yield from _whole(task, made)
-        text = card(options, max_length=length, data_dir=Path(first))
+        text = data_card(options, max_length=length, data_dir=Path(first))
         yield Finding(task.name in text, "it has a data card")
         yield from _batches(task, made)
 
@@ -64,7 +64,7 @@ def _split(task: Task, split: Split) -> Iterator[Finding]:
         rows = zip(split.ids(one).reshape(-1, split.width), split.lengths(one).ravel(), strict=True)
         for ids, n in ((row[:n], n) for row, n in rows):
             shown = task.decode(ids)
-            if not isinstance(shown, str) or (not shown and n):
+            if not shown and n:
                 undone.append(f"example {i}")
             if task.grid is None and not _encodes(task, shown, ids):
                 undone.append(f"example {i}: its text is encoded to other ids")
@@ -72,12 +72,11 @@ def _split(task: Task, split: Split) -> Iterator[Finding]:
 
 
 def _encodes(task: Task, shown: str, ids: np.ndarray) -> bool:
-    """Whether a text that the task reads becomes its ids; what it does not read is no fault."""
+    """Check that a text which the task reads becomes its ids; one it does not read is no fault."""
     try:
-        found = task.tokenize(shown)
+        return "\\x" in shown or np.array_equal(task.tokenize(shown), ids)  # \\x: cut characters
     except UserError:
         return True
-    return "\\x" in shown or np.array_equal(found, ids)  # \\x: a character that was cut
 
 
 def _whole(task: Task, made: Prepared) -> Iterator[Finding]:
@@ -91,7 +90,6 @@ def _whole(task: Task, made: Prepared) -> Iterator[Finding]:
 
 
 def _batches(task: Task, made: Prepared) -> Iterator[Finding]:
-    """The loader's batches, and a network on one of them."""
     width = made.facts["width"]
     rules = DataRules(width, width, Pad.full, Mask.length, task.vocab)
     batch = next(iter(Loader(made.split("train"), 2, rules=rules, steps=1)))

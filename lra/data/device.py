@@ -20,7 +20,7 @@ BLOCK = 4096  # texts read at once
 
 
 def fits(split: Split, device: torch.device) -> bool:
-    """Whether the examples of a split are held on the device."""
+    """Say if the examples of a split are held on the device."""
     if device.type not in HELD_ON:
         return False
     free, _ = torch.cuda.mem_get_info(device) if device.type == "cuda" else (2**30, 0)
@@ -28,7 +28,7 @@ def fits(split: Split, device: torch.device) -> bool:
 
 
 class DeviceLoader(Loader):
-    """The batches of Loader, the same bit by bit, on a device."""
+    """Gives the batches of Loader, bit by bit, on a device."""
 
     def __init__(self, split: Split, *arguments: Any, device: torch.device, **options: Any):
         super().__init__(split, *arguments, **options)
@@ -56,9 +56,7 @@ class DeviceLoader(Loader):
         rows = self.split.rows(index)  # (B,), or (B, 2) of a dual task
         ids = self._ids[self._send(rows), :width].long() & 0xFFFF  # kept as int16, read as uint16
         ids = F.pad(ids, (0, width - ids.shape[-1]))
-        labels = self._stored_labels[self._send(index)].long()
-        if self.split.layout.per_token:
-            labels = self._fill(labels, width)
+        labels = self._fill(self._stored_labels[self._send(index)].long(), width)
         return Batch(ids, self._mask(ids, rows, lengths), labels)
 
     def _mask(self, ids: Tensor, rows: np.ndarray, lengths: np.ndarray) -> Tensor | None:

@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.data.arrays import Example
+from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, cifar, tfds
 from lra.data.sources.archives import Checksum
 from lra.data.sources.tfds_order import order, percent
-from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 DATASET = tfds.Dataset("cifar10", "3.0.2", archive=cifar.BINARY.archive)
 GREY = "grey-v1"  # change it when the same colours give other levels
@@ -44,7 +44,7 @@ class Image(Task):
     sources: ClassVar = {
         "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
         "files": Source("the published CIFAR-10 files"),
-        "tiny": MINIATURE,
+        "tiny": BUNDLED,
     }
     encoding: ClassVar = {"grey": GREY}
     Options = ImageOptions
@@ -70,20 +70,17 @@ class Image(Task):
             job.inputs += tfds.prepare(DATASET, job.data_dir)
             train, test = (_stored(split, job.data_dir) for split in ("train", "test"))
         else:
-            train, test = _published(self._place(options), _checksum(options))
+            checksum = Checksum.any if options.source == "tiny" else options.checksum
+            train, test = _published(self._place(options), checksum)
         n = len(train.labels)
-        chosen = {
-            "train": train.take(percent(n, 0, 90)),
-            "val": train.take(percent(n, 90, 100)),
-            "test": test,
-        }
+        parts = train.take(percent(n, 0, 90)), train.take(percent(n, 90, 100)), test
         return [
-            RawSplit(s, pictures.examples(self.grid[0]), len(pictures.labels))
-            for s, pictures in chosen.items()
+            RawSplit(split, pictures.examples(self.grid[0]), len(pictures.labels))
+            for split, pictures in zip(SPLITS, parts, strict=True)
         ]
 
     def decode(self, ids: np.ndarray) -> str:
-        """A picture in characters, each the mean of two pixels: twice as high as wide."""
+        """Show a picture in characters, each the mean of two pixels: twice as high as wide."""
         rows, columns = self.grid
         levels = ids.reshape(rows // 2, 2, columns).mean(axis=1).astype(int) * len(SHADES) // 256
         return "\n".join("".join(SHADES[level] for level in row) for row in levels)
@@ -94,7 +91,7 @@ class Image(Task):
     def provenance(self, options: ImageOptions) -> str:
         if options.source == "files" and options.checksum is Checksum.any:
             there = options.path and Path(options.path).expanduser().exists()
-            note = cifar.note(self._place(options)) if there else None  # it may be gone by now
+            note = cifar.read_note(self._place(options)) if there else None  # it may be gone by now
             return f"files in the format of CIFAR-10, not the published ones: {note or 'unknown'}"
         return super().provenance(options)
 
@@ -111,10 +108,10 @@ class Image(Task):
 
     def _place(self, options: ImageOptions) -> cifar.CifarFiles:
         if options.source == "tiny":
-            return cifar.find(TINY / "image")
+            return cifar.find_files(TINY / "image")
         names = " or ".join(version.archive for version in cifar.VERSIONS)
         what = f"the folder that holds {names}"
-        return cifar.find(archives.given(options.path, "files", what))
+        return cifar.find_files(archives.user_path(options.path, "files", what))
 
 
 class Image8(Image):
@@ -132,9 +129,9 @@ class Image8(Image):
 
 
 def grey(planes: np.ndarray) -> np.ndarray:
-    """(N, 3, P) red, green and blue to (N, P) levels, to the last bit as
-    tf.image.rgb_to_grayscale makes them: float32 throughout, the reciprocal of 255, the sums from
-    left to right, and truncation at the end."""
+    """Turn (N, 3, P) red, green and blue into (N, P) levels, to the last bit as
+    tf.image.rgb_to_grayscale does: float32 throughout, the reciprocal of 255, the sums from left to
+    right, and truncation at the end."""
     scale, weights = np.float32(1 / 255), np.array([0.2989, 0.5870, 0.1140], np.float32)
     red, green, blue = (
         planes[:, i].astype(np.float32) * scale * weights[i] for i in range(len(weights))
@@ -143,7 +140,7 @@ def grey(planes: np.ndarray) -> np.ndarray:
 
 
 def shrunk(levels: np.ndarray, side: int) -> np.ndarray:
-    """The levels of a published picture at side x side: means of blocks, halves rounded up."""
+    """Shrink a published picture to side x side: means of blocks, halves rounded up."""
     block = SIDE // side
     blocks = levels.reshape(side, block, side, block).astype(np.uint32)
     sums = blocks.sum(axis=(1, 3)).reshape(-1)
@@ -152,8 +149,6 @@ def shrunk(levels: np.ndarray, side: int) -> np.ndarray:
 
 @dataclass
 class Pictures:
-    """Pictures of a split in the official order."""
-
     levels: np.ndarray  # (N, 1024) uint8
     labels: np.ndarray  # (N,) uint8
 
@@ -166,35 +161,28 @@ class Pictures:
 
 
 def _published(place: cifar.CifarFiles, checksum: Checksum) -> list[Pictures]:
-    """train and test, each sorted by the running number of its pictures over its files."""
-    found = {
+    """Read train and test, each sorted by the running number of its pictures over its files."""
+    batches = {
         name: Pictures(grey(batch.planes), batch.labels)
-        for name, batch in cifar.batches(place, checksum)
+        for name, batch in cifar.read_batches(place, checksum)
     }
-    splits = {"train": place.version.train, "test": place.version.test}
-    return [
-        (joined := _joined(found[name] for name in names)).take(
-            order(split, range(len(joined.labels)))
-        )
-        for split, names in splits.items()
-    ]
+    splits = []
+    for split, names in (("train", place.version.train), ("test", place.version.test)):
+        pictures = _joined(batches[name] for name in names)
+        splits.append(pictures.take(order(split, range(len(pictures.labels)))))
+    return splits
 
 
 def _stored(split: str, data_dir: Path) -> Pictures:
-    """A split as TensorFlow Datasets keeps it: in order already."""
     return _joined(
         Pictures(
             grey(np.stack([r["image"].reshape(-1, 3).T for r in records])),
             np.array([r["label"] for r in records], np.uint8),
         )
-        for records in tfds.read(DATASET, split, data_dir)
+        for records in tfds.read_records(DATASET, split, data_dir)
     )
 
 
 def _joined(parts: Iterable[Pictures]) -> Pictures:
     levels, labels = zip(*((part.levels, part.labels) for part in parts), strict=True)
     return Pictures(np.concatenate(levels), np.concatenate(labels))
-
-
-def _checksum(options: ImageOptions) -> Checksum:
-    return Checksum.any if options.source == "tiny" else options.checksum

@@ -90,14 +90,10 @@ class Loader:
             self.delivered += 1  # before the yield: the state then counts the batch being used
             yield self.batch(self._stream.take(at, self.batch_size))
 
-    def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
-        stored = self.split.labels[index].astype(np.int64)
-        if not self.split.layout.per_token:
-            return stored
-        return self._fill(torch.from_numpy(stored), width).numpy()
-
     def _fill(self, labels: Tensor, width: int) -> Tensor:
-        """Labels of tokens (B, .), cut or filled up to a batch of this width."""
+        """Cut labels of tokens (B, .), or fill them up, to a batch of this width."""
+        if not self.split.layout.per_token:
+            return labels
         tokens = width // self.split.layout.stack
         return F.pad(labels[:, :tokens], (0, tokens - labels[:, :tokens].shape[1]), value=IGNORED)
 
@@ -108,7 +104,7 @@ class Loader:
         self.delivered = state["delivered"]
 
     def _share(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """This process's share of a global batch, its lengths, and the width of the batch."""
+        """Select this process's share of a global batch: index, lengths, width of the batch."""
         lengths = self.split.lengths(index)
         width = self.rules.pad_to
         if self.rules.pad is Pad.batch:  # of the global batch: every process has the same shape
@@ -117,17 +113,15 @@ class Loader:
         return index[share], lengths[share], width
 
     def batch(self, index: np.ndarray) -> Batch:
-        """This process's share of the global batch of these examples."""
         index, lengths, width = self._share(index)
         stored = self.split.ids(index, width)
         ids = np.zeros((*stored.shape[:-1], width), np.int64)
         ids[..., : stored.shape[-1]] = stored
-        labels = self._labels(index, width)
         mask = _mask(self.rules.mask, ids, lengths)
         return Batch(
             torch.from_numpy(ids),
             None if mask is None else torch.from_numpy(mask),
-            torch.from_numpy(labels),
+            self._fill(torch.from_numpy(self.split.labels[index].astype(np.int64)), width),
         )
 
 
@@ -139,7 +133,6 @@ class _Stream:
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
     def take(self, at: int, count: int) -> np.ndarray:
-        """Places at..at+count-1 of the stream."""
         taken = []
         while count > 0:
             epoch, start = divmod(at, self.n)
@@ -155,8 +148,8 @@ class _Stream:
 
 
 def _cut(n: int, size: int, drop_last: bool, world: int) -> list[int]:
-    """Bounds of the batches of one ordered pass. A last batch too small to give every process an
-    example joins the one before it: processes must see equally many batches."""
+    """Give the bounds of the batches of one ordered pass. A last batch too small to give every
+    process an example joins the one before it: processes must see equally many batches."""
     bounds = list(range(0, n + 1, size))
     if not drop_last and bounds[-1] < n:
         if n - bounds[-1] < world and len(bounds) > 1:

@@ -1,55 +1,51 @@
-"""A task's options: configs/task/<name>.yaml and `key=value` overrides, checked against the task's
-schema. What a task's file leaves to the protocol is looked up in the protocol's file.
+"""A task's options: configs/task/<name>.yaml and `key=value` words, checked against its schema.
 
-Read as plain YAML, without Hydra."""
+Read as plain YAML, without Hydra.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import groups
 from lra.base.config import UserError, first_line, nearest
-from lra.data.task import Task, TaskOptions, plain
+from lra.data import registry
+from lra.data.task import Task, TaskOptions, plain_value
 
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
-
-def read(task: Task, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
-    """The task's options, typed and checked; UserError names the override that is wrong."""
+def configure(name: str, overrides: Sequence[str] = (), protocol: str = "luna") -> TaskOptions:
+    """Read configs/task/<name>.yaml with `key=value` overrides, typed and checked; what that file
+    leaves to the protocol comes from the protocol's file. UserError names a wrong override."""
+    task = registry.get(name)
     cfg = _load(task, protocol)
-    types = _types(task)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise UserError(f"'{override}' is not a setting: settings are written key=value")
-        if key not in types or key == "name":
-            raise UserError(
-                f"task '{task.name}' has no option '{key}'{nearest(key, types.keys() - {'name'})}"
-            )
-        try:
-            cfg[key] = value if str in types[key] and value != "null" else yaml.safe_load(value)
+        if key not in cfg or key == "name":
+            others = sorted(map(str, cfg.keys() - {"name"}))
+            raise UserError(f"task '{task.name}' has no option '{key}'{nearest(key, others)}")
+        try:  # a string becomes whatever the schema says
+            is_yaml = value == "null" or value.startswith(("[", "{"))
+            cfg[key] = yaml.safe_load(value) if is_yaml else value
         except (OmegaConfBaseException, yaml.YAMLError) as error:
-            raise UserError(f"{key} must be {_spell(types[key])}, got '{value}'") from error
+            raise UserError(f"{key}={value}: {first_line(error)}") from error
     try:
-        options = OmegaConf.to_object(cfg)
+        options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except OmegaConfBaseException as error:  # of ${...} in a value
         raise UserError(f"the options of task '{task.name}': {first_line(error)}") from error
-    assert isinstance(options, TaskOptions)
-    check(task, options)
+    check_options(task, options)
     return options
 
 
-def check(task: Task, options: TaskOptions) -> None:
-    """Refuse an unknown source, an option that the chosen source does not read, a value out of
-    range."""
+def check_options(task: Task, options: TaskOptions) -> None:
+    """Refuse an unknown source, an option that this source does not read, a value out of range."""
     if options.source not in task.sources:
         raise UserError(
             f"task '{task.name}' has no source '{options.source}'"
@@ -70,28 +66,28 @@ def check(task: Task, options: TaskOptions) -> None:
 
 
 def defaults(task: Task) -> dict[str, Any]:
-    """The options of the task's YAML under the default protocol, by name."""
+    """Read the options of the task's YAML under the default protocol, by name."""
     return vars(OmegaConf.to_object(_load(task, "luna")))
 
 
 def overrides(task: Task, options: TaskOptions) -> list[str]:
-    """The `key=value` words that turn the defaults into these options, for printed commands."""
+    """Spell the `key=value` words that turn the defaults into these options."""
     usual = defaults(task)
     return [
-        f"{key}={'null' if value is None else plain(value)}"
+        f"{key}={'null' if value is None else plain_value(value)}"
         for key, value in vars(options).items()
         if value != usual[key]
     ]
 
 
 def default_length(task: Task, protocol: str = "luna") -> int:
-    """Number of ids kept per example: the protocol's, or else the benchmark's."""
+    """Read the number of ids per example: the protocol's, or else the benchmark's."""
     table = groups.read("protocol", protocol).get("tasks", {})
     return table.get(task.name, {}).get("max_length", task.max_length)
 
 
 def as_config(task: Task) -> dict[str, Any]:
-    """The options of a task without a file, for Hydra; those without a default must be set."""
+    """List the options of a task without a file, for Hydra."""
     cfg = OmegaConf.merge(OmegaConf.structured(task.Options), _named(task))
     return cast(dict[str, Any], OmegaConf.to_container(cfg, enum_to_str=True))
 
@@ -103,43 +99,14 @@ def _named(task: Task) -> dict[str, str]:
 def _load(task: Task, protocol: str) -> DictConfig:
     rules, file = groups.read("protocol", protocol), groups.find("task", task.name)
     try:
-        if file is None:  # a task of one's own: its dataclass has the defaults
-            own: Any = _named(task)
-        else:
-            own = groups.read("task", task.name)
-        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), own)
+        # A task without a file has its defaults in its dataclass.
+        values: Any = _named(task) if file is None else groups.read("task", task.name)
+        cfg = OmegaConf.merge(OmegaConf.structured(task.Options), values)
         if any(OmegaConf.is_interpolation(cfg, str(key)) for key in cfg):
             cfg = OmegaConf.create({"protocol": rules, "task": cfg}).task
             OmegaConf.resolve(cfg)
         OmegaConf.to_object(cfg)
-    except MissingMandatoryValue as error:
+    except OmegaConfBaseException as error:
         where = file or f"the Options of task '{task.name}'"
-        raise UserError(f"{where} gives no value to {error.full_key}") from error
-    except ConfigKeyError as error:
-        raise UserError(f"{file}: '{error.key}' is not an option of task '{task.name}'") from error
-    except (OmegaConfBaseException, yaml.YAMLError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{file} cannot be read as a config of task '{task.name}': {first}"
-        ) from error
-    assert isinstance(cfg, DictConfig)
-    return cfg
-
-
-def _types(task: Task) -> dict[str, tuple[type, ...]]:
-    """The types of each field, without None."""
-    hints = typing.get_type_hints(task.Options)
-    return {
-        field.name: tuple(
-            t
-            for t in typing.get_args(hints[field.name]) or (hints[field.name],)
-            if t is not type(None)
-        )
-        for field in dataclasses.fields(task.Options)
-    }
-
-
-def _spell(types: tuple[type, ...]) -> str:
-    if issubclass(types[0], Enum):
-        return " or ".join(member.name for member in types[0])
-    return " or ".join(WORDS[t] for t in types)
+        raise UserError(f"{where}: {first_line(error)}") from error
+    return cast(DictConfig, cfg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -16,38 +17,30 @@ from lra.base.config import UserError
 
 T = TypeVar("T")
 R = TypeVar("R")
+AHEAD = 3  # results per worker that may wait to be fetched
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def ordered_map(
-    function: Callable[[T], R], work: Iterable[T], *, workers: int, ahead: int = 3
-) -> Iterator[R]:
-    """function(item) for each item, in order. Work may be endless: at most `ahead` results per
-    worker wait.
+def ordered_map(function: Callable[[T], R], work: Iterable[T], *, workers: int) -> Iterator[R]:
+    """Yield function(item) for each item, in order; work may be endless.
 
     The processes are spawned, not forked: the caller may have started threads.
     """
-    if workers < 1:
-        raise UserError(f"workers={workers} is out of range: it must be at least 1")
     if workers == 1:
         yield from map(function, work)
         return
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_start_worker
-    )
-    waiting: deque = deque()
-    items = iter(work)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    results = (pool.submit(function, item) for item in work)
     try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= workers * ahead:
-                yield waiting.popleft().result()
+        waiting = deque(itertools.islice(results, AHEAD * workers))
         while waiting:
             yield waiting.popleft().result()
+            waiting.extend(itertools.islice(results, 1))
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process died, most likely for lack of memory: try fewer with --workers"
@@ -58,11 +51,11 @@ def ordered_map(
 
 def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _follow_parent() -> None:
-    """End with the parent process: a worker whose parent was killed would wait forever."""
+def _end_with_parent() -> None:
+    """End a worker whose parent was killed: it would wait forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""From options to prepared arrays: found on disk, or made once."""
+"""From options to prepared arrays: opened where they are on disk, or made once."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from typing import Any
 
 import numpy as np
 
-from lra import data
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
+from lra.data import registry
 from lra.data.arrays import (
     MANIFEST,
     SPLITS,
     Prepared,
     Split,
-    Writer,
     digest_of,
     manifest_text,
     read_manifest,
-    statistics,
 )
-from lra.data.options import check, default_length, overrides
+from lra.data.options import check_options, default_length, overrides
 from lra.data.parallel import cores
-from lra.data.progress import Progress
+from lra.data.progress import track
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
+from lra.data.writer import Writer, statistics
 
 
 def identity(task: Task, options: TaskOptions, max_length: int) -> str:
-    """The preparation id: the source, and a hash of everything that decides the arrays."""
+    """Name the preparation: the source, and a hash of everything that decides the arrays."""
     facts = known_facts(task, options, max_length)
     facts.pop("provenance")  # words, not data
     return f"{options.source}-{digest_of(facts)[:10]}"
 
 
-def load(folder: Path) -> Prepared:
-    """The prepared data in this folder; UserError when they are damaged or of another format."""
+def load_prepared(folder: Path) -> Prepared:
     manifest = read_manifest(folder)
-    return Prepared(folder, manifest, data.of_facts(manifest["facts"]))
+    return Prepared(folder, manifest, registry.of_facts(manifest["facts"]))
 
 
-def find(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> Prepared | None:
-    """The prepared data, or None where they are not prepared."""
-    task = data.of(options)
-    check(task, options)
-    folder = _folder(task, options, max_length, data_dir)
+def find_prepared(
+    options: TaskOptions, *, max_length: int, data_dir: str | Path
+) -> Prepared | None:
+    """Open the prepared data; None where they are not prepared."""
+    task = registry.of(options)
+    check_options(task, options)
+    folder = Path(data_dir) / task.name / identity(task, options, max_length)
     with read_errors(folder):
         there = (folder / MANIFEST).exists()
-    return load(folder) if there else None
+    return load_prepared(folder) if there else None
 
 
 def with_fingerprint(data_dir: Path, task: str, fingerprint: str) -> Prepared | None:
-    """The prepared data of a record, if they are on this machine."""
+    """Open the prepared data of a record, if they are on this machine."""
     for manifest in sorted((data_dir / task).glob(f"*/{MANIFEST}")):
         if read_manifest(manifest.parent)["fingerprint"] == fingerprint:
-            return load(manifest.parent)
+            return load_prepared(manifest.parent)
     return None
 
 
 def find_or_prepare(
     options: TaskOptions, *, max_length: int, data_dir: str | Path, workers: int | None = None
 ) -> Prepared:
-    """The prepared data, prepared now if they are missing. If that takes a download, UserError
+    """Open the prepared data, prepared now if they are missing. If that takes a download, UserError
     gives the command instead."""
-    found = find(options, max_length=max_length, data_dir=data_dir)
-    if found is not None:
-        return found
-    task = data.of(options)
+    where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
+    if prepared := find_prepared(options, **where):
+        return prepared
+    task = registry.of(options)
     if task.needs_download(options, Path(data_dir)):
         raise UserError(
             f"{task.name} is not prepared in {data_dir} and has to be downloaded: "
-            f"run `{command(options, max_length=max_length, data_dir=data_dir)}`"
+            f"run `{prepare_command(options, **where)}`"
         )
     print(f"{task.name} is not prepared yet ({task.provenance(options)}); preparing it now")
-    return prepare(options, max_length=max_length, data_dir=data_dir, workers=workers)
+    return prepare(options, **where, workers=workers)
 
 
 def prepare(
@@ -90,25 +90,24 @@ def prepare(
     force: bool = False,
 ) -> Prepared:
     """Prepare a task, or return what is prepared already; `force` prepares it again."""
-    task = data.of(options)
+    task = registry.of(options)
     where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
-    if not force and (found := find(options, **where)):
-        _same_inputs(found, task, options)
-        return found
-    check(task, options)
-    folder = _folder(task, options, **where)
+    if not force and (prepared := find_prepared(options, **where)):
+        _check_inputs(prepared, task, options)
+        return prepared
+    check_options(task, options)
+    folder = Path(data_dir) / task.name / identity(task, options, max_length)
     waiting = f"another process is preparing {task.name} in {folder}; waiting for it"
     with lock(folder, waiting):
-        if not force and (found := find(options, **where)):  # made while this one waited
-            return found
+        if not force and (prepared := find_prepared(options, **where)):  # made during the wait
+            return prepared
         with new_folder(folder) as partial:
-            _make(task, options, Job(workers or cores(), Path(data_dir)), partial, **where)
-        return load(folder)
+            _make(task, options, Job(workers or cores(), Path(data_dir)), partial, max_length)
+        return load_prepared(folder)
 
 
-def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
-    """The command line that prepares exactly this."""
-    task = data.of(options)
+def prepare_command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> str:
+    task = registry.of(options)
     words = ["lra", "data", "prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
         words += ["--data-dir", str(data_dir)]
@@ -118,7 +117,6 @@ def command(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> s
 
 
 def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, Any]:
-    """The facts that are known before any example is seen."""
     return {
         "task": task.name,
         "source": options.source,
@@ -129,20 +127,7 @@ def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, 
     }
 
 
-def _folder(task: Task, options: TaskOptions, max_length: int, data_dir: str | Path) -> Path:
-    return Path(data_dir) / task.name / identity(task, options, max_length)
-
-
-def _make(
-    task: Task,
-    options: TaskOptions,
-    job: Job,
-    partial: Path,
-    *,
-    max_length: int,
-    data_dir: str | Path,
-) -> None:
-    """Fill `partial` with arrays and their manifest."""
+def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length: int) -> None:
     start = time.monotonic()
     facts = known_facts(task, options, max_length)
     inputs = [_input(path) for path in task.inputs(options)]
@@ -154,7 +139,7 @@ def _make(
         facts_of_split["truncated"] = truncated[split]
     facts |= {**counted, "notes": dict(sorted(job.notes.items())), "arrays": arrays}
     made = {
-        "command": command(options, max_length=max_length, data_dir=data_dir),
+        "command": prepare_command(options, max_length=max_length, data_dir=job.data_dir),
         "inputs": inputs,
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "seconds": round(time.monotonic() - start, 1),
@@ -169,18 +154,17 @@ def _make(
 def _write(
     task: Task, splits: list[RawSplit], width: int, partial: Path
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """Write the arrays; what they are, and how many examples of each split had to be cut."""
+    """Write the arrays; give their facts, and how many examples of each split had to be cut."""
     sizes = [split.size for split in splits]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     if total is not None and not task.dual:  # how often the texts of pairs repeat is unknown
         labels = 2 * width // task.stack if task.per_token else 1
         require_space(partial.parent, total * (width * (1 + (task.vocab > 256)) + labels + 4))
     writer = Writer(partial, task, width)
+    examples = ((split.name, example) for split in splits for example in split.examples)
     try:
-        with Progress(f"preparing {task.name}", total) as progress:
-            for split in splits:
-                for example in progress.track(split.examples):
-                    writer.add(split.name, example)
+        for name, example in track(examples, f"preparing {task.name}", total):
+            writer.add(name, example)
         return writer.close(), writer.truncated
     finally:
         writer.abandon()
@@ -190,11 +174,11 @@ def _input(path: Path) -> dict[str, Any]:
     return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
-def _same_inputs(prepared: Prepared, task: Task, options: TaskOptions) -> None:
+def _check_inputs(prepared: Prepared, task: Task, options: TaskOptions) -> None:
     """Refuse input files that differ from those the arrays were made from."""
-    known = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
+    hashes = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
     for path in task.inputs(options):
-        if sha256(path) not in known:
+        if sha256(path) not in hashes:
             raise UserError(
                 f"{prepared.folder} was prepared from other files: {path} is not one of them; "
                 "use --force to prepare from these, or another --data-dir to keep both"

@@ -107,11 +107,6 @@ class Recall(Task):
                 f"queries={asked} is out of range: it must be between 1 and pairs={o.pairs}, since "
                 "no key is asked twice"
             )
-        if o.values > np.iinfo(np.int16).max or FIRST_KEY + o.keys + o.values > 2**16:
-            raise UserError(
-                f"keys={o.keys} values={o.values} are too many to store: at most 32,767 values, "
-                "and 65,534 of both together"
-            )
         if asked + o.filler > 2**16:  # what `sample` can draw from
             raise UserError(
                 f"filler={o.filler} is out of range: it must be at most {2**16 - asked:,}"
@@ -129,14 +124,13 @@ class Recall(Task):
         return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Whether each label is the value of the key that is asked."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         first_value, wrong = self.vocab - self.classes, []
         for i, ids in zip(index.tolist(), split.ids(index), strict=True):
             slots = ids.reshape(-1, 2).tolist()
-            known = {key: value - first_value for key, value in slots if value != EMPTY}
-            found = [known.get(key) if value == EMPTY else IGNORED for key, value in slots]
-            if split.labels[i].reshape(len(slots), -1)[:, 0].tolist() != found:
+            pairs = {key: value - first_value for key, value in slots if value != EMPTY}
+            answers = [pairs.get(key) if value == EMPTY else IGNORED for key, value in slots]
+            if split.labels[i].reshape(len(slots), -1)[:, 0].tolist() != answers:
                 wrong.append(i)
         result = f"those of example {wrong[0]} are not" if wrong else "all are"
         yield (
@@ -146,18 +140,18 @@ class Recall(Task):
 
 
 def generate(options: RecallOptions) -> Iterator[Example]:
-    """Different examples without end. A block is a function of the options and its number alone."""
+    """Draw different examples without end. A block depends on the options and its number alone."""
     seen: set[bytes] = set()
     for number in itertools.count():
-        for ids, labels in zip(*draw(options, number), strict=True):
+        for ids, labels in zip(*draw_block(options, number), strict=True):
             digest = hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
             if digest not in seen:
                 seen.add(digest)
                 yield Example(ids, labels)
 
 
-def draw(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Block `number`: ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
+def draw_block(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw block `number`: ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
     interleaved form. The pairs come first, then queries and fillers in random order."""
     o, asked = options, _queries(options)
     seed = np.random.SeedSequence(o.seed, spawn_key=(number,))
@@ -182,12 +176,12 @@ def draw(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sample(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
-    """(BLOCK, k): in each row k different numbers of 0..n-1 in random order (Fisher and Yates)."""
+    """Draw (BLOCK, k): in each row k different numbers of 0..n-1, in random order."""
     deck = np.tile(np.arange(n, dtype=np.uint16), (BLOCK, 1))
     partner = rng.integers(np.arange(k), n, (BLOCK, k))  # place i swaps with one of i..n-1
     row = np.arange(BLOCK)
     for i in range(k):
-        taken = deck[row, partner[:, i]]
+        taken = deck[row, partner[:, i]]  # Fisher and Yates
         deck[row, partner[:, i]] = deck[:, i]
         deck[:, i] = taken
     return deck[:, :k].astype(np.int64)

@@ -18,7 +18,7 @@ from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, release
 from lra.data.store import read_errors
-from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
 FOLDER = "tsv_data"  # where the release keeps them
@@ -41,7 +41,7 @@ class Retrieval(Task):
     dual = True
     sources: ClassVar = {
         "release": Source("the official files, or files in their format"),
-        "tiny": MINIATURE,
+        "tiny": BUNDLED,
     }
     encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
     Options = RetrievalOptions
@@ -66,22 +66,22 @@ class Retrieval(Task):
 
     def splits(self, options: RetrievalOptions, job: Job) -> list[RawSplit]:
         path = self._path(options)
-        files = find(release.root(path, FOLDER, job.data_dir))
+        files = find_files(release.root(path, FOLDER, job.data_dir))
         if path.is_file():
             job.inputs += files.values()
-        return [RawSplit(split, read(file), None) for split, file in files.items()]
+        return [RawSplit(split, read_pairs(file), None) for split, file in files.items()]
 
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
 
     def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.of_text(text)
+        return byte_ids.encode_text(text)
 
     def inputs(self, options: RetrievalOptions) -> list[Path]:
         if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
-        return [path] if path.is_file() else list(find(path).values())
+        return [path] if path.is_file() else list(find_files(path).values())
 
     def width(self, options: RetrievalOptions, max_length: int) -> int:
         return min(max_length, BYTES)
@@ -89,25 +89,15 @@ class Retrieval(Task):
     def _path(self, options: RetrievalOptions) -> Path:
         if options.source == "tiny":
             return TINY / "retrieval"
-        return archives.given(options.path, "release", release.WHAT)
+        return archives.user_path(options.path, "release", release.WHAT)
 
 
-def find(path: Path) -> dict[str, Path]:
-    """The three files in a folder of the release, or in the folder that holds them."""
-    for folder in (path, *release.folders(path, FOLDER)):
-        if (folder / FILES["train"]).is_file():
-            break
-    else:
-        raise UserError(f"{path} holds no {FILES['train']}, nor does a folder {FOLDER} in it")
-    files = {split: folder / name for split, name in FILES.items()}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise UserError(f"the pairs are not complete: {' and '.join(missing)} not found")
-    return files
+def find_files(path: Path) -> dict[str, Path]:
+    return release.split_files(path, FOLDER, FILES)
 
 
-def read(file: Path) -> Iterator[Example]:
-    """One example per row. Quotes are bytes like any other; a row ends with LF or CRLF."""
+def read_pairs(file: Path) -> Iterator[Example]:
+    """Read one example per row. Quotes are bytes like any other; a row ends with LF or CRLF."""
     number = 0
     with read_errors(file), file.open("rb") as rows:
         for number, row in enumerate(rows, 1):
@@ -128,7 +118,7 @@ def _ids(where: str, text: bytes) -> np.ndarray:
 
 
 def _label(where: str, field: bytes) -> int:
-    """Numbers such as 1.0; the official reader takes any and drops what follows the point."""
+    """Read numbers such as 1.0, as the official reader does."""
     try:
         return LABELS[float(field)]
     except (ValueError, KeyError):

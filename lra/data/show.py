@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lra import data
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
+from lra.data import registry
 from lra.data.arrays import IGNORED, Prepared
 
 WIDTH = 100  # columns of a line
@@ -28,8 +28,8 @@ SMALLEST = 128  # width to which small pictures are enlarged
 def examples(
     prepared: Prepared, split: str, index: Sequence[int], *, nonzero: bool = False
 ) -> list[dict[str, Any]]:
-    """Chosen examples as plain values. The mask is that of the true length, or of the ids that
-    are not 0."""
+    """Read examples as plain values. The mask is that of the true length, or of the ids that are
+    not 0."""
     part = prepared.split(split)
     beyond = [i for i in index if not 0 <= i < len(part)]
     if beyond:
@@ -38,20 +38,18 @@ def examples(
             f"they are numbered 0 to {len(part) - 1}"
         )
     at = np.asarray(index, np.int64)
-    found = []
+    shown = []
     for i, ids, lengths in zip(index, part.ids(at), part.lengths(at), strict=True):
         sides = [
             _sequence(prepared, *side, nonzero)
             for side in zip(np.atleast_2d(ids), np.atleast_1d(lengths), strict=True)
         ]
-        label = part.labels[i].tolist()
-        facts = {"split": split, "index": int(i), "label": label}
-        found.append(facts | ({"pair": sides} if prepared.layout.dual else sides[0]))
-    return found
+        facts = {"split": split, "index": int(i), "label": part.labels[i].tolist()}
+        shown.append(facts | ({"pair": sides} if prepared.layout.dual else sides[0]))
+    return shown
 
 
-def text(prepared: Prepared, example: dict[str, Any]) -> str:
-    """One example as lines of text."""
+def as_text(prepared: Prepared, example: dict[str, Any]) -> str:
     sides = example.get("pair", [example])
     lengths = " and ".join(str(side["length"]) for side in sides)
     each = prepared.layout.per_token
@@ -72,15 +70,15 @@ def text(prepared: Prepared, example: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
-    """Chosen images side by side, each under its number and label, as a PNG file."""
+def write_picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
+    """Write images side by side, each under its number and label, as a PNG file."""
     grid = prepared.layout.grid
     if grid is None:
         raise UserError(f"{prepared.layout.name} has no images: --png is for tasks that have")
-    found = examples(prepared, split, index)
+    shown = examples(prepared, split, index)
     page = sheet(
-        [np.array(example["ids"], np.uint8).reshape(grid) for example in found],
-        [f"{example['index']}: label {example['label']}" for example in found],
+        [np.array(example["ids"], np.uint8).reshape(grid) for example in shown],
+        [f"{example['index']}: label {example['label']}" for example in shown],
     )
     out = io.BytesIO()
     page.save(out, "PNG")
@@ -90,8 +88,8 @@ def picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) ->
 
 
 def sheet(pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Image.Image:
-    """Grey pictures (rows, columns) uint8, all of one size, enlarged by a whole number so that
-    every pixel stays a square."""
+    """Arrange grey pictures (rows, columns) uint8, all of one size, enlarged by a whole number so
+    that every pixel stays a square."""
     rows, width = pictures[0].shape
     zoom = max(1, math.ceil(SMALLEST / width))
     across = math.ceil(math.sqrt(len(pictures)))
@@ -111,14 +109,13 @@ def _sequence(prepared: Prepared, ids: np.ndarray, length: int, nonzero: bool) -
     mask = ids != 0 if nonzero else np.arange(len(ids)) < length
     return {
         "length": int(length),
-        "text": data.of_facts(prepared.facts).decode(ids[:length]),
+        "text": registry.of_facts(prepared.facts).decode(ids[:length]),
         "ids": ids.tolist(),
         "mask": mask.astype(int).tolist(),
     }
 
 
 def _hang(name: str, value: str, width: int | None) -> list[str]:
-    """The value behind its name, its lines wrapped at `width`."""
     lines = value.split("\n")
     if width is not None:
         lines = [part for line in lines for part in textwrap.wrap(line, width) or [""]]

@@ -19,34 +19,28 @@ TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
 @dataclasses.dataclass
 class TaskOptions:
-    """The schema of configs/task/<name>.yaml. A task adds its own fields, and no field has a
-    default here."""
+    """The schema of configs/task/<name>.yaml, to which a task adds its own fields."""
 
     name: str
     source: str
 
 
 def read_by(*sources: str, place: bool = False, least: int | None = None) -> Any:
-    """A field that only these sources read, at least `least`. A `place` says where data lie, not
-    what they are: the prepared arrays do not depend on it."""
+    """Declare a field that only these sources read, at least `least`. A `place` says where data
+    lie, not what they are: the prepared arrays do not depend on it."""
     return dataclasses.field(metadata={"sources": sources, "place": place, "least": least})
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One way to get the data of a task."""
-
     provenance: str  # where the data come from, in words; re-generated data say so
-    # of the generator, data set or files
-    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of generator or files
 
 
-MINIATURE = Source("a bundled miniature, for trying things out", {"files": "1"})
+BUNDLED = Source("a bundled miniature, for trying things out", {"files": "1"})
 
 
 class RawSplit(NamedTuple):
-    """One split on its way into arrays."""
-
     name: str
     examples: Iterable[Example]  # read once, in order, after the splits before it
     size: int | None  # where it is known beforehand
@@ -58,8 +52,7 @@ class Job:
 
     workers: int
     data_dir: Path  # downloads and unpacked archives go below it
-    # what was skipped, and how often
-    notes: Counter[str] = dataclasses.field(default_factory=Counter)
+    notes: Counter[str] = dataclasses.field(default_factory=Counter)  # what was skipped, how often
     # files that were read beside Task.inputs(): downloaded, or unpacked from an archive
     inputs: list[Path] = dataclasses.field(default_factory=list)
 
@@ -76,9 +69,9 @@ class About(NamedTuple):
 class Task(Layout):
     """One task of the benchmark: its facts as class attributes, and how its examples are made."""
 
-    title: ClassVar[str] = "a task of one's own"  # half a line, for `lra data list`
+    title: str = "a task of one's own"  # half a line, for `lra data list`
     probe: ClassVar[bool] = False  # no task of the benchmark, and in none of its averages
-    max_length: ClassVar[int]  # the benchmark's own; a protocol may say otherwise
+    max_length: int  # the benchmark's own; a protocol may say otherwise
     # the default first
     sources: ClassVar[dict[str, Source]] = {"own": Source("made by the code of its task")}
     encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
@@ -90,51 +83,44 @@ class Task(Layout):
     # ------------------------------------------------------------------ what a task implements
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
-        """train, val and test, in this order."""
+        """Give train, val and test, in this order."""
         raise NotImplementedError(f"{type(self).__name__} must implement splits()")
 
     def decode(self, ids: np.ndarray) -> str:
-        """The raw text (or a picture in characters) of one sequence without its padding."""
+        """Show one sequence without its padding as text, or as a picture in characters."""
         return " ".join(map(str, ids.tolist()))
 
     def tokenize(self, text: str) -> np.ndarray:
-        """The ids of a text as users have it."""
         raise UserError(f"task '{self.name}' reads no text: give the ids of its examples")
 
     def grey(self, picture: np.ndarray) -> np.ndarray:
-        """The grey levels (rows, columns) of a picture in colours (rows, columns, 3)."""
+        """Turn a picture in colours (rows, columns, 3) into grey levels (rows, columns)."""
         raise UserError(f"task '{self.name}' reads no colours: give grey levels from 0 to 255")
 
     def configured(self, options: dict[str, Any]) -> Task:
-        """This task with the facts that its options decide, as `matters` lists them."""
+        """Set the facts that the options decide, as `matters` lists them."""
         return self
 
     def provenance(self, options: Any) -> str:
         return self.sources[options.source].provenance
 
     def inputs(self, options: Any) -> list[Path]:
-        """The files that are read; `verify` re-reads them if they still exist."""
+        """Name the files that are read; `verify` re-reads them if they still exist."""
         return []
 
     def needs_download(self, options: Any, data_dir: Path) -> bool:
-        """Whether preparing would download something that `data_dir` does not hold yet."""
+        """Say if preparing would download something that `data_dir` does not hold yet."""
         return False
 
     def check_options(self, options: Any) -> None:
         """Refuse invalid combinations with a UserError that says what is allowed."""
 
     def width(self, options: Any, max_length: int) -> int:
-        """How many ids are kept of an example: columns of the stored array. `max_length` 0 leaves
-        it to the task."""
+        """Give the ids stored per example; `max_length` 0 leaves it to the task."""
         return max_length or self.max_length
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Checks of the prepared examples beyond hashes and counts: (holds, sentence)."""
-        return iter(())
-
-    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """Compare the arrays with inputs that are too many for the manifest, such as one image file
-        per example: (holds, sentence). Called only if the files of `inputs` are unchanged."""
+        """Check the prepared examples beyond hashes and counts: (holds, sentence)."""
         return iter(())
 
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
@@ -144,7 +130,7 @@ class Task(Layout):
     # ------------------------------------------------------------------ what every task inherits
 
     def encode(self, example: Any) -> Ids:
-        """The ids of an example as a user has it: a text, a picture, ids, or a pair of them."""
+        """Turn an example as a user has it (text, picture, ids, a pair of them) into ids."""
         if not self.dual:
             return self._encode(example)
         if isinstance(example, str) or len(example) != 2:
@@ -176,14 +162,12 @@ class Task(Layout):
         return ids
 
     def versions(self, options: TaskOptions) -> dict[str, str]:
-        """The versions of everything that decides the ids."""
         return {**self.encoding, **self.sources[options.source].versions}
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:
-        """The options that decide the data, as plain values: those that the source reads, without
-        places."""
+        """List the options that decide the data: those that the source reads, without places."""
         return {
-            field.name: plain(getattr(options, field.name))
+            field.name: plain_value(getattr(options, field.name))
             for field in dataclasses.fields(options)
             if options.source in field.metadata.get("sources", self.sources)
             and not field.metadata.get("place", False)
@@ -191,5 +175,5 @@ class Task(Layout):
         }
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     return value.name if isinstance(value, Enum) else value

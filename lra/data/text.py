@@ -17,11 +17,11 @@ import numpy as np
 
 from lra.base.config import Dev
 from lra.data import byte_ids
-from lra.data.arrays import Example
+from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, imdb, tfds
 from lra.data.sources.archives import Checksum
 from lra.data.sources.tfds_order import order, percent
-from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 DATASET = tfds.Dataset("imdb_reviews", "1.0.0", archive=imdb.ARCHIVE, config="plain_text")
 
@@ -44,7 +44,7 @@ class Text(Task):
     sources: ClassVar = {
         "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
         "files": Source("the published aclImdb_v1"),
-        "tiny": MINIATURE,
+        "tiny": BUNDLED,
     }
     encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
     Options = TextOptions
@@ -66,12 +66,12 @@ class Text(Task):
 
     def splits(self, options: TextOptions, job: Job) -> list[RawSplit]:
         train, test = self._splits(options, job)
-        if options.dev is Dev.test:
-            chosen = {"train": train, "val": test, "test": test}
-        else:
-            kept, held_out = percent(len(train), 0, 90), percent(len(train), 90, 100)
-            chosen = {"train": train[kept], "val": train[held_out], "test": test}
-        return [RawSplit(s, _examples(reviews), len(reviews)) for s, reviews in chosen.items()]
+        val = test
+        if options.dev is Dev.train:
+            n = len(train)
+            train, val = train[percent(n, 0, 90)], train[percent(n, 90, 100)]
+        parts = zip(SPLITS, (train, val, test), strict=True)
+        return [RawSplit(split, _examples(reviews), len(reviews)) for split, reviews in parts]
 
     def decode(self, ids: np.ndarray) -> str:
         return byte_ids.decode(ids)
@@ -82,10 +82,10 @@ class Text(Task):
         return super().provenance(options)
 
     def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.of_text(text)
+        return byte_ids.encode_text(text)
 
     def inputs(self, options: TextOptions) -> list[Path]:
-        """The archive; the 50,000 files of an unpacked copy are checked when they are read."""
+        """Name the archive; files of an unpacked copy are checked when they are read."""
         if options.source != "tiny" and options.path is None:
             return []
         place = self._place(options)
@@ -95,27 +95,25 @@ class Text(Task):
         return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
 
     def _splits(self, options: TextOptions, job: Job) -> list[Labelled]:
-        """train and test, in the official order."""
         if options.source == "tfds":
             job.inputs += tfds.prepare(DATASET, job.data_dir)
             return [_stored(split, job.data_dir) for split in ("train", "test")]
         checksum = Checksum.any if options.source == "tiny" else options.checksum
-        found = imdb.read(self._place(options), checksum)
+        published = imdb.read_reviews(self._place(options), checksum)
         return [
             [(r[i].text, r[i].label) for i in order(split, [review.key for review in r])]
-            for split, r in found.items()
+            for split, r in published.items()
         ]
 
     def _place(self, options: TextOptions) -> Path:
         if options.source == "tiny":
-            return imdb.find(TINY / "text")
+            return imdb.find_place(TINY / "text")
         what = f"{imdb.ARCHIVE} or the folder that holds it or {imdb.FOLDER}"
-        return imdb.find(archives.given(options.path, "files", what))
+        return imdb.find_place(archives.user_path(options.path, "files", what))
 
 
 def _stored(split: str, data_dir: Path) -> Labelled:
-    """A split as TensorFlow Datasets keeps it: in order already."""
-    records = itertools.chain.from_iterable(tfds.read(DATASET, split, data_dir))
+    records = itertools.chain.from_iterable(tfds.read_records(DATASET, split, data_dir))
     return [(record["text"], int(record["label"])) for record in records]
 
 

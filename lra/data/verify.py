@@ -1,20 +1,32 @@
 """Checks of prepared data: against their manifest, by counting again, and against the committed
-statistics."""
+statistics.
+
+When a run begins, `check_arrays` hashes files once on every machine, and again when a file's size
+or time has changed. A byte that rots later is found by `lra data verify`, which hashes everything.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
+import platform
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra import data
 from lra.base.config import UserError
-from lra.data.arrays import SPLITS, Prepared, read_manifest, statistics
-from lra.data.prepare import load
-from lra.data.store import sha256
+from lra.base.disk import read_json, write_json
+from lra.data import registry
+from lra.data.arrays import MANIFEST, SPLITS, Prepared, read_manifest, remedy
+from lra.data.prepare import load_prepared
+from lra.data.store import read_errors, sha256
+from lra.data.writer import statistics
 
 EXPECTED = Path(__file__).parent / "expected"
+LARGE = 2**30  # bytes from which hashing takes long enough to be announced
 
 
 class Check(NamedTuple):
@@ -23,74 +35,93 @@ class Check(NamedTuple):
 
 
 def verify(folder: Path) -> Iterator[Check]:
-    """One line per check. What depends on a damaged file is not checked further."""
+    """Give one line per check. What depends on a damaged file is not checked further."""
     try:
         manifest = read_manifest(folder)
     except UserError as error:
         yield Check("differs", str(error))
         return
-    yield Check("ok", f"manifest.json  fingerprint {manifest['fingerprint']}")
-    arrays = list(_arrays(folder, manifest["facts"]["arrays"]))
+    yield Check("ok", f"{MANIFEST}  fingerprint {manifest['fingerprint']}")
+    facts = manifest["facts"]
+    arrays = [
+        _check_file({**wanted, "path": folder / f"{name}.npy"}, "differs")
+        for name, wanted in facts["arrays"].items()
+    ]
     yield from arrays
-    inputs = list(_inputs(manifest["made"]["inputs"]))
     if all(line.status == "ok" for line in arrays):
-        prepared, task = load(folder), data.of_facts(manifest["facts"])
+        prepared, task = load_prepared(folder), registry.of_facts(facts)
         yield from _recount(prepared)
         for split in SPLITS:
             for holds, text in task.audit(prepared.split(split)):
                 yield Check("ok" if holds else "differs", text)
         yield from _expected(prepared)
-        if all(line.status == "ok" for line in inputs):
-            for holds, text in task.reread(prepared):
-                yield Check("ok" if holds else "differs", text)
-    yield from inputs
+    yield from (_check_file(wanted, "unknown") for wanted in manifest["made"]["inputs"])
 
 
 def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The committed statistics of data with these facts: parts of what their manifest must say."""
+    """Read the committed parts of what the manifest of data with these facts must say."""
     file = EXPECTED / f"{facts['task']}.{facts['source']}.json"
     entries = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [entry["expect"] for entry in entries if not list(_differences(entry["when"], facts))]
 
 
-def _arrays(folder: Path, arrays: dict[str, Any]) -> Iterator[Check]:
-    for name, facts in arrays.items():
-        path = folder / f"{name}.npy"
-        if path.exists():
-            yield _same(path, facts)
-        else:
-            yield Check("differs", f"{path}: {facts['bytes']:,} bytes expected, no file found")
-    known = {"manifest.json", *(f"{name}.npy" for name in arrays)}
-    for stranger in sorted({p.name for p in folder.iterdir() if p.name[0] != "."} - known):
-        yield Check("unknown", f"{folder / stranger}: not in the manifest")
+def check_arrays(prepared: Prepared) -> None:
+    """Raise a UserError that names the first array which is not what the manifest says."""
+    memory = _memory(prepared)
+    checked = read_json(memory) or {}
+    seen: dict[str, Any] = {}
+    for name, facts in prepared.facts["arrays"].items():
+        path = prepared.folder / f"{name}.npy"
+        with read_errors(path):
+            seen[name] = [facts["sha256"], path.stat().st_mtime_ns]
+        if checked.get(name) == seen[name]:
+            continue
+        if facts["bytes"] > LARGE:
+            print(f"checking {path} once on this machine ({facts['bytes'] / 1e9:.1f} GB)")
+        if sha256(path) != facts["sha256"]:
+            raise UserError(
+                f"{path} has changed since it was prepared: its content is not that of the "
+                f"fingerprint {prepared.fingerprint}; {remedy(prepared.manifest)}"
+            )
+    if seen != checked:
+        with contextlib.suppress(OSError):  # without this memory the files are hashed every time
+            write_json(memory, seen)
 
 
-def _same(path: Path, facts: dict[str, Any]) -> Check:
+def _memory(prepared: Prepared) -> Path:
+    """Name the file that remembers what was checked on this machine: beside the arrays or, where
+    nobody may write there, in the folder for temporary files."""
+    place = json.dumps([str(prepared.folder.resolve()), platform.node()])
+    name = f".checked-{hashlib.sha256(place.encode()).hexdigest()[:8]}.json"
+    writable = os.access(prepared.folder, os.W_OK)
+    return (prepared.folder if writable else Path(tempfile.gettempdir())) / name
+
+
+def _check_file(wanted: dict[str, Any], if_missing: str) -> Check:
+    path = Path(wanted["path"])
+    if not path.exists():
+        return Check(if_missing, f"{path}: not there any more")
     size = path.stat().st_size
-    if size != facts["bytes"]:
-        return Check("differs", f"{path}: {facts['bytes']:,} bytes expected, {size:,} found")
-    found = sha256(path)
-    if found != facts["sha256"]:
-        return Check("differs", f"{path}: sha256 {facts['sha256']} expected, {found} found")
-    return Check("ok", f"{path.name}  {size:,} bytes, sha256 {found[:16]}")
+    if size != wanted["bytes"]:
+        return Check("differs", f"{path}: {wanted['bytes']:,} bytes expected, {size:,} found")
+    if (digest := sha256(path)) != wanted["sha256"]:
+        return Check("differs", f"{path}: sha256 {wanted['sha256']} expected, {digest} found")
+    return Check("ok", f"{path.name}  {size:,} bytes, sha256 {digest[:16]}")
 
 
 def _recount(prepared: Prepared) -> Iterator[Check]:
-    """Counts, labels, lengths, ids and duplicates, counted again in the arrays."""
-    found = statistics({s: prepared.split(s) for s in SPLITS})
+    """Count labels, lengths, ids and duplicates again in the arrays."""
+    counted = statistics({s: prepared.split(s) for s in SPLITS})
     for split in SPLITS:
-        for key, value in found["splits"][split].items():
+        for key, value in counted["splits"][split].items():
             yield _compare(f"{split}: {key}", prepared.facts["splits"][split][key], value)
-        lowest, highest = found["splits"][split]["ids"]
-        if not 0 <= lowest <= highest < prepared.layout.vocab:
-            yield Check("differs", f"{split}: ids {lowest} to {highest} of {prepared.layout.vocab}")
-    yield _compare("duplicates", prepared.facts["duplicates"], found["duplicates"])
+    yield _compare("duplicates", prepared.facts["duplicates"], counted["duplicates"])
 
 
-def _compare(what: str, expected: Any, found: Any) -> Check:
-    if expected != found:
-        return Check("differs", f"{what}: {_brief(expected)} expected, {_brief(found)} found")
-    return Check("ok", f"{what}: {_brief(found)}")
+def _compare(what: str, wanted: Any, counted: Any) -> Check:
+    if wanted != counted:
+        return Check("differs", f"{what}: {_brief(wanted)} expected, {_brief(counted)} found")
+    return Check("ok", f"{what}: {_brief(counted)}")
 
 
 def _expected(prepared: Prepared) -> Iterator[Check]:
@@ -100,33 +131,21 @@ def _expected(prepared: Prepared) -> Iterator[Check]:
     applying = expected(facts)
     if not applying:
         yield Check("unknown", f"{what}: none for these options")
-    for known in applying:
-        wrong = list(_differences(known, facts))
+    for committed in applying:
+        wrong = list(_differences(committed, facts))
         if not wrong:
-            yield Check("ok", f"{what}: {', '.join(known)}")
-        for where, wanted, found in wrong:
-            difference = f"{where}: {_brief(wanted)} expected, {_brief(found)} found"
-            yield Check("differs", f"{what}: {difference}")
+            yield Check("ok", f"{what}: {', '.join(committed)}")
+        for where, wanted, actual in wrong:
+            yield _compare(f"{what}: {where}", wanted, actual)
 
 
-def _differences(expected: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where `found` is not what `expected` says; of a dict only the keys that `expected` has are
-    looked at."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key, value in expected.items():
-            yield from _differences(value, found.get(key), f"{where} {key}".strip())
-    elif expected != found:
-        yield where, expected, found
-
-
-def _inputs(inputs: list[dict[str, Any]]) -> Iterator[Check]:
-    """The files that the arrays were made from, if they still exist."""
-    for facts in inputs:
-        path = Path(facts["path"])
-        if path.exists():
-            yield _same(path, facts)
-        else:
-            yield Check("unknown", f"{path}: not there any more")
+def _differences(wanted: Any, actual: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Find where `actual` is not what `wanted` says; of a dict only the keys of `wanted` count."""
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for key, value in wanted.items():
+            yield from _differences(value, actual.get(key), f"{where} {key}".strip())
+    elif wanted != actual:
+        yield where, wanted, actual
 
 
 def _brief(value: Any) -> str:

@@ -229,13 +229,14 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def find(run: Run) -> RunFolder | None:
     """The folder that a run has or will have; None while its data are not prepared."""
-    from lra.data.prepare import find as find_data
+    from lra.data.prepare import find_prepared
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
         from lra.compute.gate import with_solved_options
 
         run = with_solved_options(run)
-    prepared = find_data(run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir)
+    length = run.protocol.data.max_length
+    prepared = find_prepared(run.task, max_length=length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint)
 
 

@@ -121,7 +121,7 @@ RANGES: dict[str, tuple[Callable[[Any, Run], bool], str]] = {
 def check_settings(cfg: DictConfig) -> Run:
     """Check and resolve a composed config, and scale it by its budget; UserError names the first
     mistake."""
-    from lra.data.options import check as check_options
+    from lra.data.options import check_options
 
     row_of_own_task(cfg)
     try:
@@ -184,7 +184,9 @@ def _schema(cfg: DictConfig) -> DictConfig:
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
     name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks")
-    if name is None or rows is None or name in rows or "others" not in rows or name in data.ours():
+    if name is None or rows is None or name in rows or "others" not in rows:
+        return
+    if name in data.builtin_tasks():
         return
     task = data.get(name)
     if unknown := sorted(task.settings.keys() - rows.others.keys()):

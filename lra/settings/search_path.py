@@ -29,7 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lra import data
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
-from lra.data import own
+from lra.data import registry
 from lra.data.options import as_config
 
 ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
@@ -100,7 +100,7 @@ class Registries(ConfigSource):
 
     def _groups(self) -> dict[str, Callable[[], builtins.list[str]]]:
         """The names of each group."""
-        tasks = {"task": own.names} if self.path == "options" else {}
+        tasks = {"task": registry.added_tasks} if self.path == "options" else {}
         return {"attention": method_names, **tasks}
 
 

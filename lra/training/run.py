@@ -22,8 +22,8 @@ from lra.base import code
 from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
 from lra.compute.gate import BudgetCheck, check_budget
-from lra.data import intact
 from lra.data.prepare import find_or_prepare
+from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.answers import Answers
 from lra.runs.folder import RunFolder, plain, processes, writing
@@ -59,7 +59,7 @@ def train(run: Run, command: str = "") -> Path:
     prepared = find_or_prepare(
         run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
     )
-    intact.check(prepared)
+    check_arrays(prepared)
     folder = RunFolder(run, prepared.fingerprint, again=True)
     module.identity = folder.name
     if not is_main_process():  # of a distributed run: the first process holds lock and status
@@ -151,9 +151,7 @@ def _facts_of_settings(run: Run) -> dict[str, Any]:
         "task": run.task.name,
         "attention": run.attention,
         "preset": run.compute.preset,
-        "departs": luna.get(run.attention["name"]).differences_from_profile.get(
-            run.protocol.profile
-        ),
+        "departs": differences.get(run.protocol.profile),
         "model": run.model.name,
         "protocol": {"name": run.protocol.name, "version": run.protocol.version},
         "budget": run.budget,

@@ -20,7 +20,7 @@ from lra.base.config import Model, Protocol, UserError, readable
 from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
-from lra.data.prepare import find
+from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
@@ -81,7 +81,7 @@ class Trained:
     def prepared(self) -> Prepared:
         """Look up the data that it was trained on; UserError if they are not there."""
         length = self.protocol.data.max_length
-        prepared = find(self.run.task, max_length=length, data_dir=self.data_dir)
+        prepared = find_prepared(self.run.task, max_length=length, data_dir=self.data_dir)
         if prepared is None:
             raise UserError(
                 f"the data of {self.folder} are not in {self.data_dir}: prepare them with lra data "

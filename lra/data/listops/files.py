@@ -4,10 +4,10 @@ expression a row."""
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -23,47 +23,38 @@ ENDINGS = tuple(f"_{split}.tsv" for split in SPLITS)
 FOLDER = "listops-1000"  # where the release keeps them
 
 
-def find(path: Path) -> dict[str, Path]:
-    """The three files of a folder of the release, of the folder that holds them, or of a prefix
-    such as `dir/basic`."""
-    if path.is_dir():
-        for folder in (path, *release.folders(path, FOLDER)):
-            prefixes = sorted(p.name[: -len("_train.tsv")] for p in folder.glob("*_train.tsv"))
-            if prefixes:
-                break
-        else:
-            raise UserError(f"{path} holds no file <prefix>_train.tsv, nor does {path}/{FOLDER}")
-        if len(prefixes) > 1 and PREFIX not in prefixes:
-            raise UserError(
-                f"{path} holds several sets ({', '.join(prefixes)}): say path={path}/<prefix>"
-            )
-        path = folder / (PREFIX if PREFIX in prefixes else prefixes[0])
-    files = {split: path.with_name(f"{path.name}_{split}.tsv") for split in SPLITS}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise UserError(f"ListOps is not complete: {' and '.join(missing)} not found")
-    return files
+def find_files(path: Path) -> dict[str, Path]:
+    """Find the three files of a folder, of the release, or of a prefix such as `dir/basic`."""
+    folder, prefix = (path, PREFIX) if path.is_dir() else (path.parent, path.name)
+    return release.split_files(folder, FOLDER, {s: f"{prefix}_{s}.tsv" for s in SPLITS})
 
 
-def read(file: Path, *, brackets: bool = True) -> Iterator[Example]:
-    """Ids and value of every row; whatever is not as it should be is named with file and line."""
-    with _open(file) as lines:
-        numbered = _lines(file, lines)
-        source, target, columns = _header(file, next(numbered, (1, ""))[1])
-        count = 0
-        for number, line in numbered:
-            fields = [_unquote(field) for field in line.split("\t")]
-            where = f"{file}, line {number}"
-            if len(fields) != columns:
-                raise UserError(f"{where}: {columns} fields expected, {len(fields)} found")
-            yield Example(_ids(where, fields[source], brackets), _label(where, fields[target]))
-            count += 1
-    if count == 0:
+def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:
+    """Read ids and value of every row; errors name file and line."""
+    with read_errors(file), file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.reader(lines, delimiter="\t")
+        try:
+            header = next(rows, [])
+            if [header.count(name) for name in ("Source", "Target")] != [1, 1]:
+                raise UserError(
+                    f"{file}, line 1: a header with one column Source and one column Target "
+                    f"expected, found {', '.join(map(repr, header))[:200]}"
+                )
+            for row in rows:
+                where = f"{file}, line {rows.line_num}"
+                if len(row) != len(header):
+                    raise UserError(f"{where}: {len(header)} fields expected, {len(row)} found")
+                fields = dict(zip(header, row, strict=True))
+                ids = _ids(where, fields["Source"], brackets)
+                yield Example(ids, _label(where, fields["Target"]))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{file}, after line {rows.line_num}: not text ({error})") from error
+    if rows.line_num < 2:
         raise UserError(f"{file} has no rows below its header")
 
 
-def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
-    """The official form, CRLF included; the file appears when it is complete."""
+def write_expressions(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
+    """Write the official form, CRLF included; the file appears when it is complete."""
     partial = file.with_name(f".{file.name}.partial")
     try:
         with disk_errors(file.parent):
@@ -78,37 +69,6 @@ def write(file: Path, expressions: Iterable[tuple[np.ndarray, int]]) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-
-
-def _open(file: Path) -> TextIO:
-    with read_errors(file):
-        return file.open(encoding="utf-8-sig")  # universal newlines: CRLF and LF are one
-
-
-def _lines(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    number = 0
-    try:
-        for number, line in enumerate(lines, 1):
-            yield number, line.removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}, after line {number}: not text ({error.reason})") from error
-
-
-def _header(file: Path, line: str) -> tuple[int, int, int]:
-    names = [_unquote(field) for field in line.split("\t")]
-    for name in ("Source", "Target"):
-        if names.count(name) != 1:
-            raise UserError(
-                f"{file}, line 1: a header with one column {name} expected, "
-                f"found {', '.join(map(repr, names))[:200]}"
-            )
-    return names.index("Source"), names.index("Target"), len(names)
-
-
-def _unquote(field: str) -> str:
-    return (
-        field[1:-1].replace('""', '"') if len(field) > 1 and field[0] == field[-1] == '"' else field
-    )
 
 
 def _ids(where: str, source: str, brackets: bool) -> np.ndarray:

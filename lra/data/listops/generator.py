@@ -35,8 +35,6 @@ FRUITLESS_BLOCKS = 64  # in a row, before the options are declared impossible
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The distribution of trees."""
-
     min_length: int
     max_length: int
     max_depth: int
@@ -61,9 +59,9 @@ class TreeShape:
             )
 
     def mean_nodes(self) -> float:
-        """The mean size of a raw tree: from each depth to the next, nodes multiply by the mean
-        number of children. Added up one by one because the last bit of a power depends on libm, and
-        the data depend on the result."""
+        """Compute the mean size of a raw tree: from each depth to the next, nodes multiply by the
+        mean number of children. Added up one by one because the last bit of a power depends on
+        libm, and the data depend on the result."""
         growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
         total, level = 0.0, 1.0
         for _ in range(self.max_depth):
@@ -83,14 +81,11 @@ class Level(NamedTuple):
     length: np.ndarray  # tokens of the node's subexpression
 
     def first(self) -> np.ndarray:
-        """For each operator, the index of its first child in the next level."""
         counts = self.args[self.ops]
         return np.cumsum(counts) - counts
 
 
 class ExpressionBlock(NamedTuple):
-    """The accepted expressions of one block."""
-
     tokens: np.ndarray  # uint8, all expressions one after another
     lengths: np.ndarray
     labels: np.ndarray
@@ -102,7 +97,6 @@ class ExpressionBlock(NamedTuple):
 
 
 def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
-    """Raw trees, before any is refused."""
     levels, width = [], trees
     for depth in range(1, shape.max_depth + 1):
         args = np.zeros(width, np.int32)
@@ -120,21 +114,21 @@ def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
 
 
 def accept(levels: list[Level], shape: TreeShape) -> list[Level]:
-    """The trees of an accepted length, with everything below their roots."""
+    """Select the trees of an accepted length, with everything below their roots."""
     root = levels[0].length
     keep = (root > shape.min_length) & (root < shape.max_length)
-    kept = []
+    accepted = []
     for level in levels:
         args = level.args[keep]
         ops = np.flatnonzero(args)
-        kept.append(Level(args, ops, level.length[keep]))
+        accepted.append(Level(args, ops, level.length[keep]))
         keep = np.repeat(keep[level.ops], level.args[level.ops])
         if not len(ops):
             break
-    return kept
+    return accepted
 
 
-def write(rng: np.random.Generator, levels: list[Level]) -> ExpressionBlock:
+def fill_in(rng: np.random.Generator, levels: list[Level]) -> ExpressionBlock:
     """Draw digits and operators, put every token in its place, and evaluate from the leaves up."""
     lengths = levels[0].length
     tokens = np.empty(int(lengths.sum()), np.uint8)
@@ -157,7 +151,7 @@ def write(rng: np.random.Generator, levels: list[Level]) -> ExpressionBlock:
 
 
 def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
-    """The value of each operator: `children` holds args[0] values of the first, args[1] of the
+    """Evaluate each operator: `children` holds args[0] values of the first, args[1] of the
     second, ..."""
     row = np.repeat(np.arange(len(args)), args)
     first = np.cumsum(args) - args
@@ -174,11 +168,11 @@ def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
 
 def block(number: int, shape: TreeShape, seed: int) -> ExpressionBlock:
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
-    return write(rng, accept(grow(rng, shape.block_trees(), shape), shape))
+    return fill_in(rng, accept(grow(rng, shape.block_trees(), shape), shape))
 
 
 def generate(shape: TreeShape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.ndarray, int]]:
-    """Distinct accepted expressions without end, as (token ids, value)."""
+    """Draw distinct accepted expressions without end, as (token ids, value)."""
     seen: set[bytes] = set()
     fruitless = 0
     make = functools.partial(block, shape=shape, seed=seed)

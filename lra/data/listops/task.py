@@ -22,9 +22,9 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.listops import files as tsv
 from lra.data.listops import generator, tokens
-from lra.data.progress import Progress
+from lra.data.progress import track
 from lra.data.sources import archives, release
-from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
@@ -63,7 +63,7 @@ class ListOps(Task):
             "re-generated, not the released files", {"generator": generator.VERSION}
         ),
         "release": Source("the official files, or files in their format"),
-        "tiny": MINIATURE,
+        "tiny": BUNDLED,
     }
     encoding: ClassVar = {"vocabulary": tokens.VERSION}
     Options = ListOpsOptions
@@ -89,11 +89,13 @@ class ListOps(Task):
         if options.source == "generated":
             return self._generated(options, job)
         path = self._path(options)
-        files = tsv.find(release.root(path, tsv.FOLDER, job.data_dir))
+        files = tsv.find_files(release.root(path, tsv.FOLDER, job.data_dir))
         if path.is_file():
             job.inputs += files.values()
         counts = TINY_SIZES if options.source == "tiny" else {}
-        return [RawSplit(s, tsv.read(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
+        return [
+            RawSplit(s, tsv.read_examples(files[s], brackets=keep), counts.get(s)) for s in SPLITS
+        ]
 
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
@@ -108,7 +110,7 @@ class ListOps(Task):
         if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
-        return [path] if path.is_file() else list(tsv.find(path).values())
+        return [path] if path.is_file() else list(tsv.find_files(path).values())
 
     def check_options(self, options: ListOpsOptions) -> None:
         if options.source == "generated":
@@ -119,7 +121,6 @@ class ListOps(Task):
         return min(max_length, longest.get(options.source, max_length))
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Whether expressions evaluate to their labels."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids, lengths = split.ids(index), split.lengths(index)
         wrong, whole = [], 0
@@ -145,12 +146,12 @@ class ListOps(Task):
                 f"expressions were cut at {prepared.facts['width']} tokens and cannot be written "
                 "whole: prepare with a larger --max-length"
             )
-        files = {s: folder / f"{tsv.PREFIX}_{s}.tsv" for s in SPLITS}
-        total = sum(len(prepared.split(s)) for s in SPLITS)
-        with Progress("writing", total) as progress:
-            for name, file in files.items():
-                tsv.write(file, progress.track(_expressions(prepared.split(name))))
-        return list(files.values())
+        files = [folder / f"{tsv.PREFIX}_{split}.tsv" for split in SPLITS]
+        for name, file in zip(SPLITS, files, strict=True):
+            split = prepared.split(name)
+            expressions = track(_expressions(split), f"writing {file.name}", len(split))
+            tsv.write_expressions(file, expressions)
+        return files
 
     def _generated(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
@@ -165,17 +166,12 @@ class ListOps(Task):
         if options.source == "tiny":
             return TINY / "listops"
         what = f"the folder that holds {tsv.PREFIX}_train.tsv, or {release.WHAT}"
-        return archives.given(options.path, "release", what, endings=("", *tsv.ENDINGS))
+        return archives.user_path(options.path, "release", what, endings=("", *tsv.ENDINGS))
 
 
 def _shape(options: ListOpsOptions) -> generator.TreeShape:
-    return generator.TreeShape(
-        min_length=options.min_length,
-        max_length=options.max_length,
-        max_depth=options.max_depth,
-        max_args=options.max_args,
-        p_leaf=options.p_leaf,
-    )
+    o = options
+    return generator.TreeShape(o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
 
 
 def _expressions(split: Split) -> Iterator[tuple[np.ndarray, int]]:

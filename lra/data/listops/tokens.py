@@ -20,7 +20,7 @@ OPENING = range(MAX, SM + 1)
 
 
 def encode(source: str) -> np.ndarray:
-    """Ids of an expression in either form: parentheses carry nothing and are dropped, anything
+    """Encode an expression in either form: parentheses carry nothing and are dropped, anything
     else that is not in the vocabulary is a ValueError that names the symbol."""
     symbols = source.replace("(", "").replace(")", "").split()
     try:
@@ -30,12 +30,12 @@ def encode(source: str) -> np.ndarray:
 
 
 def decode(ids: np.ndarray) -> str:
-    """The bracket form: `[MAX 2 9 [MIN 4 7 ] 0 ]`."""
+    """Write the bracket form: `[MAX 2 9 [MIN 4 7 ] 0 ]`."""
     return " ".join("?" if i == UNKNOWN else TOKENS[i - 1] for i in ids.tolist())
 
 
 def fault(ids: np.ndarray) -> str | None:
-    """What is wrong with the brackets, or None. An expression is one digit, or an operator that
+    """Say what is wrong with the brackets, or None. An expression is one digit, or an operator that
     closes with the last token."""
     if not len(ids):
         return "it is empty"
@@ -51,7 +51,7 @@ def fault(ids: np.ndarray) -> str | None:
 
 
 def binary(ids: np.ndarray) -> str:
-    """The form of the official files: operators applied to one argument after the other,
+    """Write the form of the official files: operators applied to one argument after the other,
     `( ( ( [MAX 1 ) 2 ) ] )` for the maximum of 1 and 2."""
     words: list[str] = []
     open_at: list[int] = []  # where each open operator stands in `words`
@@ -74,7 +74,7 @@ def binary(ids: np.ndarray) -> str:
 
 
 def value(ids: np.ndarray) -> int:
-    """What an expression in bracket form evaluates to."""
+    """Evaluate an expression in bracket form."""
     operators: list[int] = []
     arguments: list[list[int]] = [[]]
     for i in ids.tolist():

@@ -11,36 +11,30 @@ label, and ignores text after the last newline.
 from __future__ import annotations
 
 import io
-import itertools
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors
-from lra.data.pathfinder.generator import PathfinderSettings
+from lra.base.disk import disk_errors, write_atomically
+from lra.data.pathfinder.sizes import PathfinderSettings
 from lra.data.sources import release
 from lra.data.store import read_errors
-
-T = TypeVar("T")
 
 FOLDERS = {
     "easy": "curv_baseline",
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
 }
+END = b"\0\0\0\0IEND\xaeB`\x82"  # the last chunk of every PNG
 BATCH = 1000  # images to a folder of those we write
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 S4_SEED = 42
 
 
 class MetadataRow(NamedTuple):
-    """What the official reader takes from a metadata line."""
-
     folder: str  # imgs/<batch>
     file: str  # sample_<i>.png
     label: int
@@ -54,26 +48,27 @@ class MetadataRow(NamedTuple):
 # ---------------------------------------------------------------------- reading
 
 
-def wanted(side: int, difficulty: str) -> str:
-    """Where the images of one kind lie in the release."""
+def place_in_release(side: int, difficulty: str) -> str:
     return f"pathfinder{side}/{FOLDERS[difficulty]}"
 
 
-def find(path: Path, side: int, difficulty: str) -> Path:
-    """The folder of one difficulty, from itself or from any folder of the release above it."""
+def find_images(path: Path, side: int, difficulty: str) -> Path:
+    """Find the folder of one difficulty in itself or in any folder of the release above it."""
     name = FOLDERS[difficulty]
     if (path / "metadata").is_dir():
         if path.resolve().name in set(FOLDERS.values()) - {name}:
             raise UserError(f"{path} is not {difficulty}, whose folder is called {name}")
         return path
-    for folder in (*release.folders(path, wanted(side, difficulty)), path / name):
+    for folder in (*release.folders(path, place_in_release(side, difficulty)), path / name):
         if (folder / "metadata").is_dir():
             return folder
-    raise UserError(f"{path} holds no folder {wanted(side, difficulty)} with metadata and imgs")
+    raise UserError(
+        f"{path} holds no folder {place_in_release(side, difficulty)} with metadata and imgs"
+    )
 
 
-def metadata(root: Path) -> list[Path]:
-    """The metadata files, in the order of their numbers."""
+def metadata_files(root: Path) -> list[Path]:
+    """List the metadata files, in the order of their numbers."""
     files = list((root / "metadata").glob("*.npy"))
     if not files:
         raise UserError(f"{root / 'metadata'} holds no metadata: files named 0.npy, 1.npy, ...")
@@ -83,9 +78,9 @@ def metadata(root: Path) -> list[Path]:
     return sorted(files, key=lambda file: int(file.stem))
 
 
-def rows(root: Path) -> list[MetadataRow]:
-    """Every line of the metadata, in the order of files and lines."""
-    return [row for file in metadata(root) for row in _rows(file)]
+def read_metadata(root: Path) -> list[MetadataRow]:
+    """Read every line of the metadata, in the order of files and lines."""
+    return [row for file in metadata_files(root) for row in _rows(file)]
 
 
 def is_empty(path: Path) -> bool:
@@ -93,45 +88,29 @@ def is_empty(path: Path) -> bool:
         return path.stat().st_size == 0
 
 
-def read(path: Path, side: int) -> np.ndarray | None:
-    """(side * side,) uint8; None for an empty file, of which the release has one."""
+def read_image(path: Path, side: int) -> np.ndarray | None:
+    """Read (side * side,) uint8; None for an empty file, of which the release has one."""
     with read_errors(path):
         data = path.read_bytes()
     if not data:
         return None
     try:
-        check_png(data)
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            found = f"{image.height} x {image.width} {image.mode}"
-            if found == f"{side} x {side} L":  # others are not decoded: they may be huge
+            form = f"{image.height} x {image.width} {image.mode}"
+            image.verify()  # the checksums of all chunks but the last: decoding lets damage pass
+        if not data.endswith(END):
+            raise ValueError("its end is missing or damaged")
+        if form == f"{side} x {side} L":  # others are not decoded: they may be huge
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
                 return np.asarray(image).reshape(-1)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is not a readable PNG: {error}") from error
-    raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {found} found")
-
-
-def check_png(data: bytes) -> None:
-    """Every chunk's checksum: decoders let damage in some places pass. ValueError says where."""
-    if not data.startswith(SIGNATURE):
-        raise ValueError("it does not begin like one")
-    at, kind = len(SIGNATURE), b""
-    while kind != b"IEND":
-        end = at + 12 + int.from_bytes(data[at : at + 4])
-        kind = data[at + 4 : at + 8]
-        if end > len(data):
-            raise ValueError(f"it ends within a chunk, after {len(data):,} bytes")
-        if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
-            raise ValueError(f"the checksum of the chunk at byte {at} is wrong")
-        at = end
-    if at != len(data):
-        raise ValueError("it goes on after its end")
+    raise UserError(f"{path}: {side} x {side} L (8-bit grey) expected, {form} found")
 
 
 def _rows(file: Path) -> Iterator[MetadataRow]:
     with read_errors(file):
         data = file.read_bytes()
-    if data.startswith(b"\x93NUMPY"):
-        raise UserError(f"{file} is a NumPy array; the release's metadata are text of that name")
     try:
         lines = data.decode().split("\n")[:-1]
     except UnicodeDecodeError as error:
@@ -166,51 +145,30 @@ def s4_order(n: int) -> np.ndarray:
 
 
 def key(number: int) -> str:
-    """The official key of an image of a series as we write it."""
+    """Spell the official key of an image of a series as we write it."""
     batch, index = divmod(number, BATCH)
     return f"imgs/{batch}_sample_{index}.png_{index + 1}"
 
 
-def write(
+def write_images(
     root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: PathfinderSettings
 ) -> list[Path]:
-    """Images 0, 1, ... of a series as (pixels, label, margin) into a difficulty's folder; the
-    metadata files. A batch gets its own when all of its images are written."""
-    files = []
+    """Write images 0, 1, ... of a series, given as (pixels, label, margin), into a difficulty's
+    folder; return the metadata files, which are written at the end."""
+    lines: dict[Path, str] = {}
     with disk_errors(root):
         (root / "metadata").mkdir(parents=True, exist_ok=True)
-    for batch, drawn in enumerate(batched(images, BATCH)):
-        folder = f"imgs/{batch}"
-        with disk_errors(root):
+        for number, (pixels, label, margin) in enumerate(images):
+            batch, index = divmod(number, BATCH)
+            folder, name = f"imgs/{batch}", f"sample_{index}.png"
             (root / folder).mkdir(parents=True, exist_ok=True)
-            lines = []
-            for index, (pixels, label, margin) in enumerate(drawn):
-                name = f"sample_{index}.png"
-                Image.fromarray(pixels).save(root / folder / name)
-                fields = (folder, name, index, label, *_facts(settings, margin))
-                lines.append(" ".join(map(str, fields)) + "\n")
-            files.append(root / "metadata" / f"{batch}.npy")
-            partial = files[-1].with_suffix(".partial")
-            partial.write_text("".join(lines), encoding="ascii", newline="\n")
-            partial.replace(files[-1])
-    return files
-
-
-def _facts(settings: PathfinderSettings, margin: int) -> tuple[float, ...]:
-    """Fields 5 to 11 of a metadata line; the last counts the contrasts that a dash may have."""
-    return (
-        settings.continuity,
-        settings.contour,
-        settings.distractor_contour,
-        settings.length,
-        settings.thickness,
-        margin,
-        1,
-    )
-
-
-def batched(items: Iterable[T], n: int) -> Iterator[list[T]]:
-    """itertools.batched, which Python 3.11 has not."""
-    it = iter(items)
-    while batch := list(itertools.islice(it, n)):
-        yield batch
+            Image.fromarray(pixels).save(root / folder / name)
+            # the last field counts the contrasts that a dash may have
+            fields = (folder, name, index, label, settings.continuity, settings.contour,
+                      settings.distractor_contour, settings.length, settings.thickness,
+                      margin, 1)  # fmt: skip
+            file = root / "metadata" / f"{batch}.npy"
+            lines[file] = lines.get(file, "") + " ".join(map(str, fields)) + "\n"
+        for file, text in lines.items():
+            write_atomically(file, text.encode())
+    return [*lines]

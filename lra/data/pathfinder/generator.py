@@ -12,16 +12,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
 from lra.data.parallel import ordered_map
 from lra.data.pathfinder.exact import cosine, sine
 from lra.data.pathfinder.pen import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
 from lra.data.pathfinder.raster import Point, covers, scale8, stamp
+from lra.data.pathfinder.sizes import PathfinderSettings
 
 VERSION = "pathfinder-generator-1"  # change it when the same seed gives other images
 BLOCK = 100  # images a worker draws at a time
@@ -30,79 +30,6 @@ SEED_TRIES, TURN_TRIES, DISTRACTOR_TRIES = 3, 3, 5
 DEAD_END = 255 * CERTAIN // 10_000  # a snake cannot go on when its endpoints weigh less in all
 FREE = 179  # room of a cell that counts as free: its occupancy is at most 0.3
 MIN_FREE = 0.01  # of the image, for another distractor
-
-
-@dataclass(frozen=True, kw_only=True)
-class PathfinderSettings:
-    """One kind of image. Distances are in pixels, contours in dashes."""
-
-    side: int
-    padding: int  # width of the frame that counts as occupied
-    length: int  # of a dash
-    thickness: float
-    margins: tuple[int, ...]  # around a dash; an image draws one of these
-    marker_radius: float
-    seed_distance: int  # between the tails of the two targets
-    continuity: float  # bends are below 90 degrees / continuity
-    contrast: float  # of a target's dash
-    distractor_contrast: float
-    distractor_dashes: int  # wanted in all
-    contour: int = 14  # of a target; a distractor's is a third
-    scale: int = 2  # dashes are drawn this much larger and shrunk
-
-    @property
-    def distractor_contour(self) -> int:
-        return self.contour // 3
-
-    @property
-    def distractors(self) -> int:
-        """Wanted; one that finds no place is left out."""
-        return self.distractor_dashes // self.distractor_contour
-
-
-SIZES = {
-    32: PathfinderSettings(
-        side=32, padding=1, length=2, thickness=0.5, margins=(1,), marker_radius=1.5,
-        seed_distance=7, continuity=1.0, contrast=1.5, distractor_contrast=2.0,
-        distractor_dashes=20,
-    ),
-    64: PathfinderSettings(
-        side=64, padding=1, length=5, thickness=1, margins=(1,), marker_radius=2.5,
-        seed_distance=12, continuity=1.8, contrast=0.8, distractor_contrast=0.8,
-        distractor_dashes=22,
-    ),
-    128: PathfinderSettings(
-        side=128, padding=1, length=5, thickness=1.5, margins=(2, 3), marker_radius=3.0,
-        seed_distance=20, continuity=1.8, contrast=0.9, distractor_contrast=0.9,
-        distractor_dashes=35,
-    ),
-    256: PathfinderSettings(
-        side=256, padding=22, length=5, thickness=2, margins=(3,), marker_radius=5.0,
-        seed_distance=27, continuity=1.8, contrast=1.0, distractor_contrast=1.0,
-        distractor_dashes=30,
-    ),
-}  # fmt: skip
-CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
-
-
-def settings(
-    side: int, difficulty: str = "hard", *, distractors: int | None = None
-) -> PathfinderSettings:
-    """The settings of `pathfinder<side>_<difficulty>`.
-
-    How many distractors LRA's images were asked to hold is documented for hard alone: 5, 5, 8 and 7
-    for the four sizes. By default the others ask for as many dashes in all, which makes 10 (easy)
-    and 6 (intermediate) distractors at 32x32. That is an assumption.
-    """
-    for name, value, known in (("side", side, SIZES), ("difficulty", difficulty, CONTOURS)):
-        if value not in known:
-            raise UserError(f"{name}={value} is unknown: choose from {', '.join(map(str, known))}")
-    chosen = replace(SIZES[side], contour=CONTOURS[difficulty])
-    if distractors is None:
-        return chosen
-    if distractors < 0:
-        raise UserError(f"distractors={distractors} is out of range: it must be at least 0")
-    return replace(chosen, distractor_dashes=distractors * chosen.distractor_contour)
 
 
 class Dash(NamedTuple):
@@ -128,8 +55,6 @@ class Snake:
 
 @dataclass(frozen=True)
 class Scene:
-    """What an image shows."""
-
     label: int  # 1: both markers on one snake
     margin: int
     targets: tuple[Snake, Snake]
@@ -138,7 +63,7 @@ class Scene:
 
 
 def sees_every_corner(cells: np.ndarray) -> bool:
-    """Whether a footprint has a cell inside the image wherever it is put; corners are the worst.
+    """Check that a footprint has a cell inside the image wherever it is put, even in a corner.
 
     The border quirk: upstream dilates with OpenCV, which gives -inf where every cell falls outside,
     and takes one such value for an image without a free cell. So the first target and every
@@ -149,23 +74,14 @@ def sees_every_corner(cells: np.ndarray) -> bool:
 
 
 def below(rng: np.random.Generator, n: int) -> int:
-    """Uniform in 0 ... n-1; for one number at a time many times faster than rng.integers."""
+    """Draw from 0 ... n-1; for one number at a time many times faster than rng.integers."""
     return int(rng.random() * n)
 
 
 class SnakeGrower:
-    """Grows snakes with dashes of one margin on an image of one size."""
-
     def __init__(self, settings: PathfinderSettings, margin: int) -> None:
         self.settings = settings
-        self.pen = Pen(
-            side=settings.side,
-            length=settings.length,
-            thickness=settings.thickness,
-            margin=margin,
-            scale=settings.scale,
-            continuity=settings.continuity,
-        )
+        self.pen = Pen(settings, margin)
         self.room = Room(self.pen, settings.side, settings.padding)
         self.angles = [degree * math.pi / 180 for degree in range(-180, 180)]
         footprints = {angle: self.pen.footprint(angle) for angle in self.angles}
@@ -174,7 +90,7 @@ class SnakeGrower:
         self.first_tails = [(angle, area) for angle, area in areas.items() if all(area)]
 
     def targets(self, rng: np.random.Generator) -> tuple[Snake, Snake]:
-        """Two snakes, grown in turn; when one cannot go on, both start again."""
+        """Grow two snakes in turn; when one cannot go on, both start again."""
         while True:
             self.room.clear()
             pair = self._seeds(rng)
@@ -185,16 +101,16 @@ class SnakeGrower:
                 return pair
 
     def distractors(self, rng: np.random.Generator) -> list[Snake]:
-        found: list[Snake] = []
+        snakes: list[Snake] = []
         blocked = self._blocked()
         for _ in range(self.settings.distractors):
             for _ in range(DISTRACTOR_TRIES):
                 snake = self._distractor(rng, blocked)
                 if snake is not None:
-                    found.append(snake)
+                    snakes.append(snake)
                     blocked = self._blocked()
                     break
-        return found
+        return snakes
 
     def _seeds(self, rng: np.random.Generator) -> tuple[Snake, Snake] | None:
         # Upstream starts again after a first seed it refuses: the law is that of those it accepts.
@@ -216,7 +132,7 @@ class SnakeGrower:
         return None
 
     def _seed(self, tail: Point, angle: float) -> Snake | None:
-        """A first dash, unless its head or its pivot lies outside the image."""
+        """Draw a first dash, unless its head or its pivot lies outside the image."""
         head = move(tail, angle, self.pen.length)
         pivot = move(head, reverse(angle), self.pen.radius)
         if not all(0 <= c < self.settings.side for c in (*head, *pivot)):
@@ -224,7 +140,7 @@ class SnakeGrower:
         return Snake([Dash(tail, angle, self.pen.stroke(angle))], pivot, angle)
 
     def _extend(self, snake: Snake, rng: np.random.Generator) -> bool:
-        """One more dash, unless there is no room; the time of drawing an image is spent here."""
+        """Add one more dash, unless there is no room; most of the time is spent here."""
         heading = self.pen.heading(snake.angle)
         pivot = math.ceil(snake.pivot[0] + heading.down), math.ceil(snake.pivot[1] + heading.right)
         cumulative = self.room.weights(pivot, heading).cumsum()
@@ -242,7 +158,7 @@ class SnakeGrower:
         return False
 
     def _leave(self, snake: Snake) -> None:
-        """From now on the snake's last dash takes up room; until now it was the snake's own."""
+        """Let the snake's last dash take up room, which until now was the snake's own."""
         last = snake.dashes[-1]
         self.room.add(last.stroke, last.start)
 
@@ -276,31 +192,27 @@ class SnakeGrower:
         return self.room.maps[0][self.room.image] < FREE
 
     def _first_tails(self, cells: np.ndarray) -> tuple[range, range]:
-        """(rows, columns) from which a footprint stays clear of a frame 2 seed distances wide."""
+        """Give (rows, columns) from which a footprint stays clear of the frame."""
         frame = max(2 * self.settings.seed_distance, self.settings.padding)
         low, high = frame - cells.min(axis=0), self.settings.side - frame - cells.max(axis=0)
         return range(low[0], high[0]), range(low[1], high[1])
 
 
 def stream(seed: int, number: int) -> np.random.Generator:
-    """The random numbers of one image."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
 
 
 def opening(rng: np.random.Generator, settings: PathfinderSettings) -> tuple[int, int]:
-    """(label, margin), which an image draws first."""
+    """Draw (label, margin), which come first in an image."""
     return below(rng, 2), settings.margins[below(rng, len(settings.margins))]
 
 
 class ImageGenerator:
-    """Draws images of one kind."""
-
     def __init__(self, settings: PathfinderSettings) -> None:
         self.settings = settings
         self.stages = {margin: SnakeGrower(settings, margin) for margin in settings.margins}
 
     def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
-        """The image of this number in the series of this seed."""
         scene = self.scene(stream(seed, number))
         return self.render(scene), scene
 
@@ -314,7 +226,7 @@ class ImageGenerator:
         return Scene(label, margin, targets, distractors, (targets[one].tail, targets[other].tip))
 
     def render(self, scene: Scene) -> np.ndarray:
-        """(side, side) uint8, scaled so that 0 and 255 both occur."""
+        """Draw (side, side) uint8, scaled so that 0 and 255 both occur."""
         settings = self.settings
         markers = np.zeros((settings.side, settings.side), np.uint8)
         for at in scene.markers:
@@ -335,8 +247,6 @@ class ImageGenerator:
 
 
 class ImageBlock(NamedTuple):
-    """Some images of a series, in the order they were asked for."""
-
     images: np.ndarray  # (k, side, side) uint8
     labels: np.ndarray  # (k,) uint8
 
@@ -348,14 +258,13 @@ def generate(
     seed: int,
     workers: int = 1,
 ) -> Iterator[ImageBlock]:
-    """The images of these numbers, in this order."""
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
     return ordered_map(functools.partial(_block, settings, seed), work, workers=workers)
 
 
-_image_generator = functools.lru_cache(maxsize=1)(
-    ImageGenerator
-)  # a worker keeps its tables between blocks
+@functools.lru_cache(maxsize=1)  # a worker keeps its tables from block to block
+def _image_generator(settings: PathfinderSettings) -> ImageGenerator:
+    return ImageGenerator(settings)
 
 
 def _block(

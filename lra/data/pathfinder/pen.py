@@ -19,13 +19,13 @@ import numpy as np
 
 from lra.data.pathfinder.exact import arctan2, cosine, sine
 from lra.data.pathfinder.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
+from lra.data.pathfinder.sizes import PathfinderSettings
 
 # The weight of an endpoint straight ahead; 64 of them, each times 255 of room, fit a double.
 CERTAIN = 2**38
 
 
 def move(at: Point, angle: float, distance: float) -> Point:
-    """A step from `at`, both coordinates rounded up."""
     row, column = at
     return (
         math.ceil(row + distance * sine(angle)),
@@ -34,7 +34,6 @@ def move(at: Point, angle: float, distance: float) -> Point:
 
 
 def reverse(angle: float) -> float:
-    """The opposite direction, in [-pi, pi]."""
     return angle + math.pi if angle < 0 else angle - math.pi
 
 
@@ -88,25 +87,15 @@ class Heading(NamedTuple):
 
 
 class Pen:
-    """Dashes of one length, thickness and margin on images of one size."""
-
-    def __init__(
-        self,
-        *,
-        side: int,
-        length: int,
-        thickness: float,
-        margin: int,
-        scale: int,
-        continuity: float,
-    ) -> None:
-        self.length, self.thickness, self.margin, self.scale = length, thickness, margin, scale
-        self.continuity = continuity
-        self.half = length + math.ceil(thickness) + margin
+    def __init__(self, settings: PathfinderSettings, margin: int) -> None:
+        length, self.length, self.margin = settings.length, settings.length, margin
+        self.thickness, self.scale = settings.thickness, settings.scale
+        self.continuity = settings.continuity
+        self.half = length + math.ceil(self.thickness) + margin
         self.radius = length + margin  # of the circle of endpoints around a pivot
         # A pivot with an endpoint in the image is at most radius + 1 outside, the next a step more.
         self.pad = 2 * (self.radius + 1) + length + 2 * margin + 1
-        self.width = side + 2 * self.pad
+        self.width = settings.side + 2 * self.pad
         self._strokes: dict[Point, Stroke] = {}
         self._headings: dict[float, Heading] = {}
         arc = [step / self.radius for step in range(math.ceil(2 * math.pi * self.radius))]
@@ -164,7 +153,6 @@ class Pen:
         return np.argwhere(kernel == 255) - centre
 
     def _draw(self, to: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Ink and occupancy, drawn `scale` times larger and shrunk."""
         fine = line(self.half * self.scale, to, round(self.thickness * self.scale))
         reach = self.margin * self.scale
         grown = covers(fine, np.argwhere(disc(reach)) - reach)

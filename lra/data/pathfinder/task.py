@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.pathfinder import files as tree
-from lra.data.pathfinder import generator
-from lra.data.progress import Progress
+from lra.data.pathfinder import generator, sizes
+from lra.data.progress import track
 from lra.data.sources import archives, release
 from lra.data.sources.tfds_order import order as tfds_order
 from lra.data.sources.tfds_order import percent
-from lra.data.task import MINIATURE, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 AUDITED = 1000  # images per split that `verify` looks at
 SHADES = " .:-=+*#%@"
@@ -54,19 +54,14 @@ class PathfinderOptions(TaskOptions):
 
 
 class Pathfinder(Task):
-    name = "pathfinder"
-    title = "are two discs on one path"
-    side: ClassVar[int] = 32
     classes = 2
     vocab = 256
-    max_length = 32 * 32
-    grid = (32, 32)
     sources: ClassVar = {
         "generated": Source(
             "re-generated, not the released images", {"generator": generator.VERSION}
         ),
         "release": Source("the official images, or images in their folders"),
-        "tiny": MINIATURE,
+        "tiny": BUNDLED,
     }
     Options = PathfinderOptions
     about = About(
@@ -94,14 +89,18 @@ class Pathfinder(Task):
         ),
     )
 
+    def __init__(self, name: str, title: str, side: int) -> None:
+        self.name, self.title, self.side = name, title, side
+        self.max_length, self.grid = side * side, (side, side)
+
     def splits(self, options: PathfinderOptions, job: Job) -> list[RawSplit]:
         if options.source == "generated":
             return self._generated(options, job)
         path = self._path(options)
-        unpacked = release.root(path, tree.wanted(*self._kind(options)), job.data_dir)
-        root = tree.find(unpacked, *self._kind(options))
+        unpacked = release.root(path, tree.place_in_release(*self._kind(options)), job.data_dir)
+        root = tree.find_images(unpacked, *self._kind(options))
         if path.is_file():
-            job.inputs += tree.metadata(root)
+            job.inputs += tree.metadata_files(root)
         rows = self._rows(root, options.order, job.notes)
         return [
             RawSplit(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
@@ -109,7 +108,7 @@ class Pathfinder(Task):
         ]
 
     def decode(self, ids: np.ndarray) -> str:
-        """A picture in characters, each the brightest of its pixels: twice as high as wide."""
+        """Show a picture in characters, each the brightest of its pixels: twice as high as wide."""
         across = -(-self.side // CHARACTERS)
         cells = ids.reshape(self.side // (2 * across), 2 * across, self.side // across, across)
         levels = cells.max(axis=(1, 3)).astype(int) * len(SHADES) // 256
@@ -119,7 +118,9 @@ class Pathfinder(Task):
         if options.source != "tiny" and options.path is None:
             return []
         path = self._path(options)
-        return [path] if path.is_file() else tree.metadata(tree.find(path, *self._kind(options)))
+        if path.is_file():
+            return [path]
+        return tree.metadata_files(tree.find_images(path, *self._kind(options)))
 
     def check_options(self, options: PathfinderOptions) -> None:
         if options.source == "tiny" and options.difficulty is not Difficulty.hard:
@@ -133,69 +134,25 @@ class Pathfinder(Task):
         return self.side * self.side  # a picture is not cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Whether images reach from black to white."""
         index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
         ids = split.ids(index)
         wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
         result = f"image {wrong[0]} does not" if len(wrong) else "all do"
         yield not len(wrong), f"{split.name}: {len(index):,} images reach from 0 to 255: {result}"
 
-    def reread(self, prepared: Prepared) -> Iterator[tuple[bool, str]]:
-        """Whether the image files still hold the prepared pixels."""
-        inputs = [Path(item["path"]) for item in prepared.manifest["made"]["inputs"]]
-        roots = [path.parent.parent for path in inputs if path.parent.name == "metadata"]
-        if not roots:
-            return
-        root, options = roots[0], _options(prepared)
-        rows = self._rows(root, options.order, Counter())
-        for name, order in divide(options, [row.key for row in rows]).items():
-            files = [root / rows[i].folder / rows[i].file for i in order]
-            yield from self._reread(prepared.split(name), files)
-
-    def _reread(self, split: Split, files: list[Path]) -> Iterator[tuple[bool, str]]:
-        there = [file for file in files if not (file.exists() and tree.is_empty(file))]
-        if len(there) != len(split):
-            yield (
-                False,
-                f"{split.name}: {len(split):,} image files expected that are not empty, "
-                f"{len(there):,} found",
-            )
-            return
-        wrong = 0
-        for row, file in enumerate(there):
-            try:
-                pixels = tree.read(file, self.side)
-                same = pixels is not None and bool((pixels == split.ids(np.array([row]))).all())
-                found = f"{file}: other pixels than those prepared"
-            except UserError as error:
-                same, found = False, str(error)
-            if not same:
-                wrong += 1
-                yield False, found
-        if not wrong:
-            yield True, f"{split.name}: {len(there):,} image files hold the prepared pixels"
-
     def export(self, prepared: Prepared, folder: Path) -> list[Path]:
-        """The official folders; read as source=release they give the same arrays."""
-        facts = prepared.facts
-        if facts["source"] != "generated":
-            raise UserError(f"source={facts['source']} is in the official folders already")
-        drawn_by = facts["versions"]["generator"]
-        if drawn_by != generator.VERSION:
-            raise UserError(
-                f"{prepared.folder} was drawn by {drawn_by}, this version holds "
-                f"{generator.VERSION}: prepare again"
-            )
+        """Write the official folders; read as source=release they give equal arrays."""
+        if (source := prepared.facts["source"]) != "generated":
+            raise UserError(f"source={source} is in the official folders already")
         options = _options(prepared)
-        settings = self._settings(options)
-        root = folder / f"pathfinder{self.side}" / tree.FOLDERS[options.difficulty.name]
-        with Progress("writing", options.n) as progress:
-            return tree.write(root, progress.track(self._drawn(prepared, options)), settings)
+        root = folder / tree.place_in_release(*self._kind(options))
+        images = track(self._drawn(prepared, options), "writing", options.n)
+        return tree.write_images(root, images, self._settings(options))
 
     def _drawn(
         self, prepared: Prepared, options: PathfinderOptions
     ) -> Iterator[tuple[np.ndarray, int, int]]:
-        """(pixels, label, margin) of images 0, 1, ... of the series, from the arrays."""
+        """Give (pixels, label, margin) of images 0, 1, ... of the series, from the arrays."""
         at = np.empty((options.n, 2), np.int64)  # (split, row) of each image
         for i, numbers in enumerate(divide(options, _keys(options.n)).values()):
             at[numbers] = np.stack([np.full(len(numbers), i), np.arange(len(numbers))], axis=1)
@@ -207,7 +164,7 @@ class Pathfinder(Task):
             yield pixels, int(split.labels[row]), margin
 
     def _generated(self, options: PathfinderOptions, job: Job) -> list[RawSplit]:
-        """One stream of images, in the order in which the splits want them."""
+        """Draw one stream of images, in the order in which the splits want them."""
         numbers = divide(options, _keys(options.n))
         blocks = generator.generate(
             np.concatenate(list(numbers.values())),
@@ -227,59 +184,43 @@ class Pathfinder(Task):
         self, root: Path, rows: list[tree.MetadataRow], split: str, job: Job
     ) -> Iterator[Example]:
         for row in rows:
-            pixels = tree.read(root / row.folder / row.file, self.side)
+            pixels = tree.read_image(root / row.folder / row.file, self.side)
             if pixels is None:  # after the split, like the official reader
                 job.notes[f"{split}: empty image files skipped"] += 1
             else:
                 yield Example(pixels, row.label)
 
     def _rows(self, root: Path, order: Order, notes: Counter[str]) -> list[tree.MetadataRow]:
-        rows = tree.rows(root)
+        rows = tree.read_metadata(root)
         if order is Order.official:
             return rows
-        kept = [row for row in rows if not tree.is_empty(root / row.folder / row.file)]
-        if len(kept) < len(rows):
-            notes["empty image files skipped before the split"] += len(rows) - len(kept)
-        return kept
+        filled = [row for row in rows if not tree.is_empty(root / row.folder / row.file)]
+        if len(filled) < len(rows):
+            notes["empty image files skipped before the split"] += len(rows) - len(filled)
+        return filled
 
     def _path(self, options: PathfinderOptions) -> Path:
         if options.source == "tiny":
             return TINY / f"pathfinder{self.side}"
-        return archives.given(options.path, "release", release.WHAT)
+        return archives.user_path(options.path, "release", release.WHAT)
 
     def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
         return self.side, options.difficulty.name
 
-    def _settings(self, options: PathfinderOptions) -> generator.PathfinderSettings:
-        return generator.settings(*self._kind(options), distractors=options.distractors)
+    def _settings(self, options: PathfinderOptions) -> sizes.PathfinderSettings:
+        return sizes.settings(*self._kind(options), distractors=options.distractors)
 
 
-class Pathfinder64(Pathfinder):
-    name = "pathfinder64"
-    title = "Pathfinder at 64 x 64"
-    side = 64
-    max_length = 64 * 64
-    grid = (64, 64)
-
-
-class PathX(Pathfinder):
-    name = "pathx"
-    title = "Path-X: Pathfinder at 128 x 128"
-    side = 128
-    max_length = 128 * 128
-    grid = (128, 128)
-
-
-class Pathfinder256(Pathfinder):
-    name = "pathfinder256"
-    title = "Pathfinder at 256 x 256"
-    side = 256
-    max_length = 256 * 256
-    grid = (256, 256)
+PATHFINDERS = (
+    Pathfinder("pathfinder", "are two discs on one path", 32),
+    Pathfinder("pathfinder64", "Pathfinder at 64 x 64", 64),
+    Pathfinder("pathx", "Path-X: Pathfinder at 128 x 128", 128),
+    Pathfinder("pathfinder256", "Pathfinder at 256 x 256", 256),
+)
 
 
 def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndarray]:
-    """Positions of the examples of each split, 80/10/10, in the order in which they are stored."""
+    """Give the positions of each split's examples, 80/10/10, in stored order."""
     n = len(keys)
     if options.order is Order.s4:
         tenth = int(0.1 * n)
@@ -291,15 +232,12 @@ def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndar
 
 
 def _options(prepared: Prepared) -> PathfinderOptions:
-    """The options that decided the prepared data, read back from their facts."""
-    facts = prepared.facts
-    known = dict.fromkeys(field.name for field in dataclasses.fields(PathfinderOptions))
-    options = PathfinderOptions(
-        **known | {"name": facts["task"], "source": facts["source"]} | facts["options"]
-    )
-    options.difficulty = Difficulty[facts["options"]["difficulty"]]
-    options.order = Order[facts["options"]["order"]]
-    return options
+    facts: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(PathfinderOptions))
+    facts |= {"name": prepared.facts["task"], "source": prepared.facts["source"]}
+    facts |= prepared.facts["options"]
+    facts["difficulty"] = Difficulty[facts["difficulty"]]
+    facts["order"] = Order[facts["order"]]
+    return PathfinderOptions(**facts)
 
 
 def _keys(n: int) -> list[str]:

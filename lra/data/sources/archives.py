@@ -18,7 +18,6 @@ from lra.data.store import read_errors
 
 CHUNK = 2**20
 GZIP = b"\x1f\x8b"
-LARGEST = 2**30  # bytes of a file that is read into memory
 
 
 class Checksum(Enum):
@@ -26,8 +25,10 @@ class Checksum(Enum):
     any = "any"  # other files in the same format; every record says so
 
 
-def given(path: str | None, source: str, what: str, *, endings: tuple[str, ...] = ("",)) -> Path:
-    """The file or folder of the option `path`; with `endings`, a prefix of files will do."""
+def user_path(
+    path: str | None, source: str, what: str, *, endings: tuple[str, ...] = ("",)
+) -> Path:
+    """Check the file or folder of the option `path`; with `endings`, a prefix of files will do."""
     place = Path(path or "").expanduser()
     if path is not None and any(Path(f"{place}{ending}").exists() for ending in endings):
         return place
@@ -50,15 +51,11 @@ class Member:
                 yield chunk
 
     def read(self) -> bytes:
-        if self.header.size > LARGEST:  # an archive of a few bytes can claim any size
-            raise UserError(
-                f"{self._path} is refused: {self.name[:200]} has {self.header.size:,} bytes"
-            )
         return b"".join(self.chunks())
 
 
 def members(path: Path) -> Iterator[Member]:
-    """Every entry, in order.
+    """Read every entry, in order.
 
     An archive is read to its last byte: tarfile alone takes a damaged header for the end, and does
     not notice that half of a download is missing.
@@ -76,23 +73,20 @@ def members(path: Path) -> Iterator[Member]:
             _end(tar)
 
 
-def check(path: Path, *, md5: str, size: int = 0) -> None:
-    """Refuse a file that is not the published one."""
-    with read_errors(path):
-        found_size = path.stat().st_size
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
-    if found.hexdigest() == md5:
-        return
-    if found_size < size:
+def check_official(path: Path, archive: str, md5: str) -> None:
+    """Refuse what is not the published archive; an unpacked one has no checksum."""
+    if path.is_dir():
         raise UserError(
-            f"{path} is not complete: {size:,} bytes expected, {found_size:,} found; "
-            "download it again"
+            f"{path} cannot be checked: give path= the archive {archive}, or use checksum=any, "
+            "which every record will say"
         )
-    raise UserError(
-        f"{path} is not the published file: md5 {md5} expected, {found.hexdigest()} found; "
-        "download it again, or use checksum=any for data of your own, which every record will say"
-    )
+    with read_errors(path), path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if digest != md5:
+        raise UserError(
+            f"{path} is not the published file: md5 {md5} expected, {digest} found; download it "
+            "again, or use checksum=any for data of your own, which every record will say"
+        )
 
 
 @contextlib.contextmanager
@@ -109,8 +103,7 @@ def _archive_errors(path: Path) -> Iterator[None]:
 
 
 def _end(tar: tarfile.TarFile) -> None:
-    """The header that stopped the reading must have been the end mark: zeros, and nothing behind
-    them."""
+    """Check that the header which stopped the reading was the end mark: zeros, nothing behind."""
     stream: IO[bytes] = tar.fileobj  # type: ignore[assignment]
     zeros = 0
     while rest := stream.read(CHUNK):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,15 +27,11 @@ NOTE = "PROVENANCE.txt"  # of a copy that is not the original: what it is, in it
 
 
 class CifarVersion(NamedTuple):
-    """One of the two published forms."""
-
     archive: str
     md5: str
-    size: int
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
-    single: dict[str, str]  # md5 of each file, where they are known
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -46,34 +41,21 @@ class CifarVersion(NamedTuple):
 BINARY = CifarVersion(
     archive="cifar-10-binary.tar.gz",
     md5="c32a1d4ab5d03f1284b67883e8d87530",
-    size=170_052_171,
     folder="cifar-10-batches-bin",
     train=tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
     test=("test_batch.bin",),
-    single={},
 )
 PYTHON = CifarVersion(
     archive="cifar-10-python.tar.gz",
     md5="c58f30108f718f92721af3b95e74349a",
-    size=170_498_071,
     folder="cifar-10-batches-py",
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
     test=("test_batch",),
-    single={
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        "test_batch": "40351d587109b95175f43aff81a1287e",
-    },
 )
 VERSIONS = (BINARY, PYTHON)
 
 
 class CifarFiles(NamedTuple):
-    """One of the versions on disk: an archive or a folder."""
-
     path: Path
     version: CifarVersion
 
@@ -93,8 +75,8 @@ class CifarBatch(NamedTuple):
     labels: np.ndarray  # (N,) uint8
 
 
-def find(path: Path) -> CifarFiles:
-    """The archive or the unpacked folder that `path` is or holds; archives go first."""
+def find_files(path: Path) -> CifarFiles:
+    """Find the archive or the unpacked folder that `path` is or holds; archives go first."""
     for version in VERSIONS:
         for archive in (path, path / version.archive):
             if archive.name == version.archive and archive.is_file():
@@ -107,11 +89,13 @@ def find(path: Path) -> CifarFiles:
     raise UserError(f"{path} is and holds neither {names}")
 
 
-def note(place: CifarFiles) -> str | None:
-    """The first line of the NOTE of a copy that is not the original. In an archive, the NOTE is the
-    first file."""
+def read_note(place: CifarFiles) -> str | None:
+    """Read the first line of the NOTE of a copy that is not the original. In an archive, the NOTE
+    is the first file."""
     if place.packed:
-        text = _first(place.path)
+        first = next((m for m in archives.members(place.path) if m.plain), None)
+        noted = first is not None and first.name.rpartition("/")[2] == NOTE
+        text = first.read() if first is not None and noted else b""
     else:
         file = place.path / NOTE
         with read_errors(file):
@@ -119,10 +103,10 @@ def note(place: CifarFiles) -> str | None:
     return text.decode("utf-8", "replace").partition("\n")[0].strip()[:200] or None
 
 
-def batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarBatch]]:
-    """Every batch by the name of its file, in the order in which they lie there."""
+def read_batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarBatch]]:
+    """Read every batch by the name of its file, in stored order."""
     if checksum is Checksum.official:
-        _check(place)
+        archives.check_official(place.path, place.version.archive, place.version.md5)
     missing = dict.fromkeys(place.version.files)
     for where, name, content in _packed(place) if place.packed else _unpacked(place):
         if name not in missing:
@@ -135,21 +119,6 @@ def batches(place: CifarFiles, checksum: Checksum) -> Iterator[tuple[str, CifarB
 def _complete(place: CifarFiles, missing: Collection[str]) -> None:
     if missing:
         raise UserError(f"{place.path} is not complete: {' and '.join(missing)} not found")
-
-
-def _check(place: CifarFiles) -> None:
-    version = place.version
-    if place.packed:
-        archives.check(place.path, md5=version.md5, size=version.size)
-    elif not version.single:
-        raise UserError(
-            f"{place.path} cannot be checked, no checksums of its single files are published: "
-            f"give path= the archive {version.archive}, or use checksum=any, which every record "
-            "will say"
-        )
-    else:
-        for name, md5 in version.single.items():
-            archives.check(place.path / name, md5=md5)
 
 
 def _packed(place: CifarFiles) -> Iterator[tuple[str, str, bytes]]:
@@ -167,14 +136,6 @@ def _unpacked(place: CifarFiles) -> Iterator[tuple[str, str, bytes]]:
             yield str(file), file.name, file.read_bytes()
 
 
-def _first(archive: Path) -> bytes:
-    """The content of an archive's NOTE, if that is its first file."""
-    for member in archives.members(archive):
-        if member.plain:
-            return member.read() if member.name.rpartition("/")[2] == NOTE else b""
-    return b""
-
-
 # ---------------------------------------------------------------------- one batch
 
 
@@ -190,9 +151,8 @@ def _binary(where: str, content: bytes) -> CifarBatch:
 
 def _python(where: str, content: bytes) -> CifarBatch:
     try:
-        _check_memo(content)
-        found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-        data, labels = found[b"data"], np.asarray(found[b"labels"])
+        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        data, labels = batch[b"data"], np.asarray(batch[b"labels"])
         if data.dtype != np.uint8:
             raise ValueError("its pixels are not bytes")
         if data.ndim != 2 or labels.dtype.kind != "i" or labels.shape != data.shape[:1]:
@@ -200,14 +160,6 @@ def _python(where: str, content: bytes) -> CifarBatch:
     except Exception as error:  # an unpickler of damaged bytes raises whatever it meets
         raise UserError(f"{where} is not a batch of CIFAR-10: {first_line(error)}") from error
     return _batch(where, data, labels)
-
-
-def _check_memo(content: bytes) -> None:
-    """An unpickler makes room for every object up to the number that a pickle gives to one: five
-    damaged bytes could ask for 64 GiB."""
-    for done, (code, number, _) in enumerate(pickletools.genops(content)):
-        if code.name.endswith("PUT") and (number or 0) > done:
-            raise ValueError(f"it numbers an object {number} after {done} operations")
 
 
 def _batch(where: str, pixels: np.ndarray, labels: np.ndarray) -> CifarBatch:

@@ -8,30 +8,21 @@ below those four folders, ASCII whitespace at both ends removed, nothing else ch
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from lra.base.config import UserError
-from lra.data.progress import Progress
+from lra.data.progress import track
 from lra.data.sources import archives
 from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors
 
 ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"
-MD5, SIZE = "7c2ac02c03563afcf9b574c7e56c153a", 84_125_825
+MD5 = "7c2ac02c03563afcf9b574c7e56c153a"
 LABELS = ("neg", "pos")
 REVIEW = re.compile(rf"{FOLDER}/(train|test)/({'|'.join(LABELS)})/")
-# Digests of the published folders (_digest), to check an unpacked copy.
-DIGESTS = {
-    "train/neg": "d414cad5c7597be56f6bdd872016cf63a4cab55f61f22700b4b105a7142ebbc2",
-    "train/pos": "b70933e7ee72e44bb57aae71f6db167bf243c8c2f3df864259e5745143aa5739",
-    "test/neg": "81484974f7d678bc71fbfd19f3c1dfdf8a4e3491b1cb4de163681344d12b3c6e",
-    "test/pos": "caabc19c210c30bb58557469b04568708eefe1b97c19e698a32a5992d245f524",
-}
 
 
 class Review(NamedTuple):
@@ -40,8 +31,8 @@ class Review(NamedTuple):
     label: int
 
 
-def find(path: Path) -> Path:
-    """The archive or the unpacked folder that `path` is or holds; the archive goes first."""
+def find_place(path: Path) -> Path:
+    """Find the archive or the unpacked folder that `path` is or holds; the archive goes first."""
     if path.is_file() or (path.name == FOLDER and path.is_dir()):
         return path
     for name in (ARCHIVE, FOLDER):
@@ -50,31 +41,24 @@ def find(path: Path) -> Path:
     raise UserError(f"{path} holds neither {ARCHIVE} nor the folder {FOLDER}")
 
 
-def read(place: Path, checksum: Checksum) -> dict[str, list[Review]]:
-    """The labelled reviews of `train` and `test`, in no particular order."""
+def read_reviews(place: Path, checksum: Checksum) -> dict[str, list[Review]]:
+    """Read the labelled reviews of `train` and `test`, in no particular order."""
     archive = place.is_file()
-    if archive and checksum is Checksum.official:
-        archives.check(place, md5=MD5, size=SIZE)
-    found: dict[str, list[Review]] = {f"{s}/{x}": [] for s in ("train", "test") for x in LABELS}
-    with Progress(f"reading {place.name}", None) as progress:
-        for key, content in progress.track(_packed(place) if archive else _unpacked(place)):
-            match = REVIEW.match(key)
-            assert match is not None, key
-            if not (text := content.strip()):
-                raise UserError(f"{place}: the review {key} is empty")
-            found[f"{match[1]}/{match[2]}"].append(Review(key, text, LABELS.index(match[2])))
-    for folder, reviews in found.items():
-        if not reviews:
+    if checksum is Checksum.official:
+        archives.check_official(place, ARCHIVE, MD5)
+    reviews: dict[str, list[Review]] = {f"{s}/{x}": [] for s in ("train", "test") for x in LABELS}
+    files = _packed(place) if archive else _unpacked(place)
+    for key, content in track(files, f"reading {place.name}"):
+        _, split, label, *_ = key.split("/")
+        if not (text := content.strip()):
+            raise UserError(f"{place}: the review {key} is empty")
+        reviews[f"{split}/{label}"].append(Review(key, text, LABELS.index(label)))
+    for folder, part in reviews.items():
+        if not part:
             raise UserError(f"{place} holds no reviews in {FOLDER}/{folder}")
-        if len({review.key for review in reviews}) < len(reviews):
+        if len({review.key for review in part}) < len(part):
             raise UserError(f"{place} holds reviews of {FOLDER}/{folder} twice")
-        if not archive and checksum is Checksum.official and _digest(reviews) != DIGESTS[folder]:
-            raise UserError(
-                f"{place / folder} does not hold the published reviews, 12,500 of them: unpack "
-                f"{ARCHIVE} again, or use checksum=any for data of your own, which every record "
-                "will say"
-            )
-    return {split: found[f"{split}/neg"] + found[f"{split}/pos"] for split in ("train", "test")}
+    return {split: reviews[f"{split}/neg"] + reviews[f"{split}/pos"] for split in ("train", "test")}
 
 
 def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -85,29 +69,13 @@ def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 def _unpacked(folder: Path) -> Iterator[tuple[str, bytes]]:
     for top in (folder / split / label for split in ("train", "test") for label in LABELS):
-        for file in _files(top) if top.is_dir() else []:
+        for file in top.rglob("*"):
             key = f"{FOLDER}/{file.relative_to(folder).as_posix()}"
-            if not _hidden(key):
+            if file.is_file() and not _hidden(key):
                 with read_errors(file):
                     yield key, file.read_bytes()
 
 
-def _files(top: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:  # os.walk alone skips what it may not read
-        raise error
-
-    with read_errors(top):
-        for folder, _, names in os.walk(top, onerror=refuse):
-            yield from (Path(folder, name) for name in names)
-
-
 def _hidden(key: str) -> bool:
-    """Whether TensorFlow Datasets skips this file: hidden files and backups of editors."""
+    """Recognise what TensorFlow Datasets skips: hidden files and backups of editors."""
     return key.endswith("~") or key.rpartition("/")[2].startswith(".")
-
-
-def _digest(reviews: list[Review]) -> str:
-    digest = hashlib.sha256()
-    for key, text, _ in sorted(reviews):
-        digest.update(f"{key} {len(text)} ".encode() + text)
-    return digest.hexdigest()

@@ -14,16 +14,16 @@ import itertools
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
-from lra.data.progress import Progress
+from lra.data.progress import track
 from lra.data.sources import archives
 from lra.data.sources.archives import Member
 from lra.data.sources.fetch import fetch
-from lra.data.store import lock, new_folder, read_errors
+from lra.data.store import lock, new_folder
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 NAME = "lra_release.gz"
@@ -37,29 +37,26 @@ Index = dict[str, dict[str, int]]  # folder -> how many files, how many bytes
 
 
 def root(path: Path, wanted: str, data_dir: Path) -> Path:
-    """The folder below which the release lies unpacked, `wanted` at least (tsv_data, or a part such
-    as pathfinder32/curv_baseline): `path` itself, or what is unpacked from the archive it is."""
-    if path.is_file():
-        return _unpacked(path, wanted, data_dir)
-    with read_errors(path):
-        held = [
-            f"{place}/{entry.name}".removeprefix("./")
-            for place in PLACES
-            if (path / place).is_dir()
-            for entry in sorted((path / place).iterdir())
-            if TASK.fullmatch(entry.name)
-        ]
-    if held:
-        print(f"{path} holds {', '.join(held)}")
-    _report_copies(
-        [folder for folder in held if _copy(folder, wanted.partition("/")[0]) is not None]
-    )
-    return path
+    """Give the folder below which the release lies unpacked, `wanted` at least (tsv_data, or a part
+    such as pathfinder32/curv_baseline): `path` itself, or what is unpacked from that archive."""
+    return _unpacked(path, wanted, data_dir) if path.is_file() else path
 
 
 def folders(path: Path, wanted: str) -> list[Path]:
-    """Where `wanted` lies below that root, the copy to be read first."""
+    """Find `wanted` below that root, the copy to be read first."""
     return [path / place / wanted for place in PLACES if (path / place / wanted).is_dir()]
+
+
+def split_files(path: Path, folder: str, names: Mapping[str, str]) -> dict[str, Path]:
+    """Find the file of each split in a folder of the release, or in `path` itself."""
+    places = [path, *folders(path, folder)]
+    place = next((p for p in places if (p / names["train"]).is_file()), None)
+    if place is None:
+        raise UserError(f"{path} holds no {names['train']}, nor does a folder {folder} in it")
+    files = {split: place / name for split, name in names.items()}
+    if missing := [str(file) for file in files.values() if not file.is_file()]:
+        raise UserError(f"the data are not complete: {' and '.join(missing)} not found")
+    return files
 
 
 def download(folder: Path, url: str) -> Path:
@@ -98,18 +95,17 @@ def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
 
 
 def _index(archive: Path, file: Path) -> Index:
-    """What the archive holds, by folder; stored, because reading it all takes minutes."""
+    """List what the archive holds, by folder; stored, because reading it all takes minutes."""
     try:
         index: Index = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         index = {}
-        with Progress(f"looking through {archive.name}", None) as progress:
-            for member in progress.track(archives.members(archive)):
-                _refuse(archive, member)
-                if member.plain and (folder := _folder(member.name)):
-                    facts = index.setdefault(folder, {"files": 0, "bytes": 0})
-                    facts["files"] += 1
-                    facts["bytes"] += member.header.size
+        for member in track(archives.members(archive), f"looking through {archive.name}"):
+            _refuse_outside(archive, member)
+            if member.plain and (folder := _folder(member.name)):
+                facts = index.setdefault(folder, {"files": 0, "bytes": 0})
+                facts["files"] += 1
+                facts["bytes"] += member.header.size
         with new_folder(file.parent) as partial:
             (partial / file.name).write_text(json.dumps(index, indent=1), encoding="utf-8")
     print(f"{archive} holds")
@@ -119,14 +115,16 @@ def _index(archive: Path, file: Path) -> Index:
 
 
 def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
-    """The plain files below the folder `name` of the archive."""
-    files, size = (sum(facts[key] for facts in held.values()) for key in ("files", "bytes"))
-    if _count_files(target) == (files, size):
+    if target.is_dir():
         return
+    files, size = (sum(facts[key] for facts in held.values()) for key in ("files", "bytes"))
     target.parent.mkdir(parents=True, exist_ok=True)
     require_space(target.parent, size, "choose another --data-dir")
-    with new_folder(target) as partial, Progress(f"unpacking {name}", files) as progress:
-        for member in progress.track(_below(archive, name, files)):
+    below = (m for m in archives.members(archive) if m.plain and m.name.startswith(f"{name}/"))
+    members = itertools.islice(below, files)  # the rest of the archive need not be read
+    with new_folder(target) as partial:
+        for member in track(members, f"unpacking {name}", files):
+            _refuse_outside(archive, member)
             path = partial / PurePosixPath(member.name).relative_to(name)
             with disk_errors(target):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,21 +132,8 @@ def _unpack(archive: Path, name: str, target: Path, held: Index) -> None:
                     file.writelines(member.chunks())
 
 
-def _below(archive: Path, name: str, files: int) -> Iterator[Member]:
-    """The plain files below a folder, up to the last one: their number is known."""
-    found = (m for m in archives.members(archive) if m.plain and m.name.startswith(f"{name}/"))
-    for member in itertools.islice(found, files):
-        _refuse(archive, member)
-        yield member
-
-
-def _count_files(target: Path) -> tuple[int, int]:
-    sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
-    return len(sizes), sum(sizes)
-
-
 def _folder(name: str) -> str | None:
-    """The folder that a file counts for: its task's, or one deeper if the task has folders."""
+    """Name the folder that a file counts for: its task's, or one deeper if that has folders."""
     parts = name.split("/")
     for i, part in enumerate(parts[:-1]):
         if TASK.fullmatch(part):
@@ -157,22 +142,22 @@ def _folder(name: str) -> str | None:
 
 
 def _copy(folder: str, wanted: str) -> str | None:
-    """The copy of `wanted` that holds this folder: the folder's name up to it."""
-    found = re.match(rf"(?:.*/)?{re.escape(wanted)}(?=/|$)", folder)
-    return found[0] if found else None
+    """Name the copy of `wanted` that holds this folder: the folder's name up to it."""
+    match = re.match(rf"(?:.*/)?{re.escape(wanted)}(?=/|$)", folder)
+    return match[0] if match else None
 
 
 def _report_copies(copies: Iterable[str]) -> list[str]:
-    """Innermost first: that is the one public code reads."""
+    """Sort them innermost first: that is the one public code reads."""
     ordered = sorted(copies, key=lambda name: (-name.count("/"), name))
     for other in ordered[1:]:
         print(f"{ordered[0]} is read, {other} is not: the release holds two copies")
     return ordered
 
 
-def _refuse(archive: Path, member: Member) -> None:
-    """An archive that would write outside the folder it is unpacked to is not unpacked at all.
-    Links within it are passed over: no file of the release is one."""
+def _refuse_outside(archive: Path, member: Member) -> None:
+    """Refuse an archive that would write outside the folder it is unpacked to. Links within it are
+    passed over: no file of the release is one."""
     header = member.header
     leads = [member.name]
     if header.issym():

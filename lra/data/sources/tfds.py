@@ -4,8 +4,7 @@ Reading prepared array_record files does not need it. Preparing does, but only f
 one PNG encoder: `_without_tensorflow` gives the library these from the standard library and Pillow
 while its own builder runs. That touches private modules, so it holds for the version that
 constraints.txt pins; another one that differs is refused by name. What the builder reads is
-downloaded by lra.data.sources.fetch and checked against the sizes and SHA-256 that the library has
-registered.
+downloaded by `fetch` and checked against the library's sizes and SHA-256.
 
 Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
 """
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
@@ -29,6 +29,7 @@ from lra.data.sources.fetch import fetch
 from lra.data.store import lock
 
 PINNED = "4.9.10"
+HOME = "tfds"  # in the folder of the data
 AT_ONCE = 1000  # records read at a time: three times as fast as one by one
 # Modules of the library that hold TensorFlow as `tf` and use what we give them instead.
 USERS = ("core.download.extractor", "core.shuffle", "image_classification.cifar")
@@ -44,20 +45,18 @@ class Dataset(NamedTuple):
         return f"{self.name}{f'/{self.config}' if self.config else ''}:{self.version}"
 
     def folder(self, data_dir: Path) -> Path:
-        return _home(data_dir) / self.name / (self.config or "") / self.version
+        return data_dir / HOME / self.name / (self.config or "") / self.version
 
     def download(self, data_dir: Path) -> Path:
-        return _home(data_dir) / "downloads" / self.archive
+        return data_dir / HOME / "downloads" / self.archive
 
 
 def is_there(dataset: Dataset, data_dir: Path) -> bool:
-    """Whether it can be read or prepared without a download."""
     return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
 
 
-def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
-    """The examples of a prepared split, many at a time, in stored order, which is the official
-    one."""
+def read_records(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
+    """Read a prepared split in stored order, the official one, many examples at a time."""
     with _version_in_errors(dataset):
         records = _builder(dataset, data_dir).as_data_source(split=split)
     try:
@@ -71,7 +70,7 @@ def read(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str
 
 
 def prepare(dataset: Dataset, data_dir: Path) -> list[Path]:
-    """Download and prepare it unless that is done; the files of train and test."""
+    """Download and prepare it unless that is done; give the files of train and test."""
     folder = dataset.folder(data_dir)
     with lock(folder, f"another process is preparing {folder}; waiting for it"):
         if not folder.exists():
@@ -106,10 +105,6 @@ def _make(dataset: Dataset, data_dir: Path) -> None:
         )
 
 
-def _home(data_dir: Path) -> Path:
-    return data_dir / "tfds"
-
-
 def _library() -> Any:
     library = importlib.import_module("tensorflow_datasets")
     library.disable_progress_bar()
@@ -118,7 +113,7 @@ def _library() -> Any:
 
 
 def _builder(dataset: Dataset, data_dir: Path) -> Any:
-    return _library().builder(str(dataset), data_dir=_home(data_dir), file_format="array_record")
+    return _library().builder(str(dataset), data_dir=data_dir / HOME, file_format="array_record")
 
 
 # ---------------------------------------------------------------------- without TensorFlow
@@ -133,22 +128,12 @@ def _without_tensorflow() -> Iterator[None]:
         images._validate_np_array(pixels, shape=self.shape, dtype=self.np_dtype)
         return self._encode_pil_image(images.PIL_Image.fromarray(pixels))
 
-    with contextlib.ExitStack() as replaced:
-        for user in USERS:
-            module = importlib.import_module(f"tensorflow_datasets.{user}")
-            replaced.enter_context(_replaced(module, "tf", TENSORFLOW))
-        replaced.enter_context(_replaced(images._ImageEncoder, "_encode_image", encode))
+    encoder = "core.features.image_feature._ImageEncoder._encode_image"
+    replacements = {f"{user}.tf": TENSORFLOW for user in USERS} | {encoder: encode}
+    with contextlib.ExitStack() as patches:
+        for name, value in replacements.items():
+            patches.enter_context(mock.patch(f"tensorflow_datasets.{name}", value))
         yield
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    kept = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, kept)
 
 
 @contextlib.contextmanager
@@ -156,13 +141,11 @@ def _version_in_errors(dataset: Dataset) -> Iterator[None]:
     """Name the version when the library fails: another one is the most likely cause."""
     try:
         yield
-    except UserError:
+    except (UserError, OSError):
         raise
     except Exception as error:
         if isinstance(error.__cause__, OSError):  # a full disk, wrapped
             raise error.__cause__ from error
-        if isinstance(error, OSError) and not isinstance(error, ImportError):
-            raise
         raise UserError(
             f"tensorflow-datasets {_library().__version__} does not prepare {dataset} without "
             f"TensorFlow ({type(error).__name__}: {error}), {PINNED} does: "
@@ -177,13 +160,7 @@ class _Full(Exception):
 
 
 TENSORFLOW = SimpleNamespace(
-    io=SimpleNamespace(
-        gfile=SimpleNamespace(
-            GFile=lambda path, mode="r": open(os.fspath(path), mode),  # noqa: PTH123, SIM115
-            exists=os.path.exists,
-            remove=os.remove,
-        )
-    ),
+    io=SimpleNamespace(gfile=SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)),
     errors=SimpleNamespace(ResourceExhaustedError=_Full),
     compat=SimpleNamespace(as_text=os.fsdecode),
 )

@@ -14,8 +14,7 @@ import numpy as np
 
 
 def order(split: str, keys: Iterable[int | str | bytes]) -> np.ndarray:
-    """Positions of `keys` in stored order: element 0 is the position of the example that comes
-    first."""
+    """Sort `keys`: element 0 is the position of the example that is stored first."""
     salt = hashlib.md5(split.encode(), usedforsecurity=False)
     digests = []
     for key in keys:
@@ -26,5 +25,5 @@ def order(split: str, keys: Iterable[int | str | bytes]) -> np.ndarray:
 
 
 def percent(n: int, start: float, end: float) -> slice:
-    """The slice `[start%:end%]` of n examples."""
+    """Give the slice `[start%:end%]` of n examples."""
     return slice(round(start * n / 100), round(end * n / 100))

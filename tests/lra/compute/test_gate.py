@@ -28,7 +28,7 @@ from .kit import TOLERANCE, budget, shipped
 # ---------------------------------------------------------------------- what ships
 
 
-@pytest.mark.parametrize("task", data.arena())
+@pytest.mark.parametrize("task", data.lra_tasks())
 def test_the_shipped_defaults_fit_or_are_declared_exempt(task: str):
     """Every plain `task=.. attention=..` command starts."""
     for attention in luna.names():

@@ -12,7 +12,7 @@ import pytest
 import lra.data
 from lra.base import groups
 from lra.cli import main
-from lra.data import own
+from lra.data import registry
 from lra.data.arrays import SPLITS, Example, Prepared
 from lra.data.prepare import prepare
 from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
@@ -90,7 +90,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (configs / "protocol").mkdir()
     (configs / "protocol" / "luna.yaml").write_text("name: luna\n", encoding="utf-8")
     for name, cls in FAKES.items():
-        monkeypatch.setitem(own._registered, name, cls)
+        monkeypatch.setitem(registry._registered, name, cls)
         (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name), encoding="utf-8")
     monkeypatch.setenv(groups.VARIABLE, str(configs))
 

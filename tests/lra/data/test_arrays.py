@@ -15,8 +15,9 @@ import pytest
 
 import lra.data
 from lra.base.config import UserError
-from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared, Writer
-from lra.data.prepare import load, prepare
+from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared
+from lra.data.prepare import load_prepared, prepare
+from lra.data.writer import Writer
 
 from . import kit
 
@@ -133,7 +134,7 @@ def test_a_shortened_file_is_refused_when_it_is_opened(tiny: Prepared, cut: int)
     size = file.stat().st_size
     os.truncate(file, size - cut)
     with pytest.raises(UserError) as error:
-        load(tiny.folder)
+        load_prepared(tiny.folder)
     assert f"{file} is damaged: {size - cut:,} bytes found, {size:,} bytes expected" in str(
         error.value
     )
@@ -141,8 +142,8 @@ def test_a_shortened_file_is_refused_when_it_is_opened(tiny: Prepared, cut: int)
     assert "--force" in str(error.value)
     file.unlink()
     with pytest.raises(UserError, match=r"val\.ids\.npy is missing, 2,016 bytes expected"):
-        load(tiny.folder)
-    assert kit.differences(tiny.folder) == [f"{file}: 2,016 bytes expected, no file found"]
+        load_prepared(tiny.folder)
+    assert kit.differences(tiny.folder) == [f"{file}: not there any more"]
 
 
 def test_a_file_shortened_while_in_use_is_an_error_and_not_a_dead_process(tiny: Prepared) -> None:
@@ -158,7 +159,7 @@ def test_a_header_of_the_right_size_that_is_none(tiny: Prepared) -> None:
         content = file.read_bytes()
         file.write_bytes(b"\0" * len(content))
         with pytest.raises(UserError, match="is damaged"):
-            load(tiny.folder)
+            load_prepared(tiny.folder)
         file.write_bytes(content)
 
 

@@ -13,7 +13,7 @@ import pytest
 import lra.data
 from lra.cli import main
 from lra.data.options import default_length
-from lra.data.prepare import command as prepare_command
+from lra.data.prepare import prepare_command
 from lra.data.show import GAP, LINE, SMALLEST
 from tests.lra.conftest import command
 
@@ -84,13 +84,13 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "sede=1"), "task 'listops' has no option 'sede'; did you mean seed?"),
         (("listops", "name=text"), "has no option 'name'"),
         (("listops", "seed"), "'seed' is not a setting: settings are written key=value"),
-        (("listops", "seed=x"), "seed must be a whole number, got 'x'"),
-        (("listops", "seed=1.5"), "seed must be a whole number, got '1.5'"),
-        (("listops", "seed="), "seed must be a whole number, got ''"),
-        (("listops", "seed=[1"), "seed must be a whole number, got '[1'"),
-        (("listops", "seed=null"), "seed must be a whole number, got 'null'"),
-        (("listops", "p_leaf=often"), "p_leaf must be a number, got 'often'"),
-        (("listops", "brackets=lose"), "brackets must be keep or drop, got 'lose'"),
+        (("listops", "seed=x"), "seed=x: Value 'x' of type 'str' could not"),
+        (("listops", "seed=1.5"), "seed=1.5: Value '1.5' of type 'str' could not"),
+        (("listops", "seed="), "seed=: Value '' of type 'str' could not"),
+        (("listops", "seed=[1"), "seed=[1: "),
+        (("listops", "seed=null"), "seed=null: "),
+        (("listops", "p_leaf=often"), "p_leaf=often: Value 'often' of type 'str' could"),
+        (("listops", "brackets=lose"), "Invalid value 'lose', expected one of [keep, drop]"),
         (("listops", "source=realease"), "no source 'realease'; did you mean release"),
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
         (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),

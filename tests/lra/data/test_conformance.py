@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lra import data
-from lra.data import own
+from lra.data import registry
 from lra.data.conformance import findings
 
 TINY = {"retrieval": 300, "text": 300}
@@ -17,7 +17,7 @@ RECALL = ["n_train=60", "n_val=20", "n_test=20", "pairs=4"]
 LARGE = ("pathx", "pathfinder256")
 
 
-@pytest.mark.parametrize("task", [name for name in data.ours() if name not in LARGE])
+@pytest.mark.parametrize("task", [name for name in data.builtin_tasks() if name not in LARGE])
 def test_our_tasks_satisfy_it(task: str):
     words = RECALL if task == "recall" else ["source=tiny"]
     found = list(findings(data.configure(task, words), TINY.get(task, 0)))
@@ -79,7 +79,7 @@ def test_a_broken_task_is_found(
     monkeypatch: pytest.MonkeyPatch,
     lra_data: Callable[..., tuple[int, str, str]],
 ):
-    monkeypatch.setitem(own._registered, task.name, task)
+    monkeypatch.setitem(registry._registered, task.name, task)
     code, out, err = lra_data("check", task.name)
     lines = [line for line in out.splitlines() if line.startswith("BROKEN")]
     assert bool(code) is bool(broken) is bool(lines), out + err

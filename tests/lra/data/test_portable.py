@@ -17,7 +17,8 @@ from lra.data import configure
 from lra.data.image import grey
 from lra.data.listops import generator as listops_generator
 from lra.data.pathfinder import generator as pathfinder_generator
-from lra.data.recall import draw
+from lra.data.pathfinder import sizes
+from lra.data.recall import draw_block
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
@@ -66,12 +67,12 @@ def digest(parts: Iterator[object]) -> str:
 
 @functools.cache
 def drawer(side: int) -> pathfinder_generator.ImageGenerator:
-    return pathfinder_generator.ImageGenerator(pathfinder_generator.settings(side, "easy"))
+    return pathfinder_generator.ImageGenerator(sizes.settings(side, "easy"))
 
 
 def pens() -> Iterator[object]:
     """What dashes and turns are made of, for every endpoint and every ninth degree."""
-    for side in pathfinder_generator.SIZES:
+    for side in sizes.SIZES:
         for stage in drawer(side).stages.values():
             pen = stage.pen
             for turn in pen.turns:
@@ -84,7 +85,7 @@ def pens() -> Iterator[object]:
 
 
 def pathfinder() -> Iterator[object]:
-    for side in pathfinder_generator.SIZES:
+    for side in sizes.SIZES:
         for number in range(3):
             image, scene = drawer(side).image(1, number)
             yield from (image, scene.label, scene.margin, scene.markers)
@@ -99,7 +100,7 @@ def listops() -> Iterator[object]:
 
 
 def recall() -> Iterator[object]:
-    yield from draw(configure("recall", ["filler=5"]), 1)
+    yield from draw_block(configure("recall", ["filler=5"]), 1)
 
 
 def colours() -> Iterator[object]:

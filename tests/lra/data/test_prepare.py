@@ -16,7 +16,7 @@ import lra.data
 from lra.base.config import UserError
 from lra.data import prepare as preparing
 from lra.data.arrays import MANIFEST, Prepared
-from lra.data.prepare import find, find_or_prepare, load, prepare
+from lra.data.prepare import find_or_prepare, find_prepared, load_prepared, prepare
 from lra.data.store import lock
 
 from . import kit
@@ -61,7 +61,7 @@ def test_another_format_is_named_and_prepared_anew_on_force(
     assert "--force" in err
     assert f"unusable: {tiny.folder} was prepared in format {version}" in lra_data("list")[1]
     assert lra_data("prepare", "listops", "source=tiny", "--force")[0] == 0
-    assert load(tiny.folder).fingerprint == tiny.fingerprint
+    assert load_prepared(tiny.folder).fingerprint == tiny.fingerprint
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ZeroDivisionError):
         prepare(options, max_length=59, data_dir=tmp_path)
     assert kit.leftovers(tmp_path) == []
-    assert find(options, max_length=59, data_dir=tmp_path) is None
+    assert find_prepared(options, max_length=59, data_dir=tmp_path) is None
 
 
 def test_force_that_fails_keeps_what_was_there(
@@ -80,7 +80,7 @@ def test_force_that_fails_keeps_what_was_there(
     monkeypatch.setattr(preparing, "statistics", lambda splits: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare(options, max_length=59, data_dir=tmp_path / "data", force=True)
-    assert load(tiny.folder).fingerprint == tiny.fingerprint
+    assert load_prepared(tiny.folder).fingerprint == tiny.fingerprint
     assert kit.leftovers(tmp_path / "data") == []
 
 
@@ -112,7 +112,7 @@ def test_the_one_that_waited_does_not_prepare_again(
     options = lra.data.configure("listops", ["source=tiny"])
     made = prepare(options, max_length=2000, data_dir=tmp_path)
     answers = iter([None, made])  # not there before the lock, there behind it
-    monkeypatch.setattr(preparing, "find", lambda *a, **k: next(answers))
+    monkeypatch.setattr(preparing, "find_prepared", lambda *a, **k: next(answers))
     monkeypatch.setattr(preparing, "_make", lambda *a, **k: pytest.fail("prepared twice"))
     assert prepare(options, max_length=2000, data_dir=tmp_path) is made
 

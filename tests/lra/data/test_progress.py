@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lra.data import progress
-from lra.data.progress import Progress
+from lra.data.progress import track
 
 
 class Terminal(io.StringIO):
@@ -19,15 +19,11 @@ class Terminal(io.StringIO):
 def test_progress_off_a_terminal_is_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Progress("counting", 3) as quiet:
-        assert list(quiet.track("abc")) == ["a", "b", "c"]
+    assert list(track("abc", "counting", 3)) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""  # done before the first line was due
     monkeypatch.setattr(progress, "EVERY", 0)
-    with Progress("counting", 3) as lines:
-        list(lines.track("ab"))
-        list(lines.track("c"))
-    with Progress("reading", None) as open_ended:
-        list(open_ended.track("ab"))
+    list(track("abc", "counting", 3))
+    list(track("ab", "reading"))
     first, second, third, fourth, fifth = capsys.readouterr().err.splitlines()
     assert first.startswith("  counting: 1/3  ")
     assert second.startswith("  counting: 2/3  ")
@@ -42,8 +38,6 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(progress, "REFRESH", 0)
-    with Progress("counting", 2) as bar:
-        list(bar.track("ab"))
+    assert list(track("ab", "counting", 2)) == ["a", "b"]
     assert "counting" in terminal.getvalue()
     assert "2/2" in terminal.getvalue()

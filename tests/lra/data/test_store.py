@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.data.store import ArrayFile, Rows
+from lra.data.arrays import Rows
+from lra.data.writer import ArrayFile
 
 
 def test_the_header_is_written_last_and_fits(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def run_of(task: str, attention: str, tmp_path: Path, *more: str) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("task", "attention"), [*((task, "linear") for task in data.arena()), ("retrieval", "luna")]
+    ("task", "attention"), [*((task, "linear") for task in data.lra_tasks()), ("retrieval", "luna")]
 )
 def test_two_steps_of_every_task(task: str, attention: str, tmp_path: Path) -> None:
     run = run_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 import lra.data
 from lra.base.config import UserError
+from lra.data import verify as verifying
 from lra.data.arrays import MANIFEST, Prepared, manifest_text, read_manifest
-from lra.data.verify import verify
+from lra.data.prepare import find_or_prepare
+from lra.data.verify import check_arrays, verify
 
 from . import kit
 
@@ -107,7 +110,48 @@ def test_another_fingerprint_than_the_committed_one_is_found(
         assert [difference in line for line in kit.differences(tiny.folder)] == [True] * wrong
 
 
-def test_a_stranger_in_the_folder_is_mentioned(tiny: Prepared) -> None:
-    (tiny.folder / "notes.txt").write_text("mine", encoding="utf-8")
-    strange = [line for line in verify(tiny.folder) if line.status == "unknown"]
-    assert [line.text for line in strange] == [f"{tiny.folder / 'notes.txt'}: not in the manifest"]
+# ---------------------------------------------------------------------- when a run begins
+
+
+@pytest.fixture
+def prepared(tmp_path: Path):
+    options = lra.data.configure("listops", ["source=tiny"])
+    return find_or_prepare(options, max_length=512, data_dir=tmp_path)
+
+
+def test_untouched_arrays_are_hashed_once(prepared, monkeypatch: pytest.MonkeyPatch):
+    hashed = []
+    whole = verifying.sha256
+    monkeypatch.setattr(verifying, "sha256", lambda path: hashed.append(path.name) or whole(path))
+    check_arrays(prepared)
+    assert sorted(hashed) == sorted(f"{name}.npy" for name in prepared.facts["arrays"])
+    check_arrays(prepared)
+    assert len(hashed) == len(prepared.facts["arrays"])
+    path = prepared.folder / "test.labels.npy"
+    os.utime(path, ns=(0, 0))
+    check_arrays(prepared)
+    assert hashed[len(prepared.facts["arrays"]) :] == ["test.labels.npy"]
+
+
+def test_a_flipped_byte_stops_the_run_with_the_files_name(prepared):
+    path = prepared.folder / "train.ids.npy"
+    for _ in range(2):  # before and after the first check on this machine
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"train\.ids\.npy has changed .* prepare it again"):
+            check_arrays(prepared)
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        check_arrays(prepared)
+
+
+def test_where_nothing_can_be_written_it_is_hashed_each_time(
+    prepared, monkeypatch: pytest.MonkeyPatch
+):
+    def closed(*_):
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr(verifying, "write_json", closed)
+    check_arrays(prepared)
+    check_arrays(prepared)

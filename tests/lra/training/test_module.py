@@ -86,7 +86,7 @@ def run_of(task: str, attention: str, data_dir: Path) -> Run:
 
 def test_every_task_is_here():
     """The other two Pathfinders are the same code at other sizes."""
-    assert set(LENGTHS) == set(data.arena()) - {"pathfinder64", "pathfinder256"}
+    assert set(LENGTHS) == set(data.lra_tasks()) - {"pathfinder64", "pathfinder256"}
 
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)

@@ -13,15 +13,10 @@ import pytest
 from lra.base.config import UserError
 from lra.data.pathfinder import generator
 from lra.data.pathfinder.exact import arctan2
-from lra.data.pathfinder.generator import (
-    ImageGenerator,
-    PathfinderSettings,
-    SnakeGrower,
-    generate,
-    settings,
-)
+from lra.data.pathfinder.generator import ImageGenerator, SnakeGrower, generate
 from lra.data.pathfinder.pen import CERTAIN, Pen, Room, add_marker, move, reverse
 from lra.data.pathfinder.raster import covers, dilate, disc, line, scale8, shrink, stamp
+from lra.data.pathfinder.sizes import PathfinderSettings, settings
 
 STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]
 pathfinder = functools.cache(
@@ -378,8 +373,6 @@ def test_contours_and_distractors_of_every_kind(side: int, wanted) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((48,), {}, "side=48 is unknown: choose from 32, 64, 128, 256"),
-        ((32, "simple"), {}, "difficulty=simple is unknown: choose from easy, intermediate, hard"),
         ((32,), {"distractors": -1}, "distractors=-1 is out of range"),
     ],
 )
@@ -394,7 +387,7 @@ def test_pictures_without_distractors() -> None:
 
 
 def test_no_dash_is_wider_than_its_pen() -> None:
-    pen = Pen(side=32, length=2, thickness=0.5, margin=1, scale=2, continuity=1.0)
+    pen = Pen(settings(32), 1)
     assert len(pen.turns) == 18
     ink = pen.stroke(0.0).ink
     assert ink.shape == (9, 9)

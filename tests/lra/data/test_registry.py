@@ -16,7 +16,7 @@ import lra
 from lra import data
 from lra.base import code
 from lra.base.config import UserError
-from lra.data import own
+from lra.data import registry
 from lra.data.prepare import find_or_prepare
 from lra.report.leaderboard import build
 from lra.report.specs import TableSpec
@@ -56,21 +56,21 @@ class Parity(data.Task):
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No task that a test registers is known to the next."""
-    monkeypatch.setattr(own, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """installed(source): a package whose entry point declares the task `parity`."""
     monkeypatch.syspath_prepend(tmp_path)
-    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", own.ENTRY_POINTS)
-    monkeypatch.setattr(own, "_entries", lambda: {"parity": entry})
+    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_entries", lambda: {"parity": entry})
 
     def write(source: str = MODULE) -> None:
         (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")
         sys.modules.pop("parity_task", None)
         code.find_source.cache_clear()
-        own._registered.clear()
+        registry._registered.clear()
 
     yield write
     sys.modules.pop("parity_task", None)
@@ -147,7 +147,7 @@ def test_the_code_of_a_class_in_a_notebook_is_its_functions_and_constants(
         return 2
 
     def digest(**content: Any) -> str:
-        return own._hash_class(type("Mine", (), content))
+        return registry._hash_class(type("Mine", (), content))
 
     first = digest(n=4, read=one)
     assert digest(n=4, read=one) == first

@@ -1,0 +1,185 @@
+"""Data in memory as a task: arrays, texts, or a dataset of columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lra.base.config import UserError
+from lra.data import byte_ids
+from lra.data.arrays import Example
+from lra.data.registry import register
+from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
+
+HELD_OUT = 0.1  # of the training examples, where there is no val or test split
+Part = tuple[Sequence[Any], Sequence[Any]]  # examples and labels
+
+
+def from_arrays(
+    name: str,
+    train: Part,
+    val: Part | None = None,
+    test: Part | None = None,
+    *,
+    grid: tuple[int, int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> type[Task]:
+    """Register examples and labels as `task=<name>`, in this process: rows of ids, texts, grey
+    pictures (with `grid`), or pairs of them; a label per example, or a list of one per id.
+
+    Without `val` or `test` a tenth of the training examples is held out, drawn with a fixed seed.
+
+        lra.data.from_arrays("reviews", (texts, labels), settings={"steps": 1000})
+        lra.train(lra.compose(["task=reviews", "attention=luna"]))
+    """
+    parts = _split({"train": train, "val": val, "test": test})
+    first = parts["train"][0][0]
+    dual = _is_pair(first, grid)
+    dimensions = {y.ndim for _, labels in parts.values() for y in labels}
+    if dimensions not in ({0}, {1}):
+        raise UserError("give every example one label, or every one a list of one per id")
+    encoded = {
+        split: [Example(_ids(x, dual), y) for x, y in zip(*part, strict=True)]
+        for split, part in parts.items()
+    }
+    texts = [ids for part in encoded.values() for x in part for ids in (x.ids if dual else [x.ids])]
+    text = any(isinstance(x, str) for x in (first if dual else [first]))
+    facts = {
+        "name": name,
+        "title": "data given from memory",
+        "classes": 1 + max(int(np.max(x.label)) for part in encoded.values() for x in part),
+        "vocab": byte_ids.VOCAB
+        if text
+        else 256
+        if grid
+        else 1 + max(int(np.max(x)) for x in texts),
+        "max_length": max(len(x) for x in texts),
+        "dual": dual,
+        "per_token": dimensions == {1},
+        "grid": grid,
+        "settings": dict(settings or {}),
+        "encoding": {"code": _digest(encoded)},
+        "parts": encoded,
+        "text": text,
+    }
+    return register(type("FromArrays", (InMemory,), facts))
+
+
+def from_hf(
+    name: str,
+    dataset: Mapping[str, Any],
+    *,
+    text: str | tuple[str, str] = "text",
+    label: str = "label",
+    **others: Any,
+) -> type[Task]:
+    """Register a `datasets.DatasetDict` (or any mapping from split to columns) as `task=<name>`:
+    its columns of texts, or of ids, or of two texts, and of labels. The split `validation` is val.
+
+        rte = datasets.load_dataset("glue", "rte")
+        lra.data.from_hf("rte", rte, text=("sentence1", "sentence2"))
+    """
+    columns = (text,) if isinstance(text, str) else text
+    parts: dict[str, Any] = {}
+    for split in ("train", "val", "validation", "test"):
+        if split not in dataset:
+            continue
+        try:
+            *texts, labels = [list(dataset[split][column]) for column in (*columns, label)]
+        except KeyError as error:
+            raise UserError(f"split {split} has no column {error}") from error
+        if all(_label(y).min() >= 0 for y in labels):  # those of a hidden test set are -1
+            examples = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
+            parts[split.replace("validation", "val")] = (examples, labels)
+    if "train" not in parts:
+        raise UserError(f"the dataset has no split train with labels, only {', '.join(dataset)}")
+    return from_arrays(name, **parts, **others)
+
+
+class InMemory(Task):
+    sources: ClassVar = {"memory": Source("given from memory", {"format": "1"})}
+    about = About("Given from memory by the user.", "Not stated.", "As given.", ())
+    parts: ClassVar[dict[str, list[Example]]]
+    text: ClassVar[bool]
+
+    def splits(self, options: TaskOptions, job: Job) -> list[RawSplit]:
+        return [RawSplit(s, part, len(part)) for s, part in self.parts.items()]
+
+    def tokenize(self, text: str) -> np.ndarray:
+        return byte_ids.encode_text(text) if self.text else super().tokenize(text)
+
+    def decode(self, ids: np.ndarray) -> str:
+        return byte_ids.decode(ids) if self.text else super().decode(ids)
+
+
+def _is_pair(example: Any, grid: tuple[int, int] | None) -> bool:
+    if not isinstance(example, tuple | list) or not example:
+        return False
+    if grid:  # a picture may be a list of rows
+        return len(example) == 2 and np.size(example[0]) == grid[0] * grid[1]
+    return isinstance(example[0], str | Sequence | np.ndarray)
+
+
+def _label(label: Any) -> np.ndarray:
+    values = np.asarray(label)
+    if values.dtype.kind not in "biuf" or not values.size or (values % 1).any():
+        raise UserError(
+            "labels must be whole numbers, or lists of them: give classes as 0, 1 and so on"
+        )
+    return values.astype(np.int64)
+
+
+def _ids(example: Any, dual: bool) -> Any:
+    if dual:
+        if isinstance(example, str) or len(example) != 2:
+            raise UserError("an example is no pair, but the first one is: give two of each")
+        return tuple(_ids(side, False) for side in example)
+    if isinstance(example, str):
+        return byte_ids.encode_text(example)
+    ids = np.asarray(example).ravel()
+    if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
+        raise UserError("an example must be a text, or one or more whole numbers from 0 on")
+    return ids
+
+
+def _split(given_parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any]]]:
+    """List examples and labels of all three splits; missing ones are drawn from train."""
+    parts = {
+        split: (list(part[0]), [_label(y) for y in part[1]])
+        for split, part in given_parts.items()
+        if part is not None
+    }
+    for split, (examples, labels) in parts.items():
+        if len(examples) != len(labels) or not examples:
+            raise UserError(
+                f"{split} has {len(examples)} examples and {len(labels)} labels: give as many of "
+                "both, and at least one"
+            )
+    examples, labels = parts["train"]
+    order = np.random.default_rng(0).permutation(len(examples)).tolist()
+
+    def take(index: list[int]) -> tuple[list[Any], list[Any]]:
+        return [examples[i] for i in index], [labels[i] for i in index]
+
+    for split in ("val", "test"):
+        if split not in parts:
+            n = max(1, round(HELD_OUT * len(examples)))
+            parts[split], order = take(order[:n]), order[n:]
+    if not order:
+        raise UserError("there are too few training examples to hold a tenth of them out")
+    parts["train"] = take(sorted(order))
+    return {s: parts[s] for s in ("train", "val", "test")}
+
+
+def _digest(parts: Mapping[str, Sequence[Example]]) -> str:
+    digest = hashlib.sha256()
+    for part in parts.values():
+        for example in part:
+            for ids in example.ids if isinstance(example.ids, tuple) else [example.ids]:
+                digest.update(ids.astype("<i8").tobytes() + b"|")
+        for example in part:
+            digest.update(np.asarray(example.label, "<i8").tobytes() + b";")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,179 @@
+"""Examples turned into the arrays of the prepared form, and counted there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lra.base.config import UserError
+from lra.base.disk import disk_errors
+from lra.data.arrays import IGNORED, QUANTILES, SPLITS, Example, Layout, Split
+from lra.data.store import sha256
+
+CHUNK = 2**22  # bytes of an array that wait in memory
+
+
+class Writer:
+    def __init__(self, folder: Path, layout: Layout, width: int):
+        most = 2**15 if layout.per_token else 2**8  # larger labels would wrap around
+        if layout.classes > most or layout.vocab > 2**16:
+            raise UserError(
+                f"{layout.name} has {layout.classes:,} classes and {layout.vocab:,} different ids, "
+                f"but at most {most:,} and 65,536 can be stored: use fewer"
+            )
+        self.folder, self.layout, self.width = folder, layout, width
+        self.truncated = dict.fromkeys(SPLITS, 0)
+        self._dtype = np.dtype(np.uint8 if layout.vocab <= 256 else np.uint16)
+        self._files: dict[str, ArrayFile] = {}
+        self._texts: dict[bytes, int] = {}  # of a dual task: digest -> row
+
+    def add(self, split: str, example: Example) -> None:
+        ids, label = example
+        labels = np.atleast_1d(label)
+        valid = (labels >= 0) & (labels < self.layout.classes) & (labels % 1 == 0)
+        if self.layout.per_token:
+            valid |= labels == IGNORED
+        if not valid.all():
+            raise UserError(
+                f"an example of {split} has label {labels[~valid][0]}; "
+                f"the labels of {self.layout.name} are whole numbers from 0 to "
+                f"{self.layout.classes - 1}"
+            )
+        if self.layout.dual:
+            rows = [self._text(split, np.asarray(side)) for side in ids]
+            self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
+        else:
+            self._sequence(split, split, np.asarray(ids))
+        if self.layout.per_token:
+            row = np.full(self.width // self.layout.stack, IGNORED, np.int16)
+            row[: len(labels)] = labels[: len(row)]
+            if (row == IGNORED).all():  # the loss of a batch of such examples is nan
+                raise UserError(
+                    f"an example of {split} has no scored label at its first {len(row)} tokens: "
+                    "leave it out"
+                )
+            self._file(f"{split}.labels", row.shape, np.int16).append(row)
+        else:
+            self._file(f"{split}.labels", (), np.uint8).append(labels[0])
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        facts = {name: file.close() for name, file in sorted(self._files.items())}
+        empty = [s for s in SPLITS if f"{s}.labels" not in facts]
+        if empty:
+            raise UserError(f"{self.layout.name} has no examples for {' and '.join(empty)}")
+        return facts
+
+    def abandon(self) -> None:
+        for file in self._files.values():
+            file.abandon()
+
+    def _text(self, split: str, ids: np.ndarray) -> int:
+        start = np.ascontiguousarray(ids[: self.width], self._dtype)
+        digest = hashlib.blake2b(start.tobytes(), digest_size=16).digest()
+        if digest not in self._texts:
+            self._texts[digest] = len(self._texts)
+            self._sequence(split, "texts", ids)
+        elif len(ids) > self.width:
+            self.truncated[split] += 1
+        return self._texts[digest]
+
+    def _sequence(self, split: str, store: str, ids: np.ndarray) -> None:
+        if self.layout.grid is not None and len(ids) != self.width:
+            raise UserError(
+                f"an image of {split} has {len(ids)} pixels; {self.layout.name} has {self.width}"
+            )
+        if len(ids) > self.width:
+            self.truncated[split] += 1
+            ids = ids[: self.width]
+        whole = ids.dtype.kind in "iu"
+        if len(ids) and not (whole and 0 <= ids.min() <= ids.max() < self.layout.vocab):
+            raise UserError(
+                f"an example of {split} has ids {ids.min()} to {ids.max()}; "
+                f"those of {self.layout.name} are whole numbers from 0 to {self.layout.vocab - 1}"
+            )
+        self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
+        self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
+
+    def _file(self, name: str, row: tuple[int, ...], dtype: Any) -> ArrayFile:
+        if name not in self._files:
+            self._files[name] = ArrayFile(self.folder / f"{name}.npy", row, dtype)
+        return self._files[name]
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def statistics(splits: dict[str, Split]) -> dict[str, Any]:
+    """Count the arrays: per split, and duplicates within and across splits."""
+    facts, seen = {}, {}
+    for name, split in splits.items():
+        facts[name], seen[name] = _describe(split)
+    repeats = {name: len(splits[name]) - len(digests) for name, digests in seen.items()}
+    for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
+        repeats[f"{a}/{b}"] = len(seen[a] & seen[b])
+    return {"splits": facts, "duplicates": repeats}
+
+
+def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
+    digests: set[bytes] = set()
+    lengths, lowest, highest, constant = [], split.layout.vocab, -1, 0
+    for ids, length in split.blocks():
+        lengths.append(length.ravel())
+        highest = max(highest, int(ids.max()))
+        real = np.arange(split.width) < length[..., None]
+        lowest = min(lowest, int(np.where(real, ids, highest).min()))
+        constant += int((ids == ids[..., :1]).all(-1).sum())
+        digests.update(hashlib.blake2b(row, digest_size=16).digest() for row in ids)
+    quantiles = np.quantile(np.concatenate(lengths), list(QUANTILES.values()), method="lower")
+    labels = np.asarray(split.labels)
+    scored = labels[labels != IGNORED]
+    facts = {
+        "examples": len(split),
+        "labels": np.bincount(scored, minlength=split.layout.classes).tolist(),
+        "lengths": dict(zip(QUANTILES, quantiles.astype(int).tolist(), strict=True)),
+        "ids": [lowest, highest],
+    }
+    return facts | ({"constant": constant} if split.layout.grid else {}), digests
+
+
+class ArrayFile:
+    """A .npy file that grows row by row; its header gets the number of rows at the end."""
+
+    def __init__(self, path: Path, row: tuple[int, ...], dtype: Any):
+        self.path, self.row, self.dtype, self.rows = path, row, np.dtype(dtype), 0
+        with disk_errors(path.parent):
+            self._file = path.open("wb", buffering=CHUNK)
+            self._write_header()
+
+    def append(self, values: np.ndarray | int) -> None:
+        """Add one row; a row that is too short is filled up with zeros."""
+        row = np.zeros(int(np.prod(self.row)), self.dtype)
+        row[: np.size(values)] = values
+        self.rows += 1
+        with disk_errors(self.path.parent):
+            self._file.write(row.data)
+
+    def close(self) -> dict[str, Any]:
+        with disk_errors(self.path.parent):
+            self._file.seek(0)
+            self._write_header()
+            self._file.close()
+        return {
+            "dtype": self.dtype.name,
+            "shape": [self.rows, *self.row],
+            "bytes": self.path.stat().st_size,
+            "sha256": sha256(self.path),
+        }
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _write_header(self) -> None:
+        # numpy leaves room for the first axis to grow: the header's length does not depend on it
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.row)}
+        np.lib.format.write_array_header_1_0(self._file, header)
