@@ -73,6 +73,7 @@ def measure_cases(benchmark: Benchmark, options: Namespace) -> list[BenchRow]:
             except Exception as error:
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 stopped[case.name] = f"{kind}{first_line(error)}"
+                print(f"{case.name}, n = {n:,}: {stopped[case.name]}", file=sys.stderr)
             if case.name in stopped:
                 rows.append(row(measure=ANY, stopped=stopped[case.name]))
         for i in range(options.rounds):
@@ -145,7 +146,7 @@ def run_alone(function: Callable[..., Any], *arguments: Any, mib: float, threads
         except BrokenProcessPool as error:
             raise UserError("killed") from error
         except (MemoryError, RuntimeError) as error:
-            if "memory" not in str(error).lower():
+            if not isinstance(error, MemoryError) and "memory" not in str(error).lower():
                 raise
             raise UserError(f"> {mib:,.0f} MiB") from error
 

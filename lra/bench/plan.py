@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -63,7 +63,7 @@ class RunGroup:
     stopped: str = ""  # why there are none
 
     def hours(self, pace: str = "mean", share: float = 1.0) -> float:
-        """Extrapolate to one run, or to one of this share of its steps, at a pace of its steps."""
+        """Extrapolate to one run, or to this share of its steps; the pace is mean, low or high."""
         recipe, evaluation = self.run.protocol.recipe, self.run.protocol.evaluation
         val, test = (math.ceil(self.sizes.get(s, 0) / recipe.batch) for s in ("val", "test"))
         dev = evaluation.dev_batches if evaluation.dev_batches > 0 and val else val
@@ -97,8 +97,8 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     common = set.intersection(*(group.shared for group in groups.values()))
     for group in groups.values():
         differing = [word for word in group.words if word in group.shared - common]
-        task, attention = group.run.task.name, group.run.attention["name"]
-        group.name = " ".join(differing) or f"{task} {attention}"
+        default = f"{group.run.task.name} {group.run.attention['name']}"
+        group.name = " ".join(differing) or default
     return [*groups.values()], launcher
 
 
@@ -142,11 +142,6 @@ class Stopwatch(pl.Callback):
 
     on_validation_batch_end = on_train_batch_end
 
-    def take_laps(self) -> list[float]:
-        laps = [end - start for start, end in itertools.pairwise(self.ends)]
-        self.ends = []
-        return laps
-
 
 def first_steps(words: list[str], steps: int) -> dict[str, float]:
     """Train some steps of a run and evaluate some batches by the trainer of real runs."""
@@ -163,17 +158,19 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
         lightning = trainer_for(run, folder, saved, watch, max_steps=steps + 1, min_steps=4,
                                 max_time=LONGEST, val_check_interval=None)  # fmt: skip
         lightning.fit(module, train)
-        start, laps = watch.ends[0] - began, watch.take_laps()
+        trained, watch.ends = watch.ends, []
         lightning.validate(module, dev, verbose=False)
-        evaluations, device = watch.take_laps(), lightning.strategy.root_device
         disk = folder.last.stat().st_size + folder.best.stat().st_size
+    laps, evaluations = ([b - a for a, b in itertools.pairwise(ends)]
+                         for ends in (trained, watch.ends))  # fmt: skip
     mean, tenths = statistics.mean(laps), statistics.quantiles(laps, n=10, method="inclusive")
+    device = lightning.strategy.root_device
     gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
         "mean": mean,  # seconds of a step; eight in ten lie between low and high
         "low": min(tenths[0], mean),
         "high": max(tenths[-1], mean),
-        "start": start,
+        "start": trained[0] - began,
         "evaluation": statistics.mean(evaluations),
         "disk": disk / 2**20,
         "peak": peak_memory_mib(device),
@@ -232,23 +229,23 @@ class Plan:
     def proposal(self, hours: float) -> str:
         """Name the largest budget whose runs all end within these hours, even at the slow pace."""
         fitting = [budget for budget in BUDGETS if self.hours("high", budget) <= hours]
-        budget = max(fitting, default=BUDGETS[0])
-        took = f"budget={budget:g}: {self.span(budget)} for all {sum(g.runs for g in self.groups)}"
+        took = f"budget={max(fitting, default=BUDGETS[0]):g}: "
+        took += f"{self.span(max(fitting, default=BUDGETS[0]))} for all runs"
         return took if fitting else f"no budget fits into {hours:g} hours; the smallest is {took}"
 
-    def lines(self) -> Iterator[str]:
-        """Totals, how sure they are, and what does not fit."""
+    def lines(self) -> list[str]:
+        """Totals, and what does not fit."""
         each = [group.costs for group in self.groups for _ in range(group.left)]
-        yield f"{self.span()} for {len(each)} runs, {self.number} at once"
-        yield (
-            "how sure: between the low and the high end lie eight in ten steps, measured here and "
-            f"alone; with {self.beside} runs side by side, or elsewhere, they may take longer"
-        )
         runs_dir = Path(self.groups[0].run.runs_dir).absolute()
         free = shutil.disk_usage(next(p for p in runs_dir.parents if p.exists())).free / 2**20
-        yield _fits("disk for checkpoints", sum(costs["disk"] for costs in each), free)
         peaks = sorted((costs["peak"] for costs in each), reverse=True)
-        yield _fits("memory at once", sum(peaks[: self.beside]), self.groups[0].costs["room"])
+        room = self.groups[0].costs["room"]
+        return [
+            f"{self.span()} for {len(each)} runs, {self.number} at once: eight in ten steps lie in "
+            "this range, measured here and alone",
+            _fits("disk for checkpoints", sum(costs["disk"] for costs in each), free),
+            _fits("memory at once", sum(peaks[: self.beside]), room),
+        ]
 
 
 def _fits(what: str, needed: float, free: float) -> str:
@@ -266,40 +263,37 @@ def show_plan(options: Namespace) -> None:
     for i, group in enumerate(groups, 1):
         print(f"measuring {i}/{len(groups)}: {group.name}", file=sys.stderr, flush=True)
         threads = group.run.trainer.threads or torch.get_num_threads()
+        limits = {"mib": free_mib(), "threads": threads}
         try:
-            group.costs = run_alone(
-                first_steps, group.words, options.steps, mib=free_mib(), threads=threads
-            )
+            group.costs = run_alone(first_steps, group.words, options.steps, **limits)
         except Exception as error:
             group.stopped = first_line(error)
     measured = [group for group in groups if group.costs]
-    if groups and not measured:
+    if not measured and groups:
         raise UserError(f"nothing could be measured: {groups[0].stopped}")
-    if not groups:
+    if not measured:
         return
     Console(highlight=False).print(_table(groups))
     number, beside = jobs_at_once(launcher, left or runs)
     plan = Plan(measured, options.jobs or number, min(beside, options.jobs or beside))
-    print(*plan.lines() if left else (), sep="\n")
-    if unprepared := sorted({g.run.task.name for g in measured if not g.sizes}):
-        print("not prepared, so measured with made-up ids of full length, and without evaluation: "
-              f"{', '.join(unprepared)}")  # fmt: skip
+    if left:
+        print("\n".join(plan.lines()))
+    if made_up := sorted({g.run.task.name for g in measured if not g.sizes}):
+        print(f"not prepared, so made-up ids and no evaluation: {', '.join(made_up)}")
     if options.hours:
         print(plan.proposal(options.hours))
 
 
 def _table(groups: Sequence[RunGroup]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("runs like")
-    for head in ("runs", "steps", "s/step", "hours per run", "hours", "peak MiB"):
-        table.add_column(head, justify="right")
+    for head in ("runs like", "runs", "steps", "s/step", "hours per run", "hours", "peak MiB"):
+        table.add_column(head, justify="left" if head == "runs like" else "right")
     for group in groups:
-        cells = [group.stopped]
-        if group.costs:
+        cells = [group.name, f"{group.left}", f"{group.run.protocol.recipe.steps:,}", group.stopped]
+        if costs := group.costs:
             hours = _digits(group.hours()), _digits(group.left * group.hours())
-            cells = [f"{group.costs['mean']:.3g}", *hours, f"{group.costs['peak']:,.0f}"]
-        steps = f"{group.run.protocol.recipe.steps:,}"
-        table.add_row(*map(escape, [group.name, f"{group.left}", steps, *cells]))
+            cells[3:] = [f"{costs['mean']:.3g}", *hours, f"{costs['peak']:,.0f}"]
+        table.add_row(*map(escape, cells))
     return table
 
 

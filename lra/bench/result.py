@@ -70,7 +70,8 @@ class BenchResult:
     def tables(self) -> Iterator[tuple[str, str, dict[str, dict[int, BenchRow]]]]:
         """Groups, measures and their rows by case and length, or those that say why there is none;
         cases that reach the longest lengths first, then cheaper ones."""
-        for group, measure in dict.fromkeys((row.group, row.measure) for row in self.rows):
+        pairs = dict.fromkeys((row.group, row.measure) for row in self.rows)
+        for group, measure in sorted(pairs, key=lambda pair: "seconds" not in pair[1]):
             rows: dict[str, dict[int, BenchRow]] = {}
             for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
                 if row.group == group and row.measure in (measure, ANY):
@@ -88,15 +89,15 @@ def ratio_by_round(row: BenchRow, base: BenchRow) -> list[float]:
 
 
 def with_range(values: Sequence[float], factor: float = 1.0) -> str:
-    """Write `median (least .. largest)`, or a single value, in three digits."""
+    """Write `median (least–largest)`, or a single value, in three digits."""
     texts = [f"{float(f'{f(values) * factor:.3g}'):,.7g}" for f in (median, min, max)]
-    return f"{texts[0]} ({texts[1]} .. {texts[2]})" if len(values) > 1 else texts[0]
+    return f"{texts[0]} ({texts[1]}–{texts[2]})" if len(values) > 1 else texts[0]
 
 
 def title_of(measure: str) -> tuple[str, float]:
     """The title of a measure with its unit, and the factor from its values to that unit."""
     call, _, kind = measure.rpartition("_")
-    title, factor = KINDS[kind]
+    title, factor = KINDS.get(kind, (kind, 1.0))
     return f"{call} {title}".strip(), factor
 
 
@@ -114,11 +115,11 @@ def table_lines(result: BenchResult) -> list[list[str]]:
             lines.append([case, *(cells.get(n, "") for n in lengths)])
         if base in rows and measure.endswith("seconds"):
             lines.append([f"{group}, {title.removesuffix(', ms')} divided by that of {base}"])
-            for case in rows:
+            for case in (case for case in rows if case != base):
                 ratios = {n: ratio_by_round(row, rows[base][n])
                           for n, row in rows[case].items() if n in rows[base]}  # fmt: skip
                 cells = {n: with_range(values) for n, values in ratios.items() if values}
-                lines += [[case, *(cells.get(n, "") for n in lengths)]] * (case != base)
+                lines += [[case, *(cells.get(n, "") for n in lengths)]] if cells else []
     return lines
 
 
@@ -126,7 +127,7 @@ def terminal_table(result: BenchResult) -> Table:
     head, *lines = table_lines(result)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=result.facts["title"])
     for i, title in enumerate(head):
-        table.add_column(title, justify="right" if i else "left")
+        table.add_column(title, justify="right" if i else "left", no_wrap=not i)
     for line in lines:
         table.add_row(*line, style="bold" if len(line) == 1 else "")
     return table
@@ -148,7 +149,7 @@ def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     about["notes"] = [
         "machine: {device}, {threads} torch thread(s), {system}, load {load}".format(**machine),
         f"versions: {', '.join(' '.join(item) for item in versions.items())}, {date}",
-        f"times: median (least .. largest) of {options.rounds} rounds over all cases; memory: the "
+        f"times: median (least–largest) of {options.rounds} rounds over all cases; memory: the "
         "peak of one call beyond what was in use before it",
         *about["notes"],
     ]
