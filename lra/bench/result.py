@@ -23,6 +23,7 @@ from lra.base.disk import disk_errors, write_atomically
 from lra.runs import environment
 
 ANY = "any"  # every measure
+CALLS = {"train": "forward + backward", "token": "one more token"}
 KINDS = {"seconds": ("time, ms", 1e3), "bytes": ("memory, MiB", 2**-20),
          "flops": ("FLOPs of forward, millions", 1e-6), "speed": ("products, GFLOP/s", 1e-9),
          "share": ("share of the roofline, %", 100.0)}  # fmt: skip
@@ -98,7 +99,7 @@ def title_of(measure: str) -> tuple[str, float]:
     """The title of a measure with its unit, and the factor from its values to that unit."""
     call, _, kind = measure.rpartition("_")
     title, factor = KINDS.get(kind, (kind, 1.0))
-    return f"{call} {title}".strip(), factor
+    return f"{CALLS.get(call, call)} {title}".strip(), factor
 
 
 def table_lines(result: BenchResult) -> list[list[str]]:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import luna
-from lra.bench.result import BenchResult, BenchRow, ratio_by_round, title_of
+from lra.bench.result import BenchResult, BenchRow, ratio_by_round, title_of, with_range
 from lra.figures import labels
 from lra.figures.draw import panels_for, rows_for, save_figure
 from luna.linear import KernelAttention
@@ -90,7 +90,7 @@ def _draw_bars(axes: Any, rows: dict[str, dict[int, float]], _: float) -> None:
     for place, (case, points) in enumerate(rows.items()):
         (value,) = points.values()
         axes.barh(place, value, color=COLOURS[kind_of(case)], height=0.7, alpha=0.8)
-        axes.text(value, place, f" {case}  {value:,.3g}", va="center", fontsize=8)
+        axes.text(value, place, f" {case}  {with_range([value])}", va="center", fontsize=8)
     axes.set_yticks([])
     axes.invert_yaxis()
     axes.set_xlim(right=1.6 * max(value for points in rows.values() for value in points.values()))
