@@ -19,7 +19,7 @@ from lra.settings.compose import check_settings, guard
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from lra.bench.rows import BenchResult
+    from lra.bench.result import BenchResult
 
 HYDRA = {  # commands whose words Hydra reads, with the folder of their main config
     "train": (CONFIGS, "train an attention on a task; without arguments: list the choices"),
@@ -221,12 +221,12 @@ def _plan(arguments: argparse.Namespace) -> None:
     for name in ("hours", "jobs", "steps"):
         if (value := getattr(arguments, name)) is not None and value <= 0:
             raise UserError(f"--{name} must be greater than 0, got {value:g}")
-    from lra.bench.plan import show
+    from lra.bench.plan import show_plan
 
-    show(arguments)
+    show_plan(arguments)
 
 
 def _draw(result: BenchResult, stem: Path) -> list[Path]:
-    from lra.figures.benches import draw_if_possible
+    from lra.figures.bench import draw
 
-    return draw_if_possible(result, stem)
+    return draw(result, stem)

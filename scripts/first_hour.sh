@@ -48,13 +48,12 @@ for name in luna.names():
     errors = [float((b - a).norm() / a.norm().clamp_min(1e-9)) for a, b in zip(*results)]
     print(f"{name:16}", *(f"{error:.0e}" for error in errors), "LARGE" if max(errors) > 1e-3 else "")
 END
-for bench in attention causal; do
-    step "$bench" "$python" -m lra bench "$bench" --device cuda --out "$out/bench"
-done
+step attention "$python" -m lra bench attention --device cuda --write "$out/bench"
+step causal "$python" -m lra bench attention --causal --device cuda --write "$out/bench"
 for task in listops image text retrieval pathfinder; do
     step "steps-$task" "$python" -m lra plan -m "task=$task" attention=luna,softmax,linear trainer=gpu
 done
-step train "$python" -m lra bench train task=listops attention=luna trainer=gpu --rounds 1 --out "$out/bench"
+step train "$python" -m lra bench train task=listops attention=luna trainer=gpu --write "$out/bench"
 for task in listops image text; do
     for attention in luna softmax linear; do
         step "run-$task-$attention" "$python" -m lra train "task=$task" "attention=$attention" trainer=gpu limit_minutes=9

@@ -1,48 +1,81 @@
-"""`lra bench attention`: time, peak memory and FLOPs of every attention by length."""
+"""`lra bench attention`: every attention alone, by length."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import luna
-from lra.bench.cases import AttentionCase, methods_of
-from lra.bench.rows import TAIL, BenchResult, Selection, fastest, slope
-from lra.bench.sheet import Benchmark, SheetTable, by_length
-from lra.bench.worker import BenchRules
-
-GROUP = "attention"
-NOTES = (
-    "`softmax` is torch's fused kernel; `softmax (published)` stores the attention matrix",
-    "times: the fastest call of all rounds, each method in its own process; forward without "
-    "gradients in evaluation mode, forward + backward in training mode",
-    "memory: the allocator's peak during forward + backward, without inputs and parameters",
-    f"slope: the exponent of n, fitted to the {TAIL} longest lengths measured",
-)
+from lra.bench.measure import BenchCase, Benchmark, Calls
 
 
 def benchmark(options: Namespace) -> Benchmark:
-    words = options.methods or [*luna.names(), "softmax@published"]
-    slot = {key: getattr(options, key) for key in ("batch", "heads", "head_dim")}
-    cases = [
-        AttentionCase(group=GROUP, lengths=options.lengths, alone=True, **slot, **method)
-        for method in methods_of(words)
-    ]
-    described = "batch {batch}, {heads} heads of {head_dim}, float32, no mask, default options"
+    words = options.methods or [*luna.names(causal=options.causal), "softmax@published"]
+    slot = {"batch": options.batch, "heads": options.heads, "head_dim": options.head_dim}
+    build = partial(attention_calls, passes=options.passes, causal=options.causal, **slot)
     return Benchmark(
-        stem="attention",
-        title="Every attention alone, by length",
-        notes=[described.format(**slot), *NOTES],
-        cases=cases,
-        rules=BenchRules.of(options),
-    )
+        stem="causal" if options.causal else "attention",
+        title=f"Every {'causal ' * options.causal}attention alone, by length",
+        notes=[
+            "batch {batch}, {heads} heads of {head_dim}, float32, no mask".format(**slot),
+            "softmax is torch's fused kernel, softmax@published stores the attention matrix",
+            "token: `step` behind a prompt of n; state: what stays in memory between two tokens",
+        ],
+        cases=[
+            BenchCase(name=word, build=partial(build, word.partition("@")[0],
+                                               profile=word.partition("@")[2] or "strict"))
+            for word in words
+        ],
+        base="softmax",
+    )  # fmt: skip
 
 
-def tables(result: BenchResult) -> Iterator[SheetTable]:
-    for measure in ("train_seconds", "forward_seconds", "peak_bytes", "flops"):
-        yield by_length(result, GROUP, measure, last=("slope", _slope), cheapest_first=True)
+def attention_calls(
+    method: str,
+    n: int,
+    device: torch.device,
+    *,
+    passes: list[str],
+    batch: int,
+    heads: int,
+    head_dim: int,
+    value_dim: int | None = None,
+    causal: bool = False,
+    **options: Any,
+) -> Calls:
+    """Build an attention, its inputs and what is done with them."""
+    torch.manual_seed(0)
+    if causal:
+        options["causal"] = True
+    widths = (head_dim, head_dim, value_dim or head_dim)
+    with device:
+        attention = luna.build(method, n_heads=heads, head_dim=head_dim, max_len=n + causal,
+                               **options)  # fmt: skip
+        x = torch.randn(batch, n, heads * head_dim)
+        q, k, v = (torch.randn(batch, heads, n, width, requires_grad=True) for width in widths)
+        gradient = torch.randn_like(v)
 
+    @torch.no_grad()
+    def forward() -> Tensor:
+        return attention.eval()(q, k, v, None, x)
 
-def _slope(found: Selection, case: str) -> str:
-    fitted = slope({n: fastest(row) for n, row in found[case].items() if row.values})
-    return "–" if fitted is None else f"{fitted:.2f}"
+    def train() -> None:
+        attention.train()(q, k, v, None, x).backward(gradient)
+        for leaf in (q, k, v, *attention.parameters()):  # here, so that the next call frees none
+            leaf.grad = None
+
+    calls: Calls = {"forward": forward, "train": train}
+    calls = {name: calls[name] for name in passes}
+    if causal:
+        with torch.no_grad():
+            state, _ = attention.eval().steps(None, q, k, v)
+        token = [t[:, :, -1].detach() for t in (q, k, v)]
+        calls["token"] = torch.no_grad()(partial(attention.step, state, *token))
+        tensors = filter(torch.is_tensor, tree_leaves(state))
+        calls["state_bytes"] = float(sum(t.nbytes for t in tensors))
+    return calls

@@ -3,124 +3,88 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.base.config import UserError
-
 if TYPE_CHECKING:
-    from lra.bench.rows import BenchResult
-
-Draw = Callable[["BenchResult", Path], list[Path]]  # draws the picture of a result
+    from lra.bench.result import BenchResult
 
 RESULTS = Path("results/bench")
-NOT_SETTINGS = ("overrides", "rounds", "out")
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-MACHINE: dict[str, Any] = {"threads": 1, "device": "cpu"}
+LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
+COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "seconds": 10.0, "mib": 4096.0}
 # What every benchmark measures, and its options with their defaults.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "attention": (
-        "time, memory and FLOPs of every attention alone, by length",
-        {"methods": None, "lengths": LENGTHS, "batch": 1, "heads": 2, "head-dim": 32, **MACHINE,
-         "seconds": 10.0, "mib": 4096.0},
+        "time and memory of every attention alone, by length",
+        {"methods": [], "lengths": LENGTHS, "passes": ["forward", "train"], "causal": False,
+         "batch": 1, "heads": 2, "head-dim": 32, **COMMON},
     ),
     "luna": (
-        "the ways to evaluate LUNA, linear attention and fused softmax, on a CPU",
-        {"lengths": (1024, 4096), "batch": 8, "threads": 1, "rounds": 5},
-    ),
-    "causal": (
-        "a prompt at once, then token by token: time, memory and state by length",
-        {"methods": None, "lengths": LENGTHS, "batch": 1, "heads": 2, "head-dim": 32, **MACHINE,
-         "seconds": 10.0, "mib": 4096.0},
+        "LUNA's evaluations, linear attention and fused softmax, by length",
+        {"lengths": [1024, 4096], "batch": 8, **COMMON},
     ),
     "convert": (
-        "inference and training of converted models and their softmax original, by length",
-        {"methods": None, "geometry": "minilm", "passes": ("inference", "step"),
-         "lengths": (128, 256, *LENGTHS[:-1]), "batch": 1, **MACHINE, "seconds": 60.0,
-         "mib": 8192.0},
-    ),
-    "compute": (
-        "time and memory of a training step, compared with its counted FLOPs",
-        {"overrides": [], "methods": None, "batch": 4, "steps": 5, **MACHINE, "timeout": 600.0,
-         "out": Path("results/compute")},
+        "a converted model and its softmax original, by length",
+        {"methods": ["luna", "hedgehog", "t2r"], "geometry": "minilm",
+         "lengths": [128, 256, *LENGTHS[:-1]], "batch": 1, **COMMON},
     ),
     "train": (
-        "time that the framework adds to a training loop, of loading data and of start-up",
-        {"overrides": [], "steps": 30, "rounds": 5},
+        "a training step of a run's settings, and how close it is to what the device can do",
+        {"overrides": [], "methods": []},
     ),
 }  # fmt: skip
-OPTIONS: dict[str, dict[str, Any]] = {
-    "overrides": {"nargs": "*", "help": "as for lra train: task=listops model=small"},
-    "methods": {"nargs": "+", "metavar": "NAME[@PROFILE]",
-                "help": "attentions (default: the benchmark's own list)"},
-    "geometry": {"choices": ["minilm", "bert-base", "vit-b16-like"], "help": "kind of the model"},
-    "passes": {"nargs": "+", "choices": ["inference", "step"], "help": "what to measure"},
-    "lengths": {"nargs": "+", "metavar": "N", "help": "lengths in tokens"},
-    "batch": {"help": "examples per batch"},
-    "heads": {"help": "number of heads"},
-    "head-dim": {"help": "width of a head"},
-    "steps": {"help": "timed steps per round"},
-    "threads": {"help": "threads of torch, on a CPU"},
-    "device": {"choices": ["cpu", "cuda"], "help": "where to measure"},
-    "seconds": {"help": "longest time of one call: a method is not run at lengths that would "
-                "take longer"},
-    "mib": {"help": "largest memory: a method is not run at lengths that would need more"},
-    "timeout": {"help": "seconds for one method in one round, after which it is stopped"},
-    "rounds": {"help": "rounds over all cases"},
-    "out": {"help": "folder for numbers, page and picture"},
-}  # fmt: skip
+HELP = {
+    "overrides": "as for lra train: task=listops model=small",
+    "methods": "attentions, NAME or NAME@PROFILE; without: all of them, or the run's",
+    "passes": "forward without gradients; train: forward and backward",
+    "causal": "in causal form, and one more token behind n",
+    "geometry": "sizes of the model: minilm, bert-base; gpt2 generates too",
+    "lengths": "in tokens",
+    "batch": "examples per batch",
+    "threads": "of torch, on a CPU",
+    "device": "cpu or cuda",
+    "seconds": "a method goes no further where a call takes longer",
+    "mib": "or needs more memory",
+    "rounds": "over all cases",
+}
 
 
-def add_parser(commands: Any, draw: Draw) -> None:
+def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
     bench = commands.add_parser(
         "bench", help="measure time and memory of attentions, models or training"
     )
     kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
-    for name, (help, own) in BENCHMARKS.items():
-        parser = kinds.add_parser(name, help=help)
-        for option, default in (own | {"rounds": 3, "out": RESULTS} | own).items():
-            flags = [option if option == "overrides" else f"--{option}"]
-            flags += ["--repeats"] if option == "rounds" else []  # its name in older versions
-            described = dict(OPTIONS[option])
-            if default:
-                values = default if isinstance(default, tuple) else (default,)
-                described["type"] = type(values[0])
-                described["help"] += f" ({' '.join(map(str, values))})"
-            parser.add_argument(*flags, default=default, **described)
-        settings = [option.replace("-", "_") for option in own if option not in NOT_SETTINGS]
-        parser.set_defaults(run=lambda options: _run(options, draw), settings=settings)
+    shown = argparse.ArgumentDefaultsHelpFormatter
+    for name, (help, defaults) in BENCHMARKS.items():
+        parser = kinds.add_parser(name, help=help, formatter_class=shown)
+        for option, default in (defaults | {"rounds": 5}).items():
+            flag = option if option == "overrides" else f"--{option}"
+            reads: dict[str, Any] = {"action": "store_true"}
+            if isinstance(default, list):
+                reads = {"nargs": "*", "type": type(default[0]) if default else str}
+            elif default is not False:
+                reads = {"type": type(default)}
+            parser.add_argument(flag, default=default, help=HELP.get(option, option), **reads)
+        parser.add_argument(
+            "--write", type=Path, nargs="?", const=RESULTS, help="numbers, page, figure; a folder"
+        )
+        parser.set_defaults(run=lambda options: _run(options, draw), least=0.2)
 
 
-def _run(options: argparse.Namespace, draw: Draw) -> None:
-    _check(options)
-    from lra.bench import attention, causal, compute, convert, luna, rounds, sheet, train
+def _run(options: argparse.Namespace, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
+    from rich.console import Console
 
-    files = {"attention": attention, "causal": causal, "luna": luna, "convert": convert,
-             "compute": compute, "train": train}  # fmt: skip
-    benchmark = files[options.what].benchmark(options)
-    command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
-    settings = {key: getattr(options, key) for key in options.settings}
-    facts = sheet.facts_of(benchmark, command, settings)
-    stem = sheet.stem_of(benchmark, facts, options.out)
-    for done, rows in rounds.rounds(benchmark.cases, benchmark.rules):
-        facts["settings"]["rounds"] = done
-        result = sheet.BenchResult(facts=facts, rows=rows)
-        page = sheet.page(result, files[options.what].tables(result))
-        written = sheet.write(result, page, stem) + draw(result, stem)
-    print(page)
-    for path in written:
-        print(f"written to {path}")
+    from lra.bench.measure import measure_cases
+    from lra.bench.result import BenchResult, facts_of, stem_of, terminal_table
 
-
-def _check(options: argparse.Namespace) -> None:
-    for key, given in vars(options).items():
-        for value in given if isinstance(given, list) else [given]:
-            if isinstance(value, int | float) and value <= 0:
-                flag = key.replace("_", "-")
-                raise UserError(f"--{flag} must be greater than 0, got {value}")
-    if vars(options).get("device") == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError("--device cuda: torch sees no GPU here; leave it out to measure a CPU")
+    benchmark = importlib.import_module(f"lra.bench.{options.what}").benchmark(options)
+    rows = measure_cases(benchmark, options)
+    about = {"title": benchmark.title, "base": benchmark.base, "notes": benchmark.notes}
+    result = BenchResult(facts=facts_of(options, **about), rows=rows)
+    Console(highlight=False).print(terminal_table(result))
+    if options.write:
+        stem = options.write / stem_of(benchmark.stem, result.facts)
+        for path in [*result.save(stem), *draw(result, stem)]:
+            print(f"written to {path}")

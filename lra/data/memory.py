@@ -51,11 +51,7 @@ def from_arrays(
         "name": name,
         "title": "data given from memory",
         "classes": 1 + max(int(np.max(x.label)) for part in encoded.values() for x in part),
-        "vocab": byte_ids.VOCAB
-        if text
-        else 256
-        if grid
-        else 1 + max(int(np.max(x)) for x in texts),
+        "vocab": byte_ids.VOCAB if text else 256 if grid else 1 + int(max(map(np.max, texts))),
         "max_length": max(len(x) for x in texts),
         "dual": dual,
         "per_token": dimensions == {1},

@@ -1,6 +1,6 @@
 """Pictures, all in one style: draw.py saves them, report/looks.py gives every method its look.
 
-Of records: records.py. Of benchmarks: bench_*.py. Of one trained run (trained.py): its channels
+Of records: records.py. Of benchmarks: bench.py. Of one trained run (trained.py): its channels
 (channels.py) and attention (maps.py). Of converted models (students.py): attention over words
 (tokens.py) or patches (patches.py), channels again, and their distillation (distillation.py).
 """

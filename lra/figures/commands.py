@@ -133,7 +133,7 @@ def _draw_records(arguments: argparse.Namespace) -> list[Path]:
 
 
 def _draw_benches(arguments: argparse.Namespace) -> list[Path]:
-    from lra.figures.benches import redraw
+    from lra.figures.bench import redraw
 
     return redraw(arguments.files, arguments.out)
 

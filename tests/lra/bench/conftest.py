@@ -1,34 +1,18 @@
-"""Benchmarks measured in this process."""
+"""Measurements in this process: test_measure.py has what a process of its own does."""
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
 
-from lra.bench import rounds, worker
-from lra.bench.rows import BenchRow
-from lra.bench.worker import measure
-from lra.figures import benches
-
-
-@pytest.fixture(autouse=True)
-def _no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes longer than what these tests measure."""
-    monkeypatch.setattr(worker.gc, "collect", lambda: 0)
-
-
-@pytest.fixture
-def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benches, "draw_if_possible", lambda result, stem: [])
+from lra.bench import measure, plan
 
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No processes are started: tests/lra/bench/test_rounds.py has what they do."""
+    def call(function: Any, *arguments: Any, mib: float, threads: int) -> Any:
+        return function(*arguments)
 
-    def ask(*sent: Any) -> list[BenchRow]:
-        return list(measure(*pickle.loads(pickle.dumps(sent))))
-
-    monkeypatch.setattr(rounds, "ask", ask)
+    monkeypatch.setattr(measure, "run_alone", call)
+    monkeypatch.setattr(plan, "run_alone", call)
