@@ -16,7 +16,7 @@ from lra.base.config import UserError
 from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import name
-from lra.report.looks import LUNA, PALETTE, SOFTMAX
+from lra.report.styles import LUNA, PALETTE, SOFTMAX
 from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
@@ -78,14 +78,14 @@ def observe(
         raise UserError(
             f"{name} has no learned channels: choose a run or model of luna with kernel=learned"
         )
-    seen: dict[nn.Module, list[Tensor]] = {found: [] for found in maps}
+    seen: dict[nn.Module, list[Tensor]] = {layers_of_name: [] for layers_of_name in maps}
 
     def watch(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, _: Any) -> None:
-        for found, parts, _where in _learned(layer, 0):
+        for layers_of_name, parts, _where in _learned(layer, 0):
             for part in parts:
                 x = {"queries": q, "keys": k}[part]
-                u = found.projections(x.float()).transpose(1, 2)  # (B, n, H, M)
-                seen[found].append((u if mask is None else u[mask]).flatten())
+                u = layers_of_name.projections(x.float()).transpose(1, 2)  # (B, n, H, M)
+                seen[layers_of_name].append((u if mask is None else u[mask]).flatten())
 
     with watching(layers, watch):
         run()
@@ -97,12 +97,12 @@ def _learned(
 ) -> Iterator[tuple[LearnedFeatures, tuple[str, ...], str]]:
     """The learned feature maps of a layer, what each is applied to, and its name: one map for
     queries and keys, or one each."""
-    own, keys = getattr(layer, "map", None), getattr(layer, "map_k", None)
-    if isinstance(own, LearnedFeatures):
+    features, keys = getattr(layer, "map", None), getattr(layer, "map_k", None)
+    if isinstance(features, LearnedFeatures):
         if keys is None:
-            yield own, ("queries", "keys"), f"layer {number}"
+            yield features, ("queries", "keys"), f"layer {number}"
         else:
-            yield own, ("queries",), f"layer {number}, queries"
+            yield features, ("queries",), f"layer {number}, queries"
     if isinstance(keys, LearnedFeatures):
         yield keys, ("keys",), f"layer {number}, keys"
 
@@ -117,7 +117,7 @@ def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -
     return LayerChannels(name, u, grid.numpy(), psi[0, :, :, 0].numpy(), exponential)
 
 
-def draw(
+def draw_channels(
     layers: list[LayerChannels], title: str, stem: Path, *, layout: Layout = "grid"
 ) -> list[Path]:
     """The paper's channel figure: one row per layer and one panel per channel. The
@@ -185,14 +185,14 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
     for channel in shown:
         psi = layer.psi[:, :, channel]
         dead = not psi.any()
-        look = {
+        style = {
             "color": DEAD if dead else COLOURS[channel % len(COLOURS)],
             "linestyle": "-" if channel < len(COLOURS) else "--",
             "zorder": 1.5 if dead else 2,  # behind channels that are nearly 0
         }
         label = _psi(channel) + (" = 0" if dead else "")
         for group, line in enumerate(psi):
-            axes.plot(layer.grid, line, lw=width, label="_" if group else label, **look)
+            axes.plot(layer.grid, line, lw=width, label="_" if group else label, **style)
     if layer.exponential:
         _logarithmic(axes, max(LEAST, layer.psi.min()))
     elif not layer.psi.any():

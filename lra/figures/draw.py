@@ -69,12 +69,12 @@ def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
     return panels
 
 
-def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **look: Any) -> None:
+def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **style: Any) -> None:
     """A line through the means of the values at every x, and a band between the extremes."""
     xs = sorted(values)
-    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **look)
+    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **style)
     low, high = ([f(values[x]) for x in xs] for f in (min, max))
-    axes.fill_between(xs, low, high, color=look["color"], alpha=0.12, linewidth=0)
+    axes.fill_between(xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def finely_ticked(axis: Any, digits: Sequence[float]) -> None:

@@ -105,7 +105,7 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             (x, low), (_, high) = (at(point.x, point.y + s * point.spread) for s in (-1, 1))
             marks.append((x - 2, low, x + 2, high))
     boxes: list[Box | None] = [None] * len(points)
-    chosen: list[NamePlace] = [NEAR[0]] * len(points)
+    places: list[NamePlace] = [NEAR[0]] * len(points)
     for _ in range(ROUNDS):
         for i, point in enumerate(points):
             others = [box for j, box in enumerate(boxes) if box is not None and j != i]
@@ -113,9 +113,9 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
             def cost(place: NamePlace, i: int = i, others: list[Box] = others) -> float:
                 return _cost(place, points[i].name, centres[i], others, marks, frame)
 
-            chosen[i] = min((*NEAR, *FAR), key=cost)
-            boxes[i] = _box(chosen[i], point.name, centres[i])
-    for point, place in zip(points, chosen, strict=True):
+            places[i] = min((*NEAR, *FAR), key=cost)
+            boxes[i] = _box(places[i], point.name, centres[i])
+    for point, place in zip(points, places, strict=True):
         line = {"arrowstyle": "-", "color": point.colour, "linewidth": 0.6, "shrinkA": 0,
                 "shrinkB": 3, "relpos": _touching(place)}  # fmt: skip
         named = axes.annotate(

@@ -11,7 +11,7 @@ import numpy as np
 
 from lra.base.config import Pooling, UserError
 from lra.figures.draw import heading, rows_for, save_figure
-from lra.report.looks import PALETTE
+from lra.report.styles import PALETTE
 from lra.training.trained import Trained
 
 SHORT = 80  # tokens that fit on one line
@@ -46,7 +46,7 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     return AttentionRows(ids[real].numpy(), rows.numpy(), query, heads)
 
 
-def draw(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
+def draw_maps(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
     """Over pixels if the task has a grid, else over characters or tokens."""
     n_layers, n_heads, n = maps.rows.shape
     if trained.task.grid is not None:

@@ -60,15 +60,15 @@ def cls_to_patches(
             raise UserError(
                 f"{model.folder} is not a vision transformer; for texts there is lra figures tokens"
             )
-    given = [students.pixels(model.folder, image) for model in models]
-    for model, one in zip(models, given, strict=True):
-        if not torch.equal(one, given[0]):
+    inputs = [students.pixels(model.folder, image) for model in models]
+    for model, one in zip(models, inputs, strict=True):
+        if not torch.equal(one, inputs[0]):
             raise UserError(
                 f"{model.folder} and {models[0].folder} scale or normalise images differently: "
                 "draw them one by one"
             )
-    maps = students.all_maps(models, teacher, {"pixel_values": given[0]})
-    side = _sides(models[0], given[0])
+    maps = students.all_maps(models, teacher, {"pixel_values": inputs[0]})
+    side = _sides(models[0], inputs[0])
     overlays = [
         Overlay(
             model.label,
@@ -78,7 +78,7 @@ def cls_to_patches(
         for model in maps
     ]
     what = maps[0].named(layer, head)
-    return Patches(_visible(models[0], given[0]), overlays, what, students.made(models))
+    return Patches(_visible(models[0], inputs[0]), overlays, what, students.made(models))
 
 
 def rollout(maps: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def _visible(student: Student, pixel_values: Tensor) -> np.ndarray:
     return image.permute(1, 2, 0).clamp(0, 1).numpy()
 
 
-def draw(patches: Patches, title: str, stem: Path) -> list[Path]:
+def draw_patches(patches: Patches, title: str, stem: Path) -> list[Path]:
     """The image, then one column per model: one layer above, rollout below."""
     columns = len(patches.overlays) + 1
     size = (2.3 * columns + 0.6, 5.4)

@@ -97,9 +97,9 @@ def encode(
                 "save one there (save_pretrained)"
             )
         with quiet():  # the model itself refuses a text that is too long
-            found = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)
-        encoded.append(found)
-        if not torch.equal(found["input_ids"][0], encoded[0]["input_ids"][0]):
+            encoding = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)
+        encoded.append(encoding)
+        if not torch.equal(encoding["input_ids"][0], encoded[0]["input_ids"][0]):
             raise UserError(
                 f"{model.folder} and {models[0].folder} split this text into different tokens: "
                 "draw them one by one"
@@ -149,7 +149,7 @@ def shade(maps: ModelMaps, words: Sequence[Word], layer: int, head: int | None) 
     return WordShares(maps.label, shares, max(plain, default=0.0))
 
 
-def draw(text: ShadedText, stem: Path) -> list[Path]:
+def draw_tokens(text: ShadedText, stem: Path) -> list[Path]:
     """The page, and the same as PNG and SVG."""
     lines = wrap(text.words)
     each = 0.79 + lines[-1][0] * LEADING

@@ -11,10 +11,10 @@ def name(trained: Trained) -> str:
     """Task, attention with its options that differ from what `attention=<name>` sets, seed,
     checkpoint."""
     attention, task = trained.run.attention, trained.task.name
-    chosen = attention["name"]
-    usual = {"dwc": "none"} | usual_options(chosen, task, trained.protocol.name)
+    method = attention["name"]
+    usual = {"dwc": "none"} | usual_options(method, task, trained.protocol.name)
     differ = {k: v for k, v in attention.items() if k != "name" and v != usual.get(k)}
-    words = f"{chosen} {pairs_of(differ)}".strip()
+    words = f"{method} {pairs_of(differ)}".strip()
     return f"{task}, {words}, seed {trained.run.seed}, {trained.weights} checkpoint"
 
 

@@ -12,14 +12,14 @@ LEAST = 5  # methods, for a correlation
 
 def agreements(table: Table, other: Table) -> list[Agreement]:
     """Every column of a table beside every task of another, where they share enough methods."""
-    found = []
+    orders = []
     for column in table.tasks:
         for task in other.tasks:
             shared = _shared(table, column, other, task)
             if len(shared) >= LEAST:
                 r = spearman([s.here.mean for s in shared], [s.there.mean for s in shared])
-                found.append(Agreement(column, other, task, shared, r, interval(r, len(shared))))
-    return found
+                orders.append(Agreement(column, other, task, shared, r, interval(r, len(shared))))
+    return orders
 
 
 def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
@@ -28,14 +28,14 @@ def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
     label, because a choice by score would favour the method."""
     there = [row for row in other.rows if task in row.cells]
     names = [row.attention for row in there]
-    found = []
+    methods = []
     for row in there:
         rows = [r for r in table.rows if r.attention == row.attention and column in r.cells]
         if rows and names.count(row.attention) == 1:
             theirs = row.cells[task]
             ours = min(rows, key=lambda r: (_differing(r.cells[column], theirs), r.label))
-            found.append(Shared(row.attention, ours.cells[column], theirs))
-    return found
+            methods.append(Shared(row.attention, ours.cells[column], theirs))
+    return methods
 
 
 def _differing(a: Cell, b: Cell) -> int:

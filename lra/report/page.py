@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.report import published
-from lra.report.looks import places
 from lra.report.notes import compute_class
 from lra.report.render import committed, stages
+from lra.report.styles import places
 from lra.report.table import Cell, Table, options_of, pairs_of
 from lra.results.record import TRAINING, Record
 
@@ -67,14 +67,14 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
     """`timed` is None for a cell without costs, else whether its speed can be compared."""
-    known = cell.published
+    printed = cell.published
     shown: dict[str, Any] = {
         "mean": cell.mean,
         "deviation": cell.deviation,
         "best": cell.best,
         "learned": cell.learned,
         "tie": cell.tie,
-        "published": {"value": known.value, "source": known.source} if known else None,
+        "published": {"value": printed.value, "source": printed.source} if printed else None,
         "difference": cell.difference,
         "runs": [r.run for r in cell.records],
     }

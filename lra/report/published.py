@@ -21,17 +21,17 @@ class Published(NamedTuple):
     source: str  # a key of sources()
 
 
-def find(
+def published_score(
     table: str | None, method: str, task: str, options: Mapping[str, Any] | None = None
 ) -> Published | None:
     """The score of a method on a task in a published table. Rows of LUNA's ablations are named by
     its options."""
     if table is None:
         return None
-    found = _table(table)
-    for name, row in found["rows"].items() if task in found["tasks"] else ():
+    printed = _table(table)
+    for name, row in printed["rows"].items() if task in printed["tasks"] else ():
         if name == method or (method == "luna" and "=" in name and _has(options or {}, name)):
-            return Published(row["values"][found["tasks"].index(task)], row["source"])
+            return Published(row["values"][printed["tasks"].index(task)], row["source"])
     return None
 
 
@@ -61,7 +61,7 @@ def contents() -> dict[str, Any]:
 
 
 def _table(name: str) -> dict[str, Any]:
-    known = contents()["tables"]
-    if name not in known:
-        raise UserError(f"no published table '{name}'{nearest(name, known)}")
-    return known[name]
+    tables = contents()["tables"]
+    if name not in tables:
+        raise UserError(f"no published table '{name}'{nearest(name, tables)}")
+    return tables[name]

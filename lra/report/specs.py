@@ -42,19 +42,19 @@ def specs(results: Path) -> list[TableSpec]:
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
     try:
-        found = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+        entries = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
     except (TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a list of tables: {reason}") from error
-    for spec in found:
+    for spec in entries:
         _check_fields(spec, path)
-    twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
-    unknown = sorted({s.against for s in found} - {s.name for s in found} - {""})
+    twice = {s.name for s in entries if [t.name for t in entries].count(s.name) > 1}
+    unknown = sorted({s.against for s in entries} - {s.name for s in entries} - {""})
     if unknown:
         raise UserError(f"{path} sets a table against '{unknown[0]}', which it does not have")
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
-    return found
+    return entries
 
 
 def _check_fields(spec: TableSpec, path: Path) -> None:

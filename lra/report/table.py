@@ -69,8 +69,8 @@ class Cell:
     def dead(self) -> float | None:
         """Percent of the queries of the last test batch whose weights sum to 0, in the worst
         layer; the mean over seeds. None for methods that cannot fail so."""
-        found = [r["test.dead_rows"] for r in self.records if r.get("test.dead_rows") is not None]
-        return 100 * stats.mean(found) if found else None
+        shares = [r["test.dead_rows"] for r in self.records if r.get("test.dead_rows") is not None]
+        return 100 * stats.mean(shares) if shares else None
 
     def cost(self, key: str) -> float:
         """The mean over seeds of one fact."""
@@ -246,8 +246,8 @@ def options_of(record: Record) -> dict[str, Any]:
     """The options of a run's attention; those that are younger than the record as they usually
     are."""
     usual = usual_of(record) if record.kind == TRAINING else {}
-    found = usual | later_options(record.attention) | record["attention"]
-    return {key: value for key, value in found.items() if key != "name"}
+    options = usual | later_options(record.attention) | record["attention"]
+    return {key: value for key, value in options.items() if key != "name"}
 
 
 def usual_of(record: Record) -> dict[str, Any]:
@@ -257,10 +257,10 @@ def usual_of(record: Record) -> dict[str, Any]:
 
 def setting_of(record: Record, key: str, absent: Any = None) -> Any:
     """A setting of a training run, `protocol.recipe.lr` or `attention.M`."""
-    found = record.get(f"settings.{key}")
-    if found is None and key.startswith("attention."):
-        found = options_of(record).get(key.removeprefix("attention."))
-    return absent if found is None else found
+    value = record.get(f"settings.{key}")
+    if value is None and key.startswith("attention."):
+        value = options_of(record).get(key.removeprefix("attention."))
+    return absent if value is None else value
 
 
 def short_name(setting: str) -> str:

@@ -29,7 +29,7 @@ def test_channels_are_those_of_the_checkpoint(trained: Callable[..., Trained], t
     psi = (hidden @ c.a[1, 2] + c.g[1, 2]).relu()
     np.testing.assert_allclose(layer.psi[1, [0, 20, 49], 2], psi.detach(), rtol=1e-4, atol=1e-6)
     pytest.importorskip("matplotlib")
-    paths = channels.draw([layer], "T", tmp_path / "grid")
+    paths = channels.draw_channels([layer], "T", tmp_path / "grid")
     assert [p.suffix for p in paths] == [".png", ".svg"]
     assert all(p.stat().st_size > 5000 for p in paths)
 

@@ -10,7 +10,7 @@ import pytest
 from lra.cli import main
 from lra.figures import agreement
 from lra.figures import records as figures
-from lra.report import looks
+from lra.report import styles
 from lra.report.leaderboard import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import TableRow
@@ -146,7 +146,7 @@ def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, 
     assert best == [100, 100]
     assert other == pytest.approx([67, 51])
     assert list(axes.containers[0].lines[0].get_xdata()) == [16, 32]
-    assert [p.name for p in figures.write([found], tmp_path / "f")] == [
+    assert [p.name for p in figures.write_figures([found], tmp_path / "f")] == [
         "t-pairs.png",
         "t-pairs.svg",
     ]
@@ -157,7 +157,7 @@ def test_capacity_has_every_row_of_two_values(make: Make, runs: Path, tmp_path: 
         for pairs in columns:
             make(method, 0.5, pairs=pairs)
     found = table(runs, columns="task.pairs")
-    _, picture = figures.write([found], tmp_path)
+    _, picture = figures.write_figures([found], tmp_path)
     drawn = picture.read_text(encoding="utf-8")
     assert [name in drawn for name in ("luna", "softmax", "linear")] == [True, True, False]
     assert "1 row with one value left out" in drawn
@@ -166,7 +166,7 @@ def test_capacity_has_every_row_of_two_values(make: Make, runs: Path, tmp_path: 
 def test_capacity_is_not_drawn_against_words(make: Make, runs: Path, tmp_path: Path):
     for source in ("generated", "tiny"):
         make("luna", 0.5, source=source)
-    assert figures.write([table(runs, columns="task.source")], tmp_path) == []
+    assert figures.write_figures([table(runs, columns="task.source")], tmp_path) == []
 
 
 def test_runs_without_a_curve_are_left_out(make: Make, runs: Path, tmp_path: Path):
@@ -179,7 +179,7 @@ def test_runs_without_a_curve_are_left_out(make: Make, runs: Path, tmp_path: Pat
     assert [text.get_text() for text in figure.axes[0].texts] == ["luna"]
     for curve in runs.rglob("metrics.csv"):
         curve.unlink()
-    written = {p.stem for p in figures.write([table(runs)], tmp_path)}
+    written = {p.stem for p in figures.write_figures([table(runs)], tmp_path)}
     assert written == {"t-listops-compute"}
 
 
@@ -209,14 +209,14 @@ def test_rows_of_one_attention_are_named_by_their_options(make: Make, runs: Path
         figure = Figure()
         picture(figure, found, "listops")
         figure.draw_without_rendering()  # names are no formulas
-    assert len({look["color"] for look in figures._looks(found)}) == 2
+    assert len({style["color"] for style in figures._styles(found)}) == 2
     make("linear", 0.5)
     assert sorted(figures._names(rows(runs))) == ["linear", "luna kernel=$x^$",
                                                   "luna kernel=learned"]  # fmt: skip
 
 
 def test_of_many_curves_the_few_that_matter_are_named(make: Make, runs: Path):
-    names = sorted(looks.KNOWN)
+    names = sorted(styles.METHODS)
     for i, name in enumerate(names):
         make(name, 0.3 + i / 100)
     figure = Figure()
@@ -235,9 +235,9 @@ def test_a_table_against_another_has_a_point_per_method(make: Make, runs: Path, 
     specs = [TableSpec(**names, where={"task": "recall"}),
              TableSpec(name="short", title="Short", where={"task": "listops"})]  # fmt: skip
     probe, _ = build_all(specs, records.load([runs]), runs)
-    assert {p.name for p in figures.write([probe], tmp_path)} >= {"probe-against-short.png"}
+    assert {p.name for p in figures.write_figures([probe], tmp_path)} >= {"probe-against-short.png"}
     figure = Figure()
-    agreement.draw(figure, probe.agreements[0])
+    agreement.draw_agreement(figure, probe.agreements[0])
     (axes,) = figure.axes
     assert {t.get_text() for t in axes.texts} == {"softmax", "luna", "linear", "t2r", "performer"}
     (x, *_), (y, *_) = axes.containers[0].lines[0].get_data()

@@ -93,7 +93,7 @@ def test_lines_break_at_spaces_only():
 
 def test_the_picture_holds_the_letters(tmp_path: Path):
     pytest.importorskip("matplotlib")
-    paths = tokens.draw(shaded(["$a_1$", "<b>"], [0.5, -0.5], label="$m$"), tmp_path / "t")
+    paths = tokens.draw_tokens(shaded(["$a_1$", "<b>"], [0.5, -0.5], label="$m$"), tmp_path / "t")
     assert [p.name for p in paths] == ["t.html", "t.png", "t.svg"]
     svg = paths[2].read_text(encoding="utf-8")
     assert all(f">{text}<" in svg for text in ("$a_1$", "&lt;b&gt;", "$m$"))  # no formulas

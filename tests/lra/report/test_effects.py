@@ -168,12 +168,12 @@ def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path)
     from matplotlib.figure import Figure
 
     from lra.figures import effects as lines
-    from lra.figures.records import write
+    from lra.figures.records import write_figures
 
     crossed(make)
     shown = table(runs, vary=[LR], effects=True)
     figure = Figure()
-    lines.draw(figure, shown)
+    lines.draw_effects(figure, shown)
     (axes,) = figure.axes
     means = [float(bar.lines[0].get_xdata()[0]) for bar in axes.containers]
     assert means == pytest.approx([e.mean for e in shown.effects])
@@ -182,4 +182,4 @@ def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path)
         "attention, against softmax", "luna", "local branch (dwc), against none", "conv1d",
         "learning rate, against 0.002", "0.1",
     ]  # fmt: skip
-    assert "t-effects.png" in {path.name for path in write([shown], tmp_path)}
+    assert "t-effects.png" in {path.name for path in write_figures([shown], tmp_path)}
