@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
+from lra.report.stats import interval_of_spearman, spearman
 from lra.report.table import Agreement, Cell, Shared, Table
 
 LEAST = 5  # methods, for a correlation
@@ -18,7 +16,8 @@ def agreements(table: Table, other: Table) -> list[Agreement]:
             shared = _shared(table, column, other, task)
             if len(shared) >= LEAST:
                 r = spearman([s.here.mean for s in shared], [s.there.mean for s in shared])
-                orders.append(Agreement(column, other, task, shared, r, interval(r, len(shared))))
+                interval = interval_of_spearman(r, len(shared))
+                orders.append(Agreement(column, other, task, shared, r, interval))
     return orders
 
 
@@ -42,33 +41,3 @@ def _differing(a: Cell, b: Cell) -> int:
     """How many options of the attention differ, of those that both records hold."""
     one, two = (cell.records[0]["settings.attention"] for cell in (a, b))
     return sum(one[key] != two[key] for key in one if key in two)
-
-
-def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Pearson's correlation of the ranks; 0 where one side has no order at all."""
-    a, b = ranks(xs), ranks(ys)
-    middle = (len(a) + 1) / 2
-
-    def product(s: Sequence[float], t: Sequence[float]) -> float:
-        return math.fsum((x - middle) * (y - middle) for x, y in zip(s, t, strict=True))
-
-    spread = math.sqrt(product(a, a) * product(b, b))
-    return product(a, b) / spread if spread else 0.0
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """From 1; equal values share the mean of their ranks."""
-    return [
-        sum(v < value for v in values) + (1 + sum(v == value for v in values)) / 2
-        for value in values
-    ]
-
-
-def interval(r: float, n: int) -> tuple[float, float] | None:
-    """The 95 % interval of the rank correlation r of n methods, as if they were drawn at random:
-    atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957). The spread of
-    seeds is not in it. None for a perfect order, whose atanh(r) is infinite."""
-    if abs(r) == 1:
-        return None
-    z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
-    return math.tanh(z - half), math.tanh(z + half)

@@ -73,7 +73,7 @@ def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
         "deviation": cell.deviation,
         "best": cell.best,
         "learned": cell.learned,
-        "tie": cell.tie,
+        "tie": None if cell.tie is None else round(cell.tie, 6),
         "published": {"value": printed.value, "source": printed.source} if printed else None,
         "difference": cell.difference,
         "runs": [r.run for r in cell.records],

@@ -103,9 +103,7 @@ class Effect:
     def half_width(self) -> float | None:
         """Half the width of the 95 % interval: over pairs of rows, each the mean of its seeds; of
         one or two pairs, which say nothing of others, over seeds. None for single runs."""
-        if len(self.cells) > 2:
-            return stats.half_width(self.means)
-        return stats.half_width_within(self.cells)
+        return stats.half_width([self.means] if len(self.cells) > 2 else self.cells)
 
 
 class Shared(NamedTuple):
