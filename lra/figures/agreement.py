@@ -38,7 +38,7 @@ def draw_agreement(figure: Any, order: Agreement) -> None:
             here.mean, there.mean, xerr=here.deviation, yerr=there.deviation, capsize=2, ms=6,
             fmt=style["marker"], color=style["color"], elinewidth=0.8, mec="w", mew=0.5,
         )  # fmt: skip
-        points.append(Point(attention, here.mean, there.mean, style["color"], there.deviation or 0))
+        points.append(Point(here.mean, there.mean, attention, there.deviation or 0))
     axes.margins(x=0.1, y=0.1)
     axes.set_xlabel(f"{order.column}: test accuracy (%), mean ± deviation over seeds")
     axes.set_ylabel(f"{order.task}: test accuracy (%)")

@@ -9,7 +9,7 @@ from typing import Any
 
 from lra.figures import agreement, effects, labels
 from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
-from lra.figures.labels import INK, Point
+from lra.figures.labels import Point
 from lra.report import stats
 from lra.report.styles import LUNA, keys, of_method, styles_of
 from lra.report.table import Cell, Table, TableRow
@@ -145,7 +145,7 @@ def compute(figure: Any, rows: Sequence[TableRow], task: str) -> None:
             color=style["color"], mec="w" if full else None, mew=0.5 if full else 1.2,
             fillstyle=style["fillstyle"], elinewidth=1,
         )  # fmt: skip
-        points.append(Point(name, x, cell.mean, style["color"], cell.deviation or 0))
+        points.append(Point(x, cell.mean, name, cell.deviation or 0))
     axes.set_xscale("log")
     finely_ticked(axes.xaxis, (1, 1.5, 2, 3, 5, 7))
     axes.margins(x=0.1, y=0.12)
@@ -177,7 +177,7 @@ def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
     axes.set_ylabel(_accuracy(rows, first))
     axes.grid()
     _majority(axes, rows, first, inside=True)
-    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)))
 
 
 def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
@@ -208,7 +208,7 @@ def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
             f"grey: {len(rows) - len(highlighted)} others", (1.04, 0.02), fontsize=labels.SIZE,
             xycoords="axes fraction", color="0.5", annotation_clip=False,
         )  # fmt: skip
-    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)))
 
 
 def _with_curves(rows: Sequence[TableRow], task: str) -> list[TableRow]:
