@@ -12,7 +12,6 @@ import torch
 import luna
 from lra.base.config import UserError
 from lra.figures import channels, students
-from lra.figures.channels import COLOURS, DEAD, LayerChannels
 from lra.training.trained import Trained
 
 from .conftest import LUNA, PAIR, SOFTMAX, TEXT
@@ -32,38 +31,6 @@ def test_channels_are_those_of_the_checkpoint(trained: Callable[..., Trained], t
     paths = channels.draw_channels([layer], "T", tmp_path / "grid")
     assert [p.suffix for p in paths] == [".png", ".svg"]
     assert all(p.stat().st_size > 5000 for p in paths)
-
-
-def test_a_channel_that_is_dead_in_one_layer_is_drawn_alive_in_the_next():
-    figure_type = pytest.importorskip("matplotlib.figure").Figure
-    u = np.linspace(-1, 1, 5)
-    alive = np.ones((1, 5, 2))
-    dead = alive * [0, 1]
-    layers = [LayerChannels(f"layer {i}", u, u, psi) for i, psi in enumerate((dead, alive))]
-    figure = figure_type()
-    channels.overlay(figure, layers, 1, "T")
-    first, second = (axes for axes in figure.axes if axes.get_legend())
-    named = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in (first, second)]
-    assert named == [[r"$\psi_{1}$ = 0", r"$\psi_{2}$"], [r"$\psi_{1}$", r"$\psi_{2}$"]]
-    colours = [[line.get_color() for line in axes.lines] for axes in (first, second)]
-    assert colours[0][0] == DEAD
-    assert DEAD not in [*COLOURS, *colours[1]]
-    assert colours[0][1] == colours[1][1]
-
-
-@pytest.mark.parametrize(("n_channels", "panels"), [(8, (1, 8)), (9, (2, 5))])
-def test_many_channels_take_several_lines(n_channels: int, panels: tuple[int, int]):
-    figure_type = pytest.importorskip("matplotlib.figure").Figure
-    u = np.linspace(-1, 1, 5)
-    psi = np.arange(n_channels) * np.ones((1, 5, 1))
-    figure = figure_type()
-    layers = [LayerChannels(f"layer {i}", u, u, psi) for i in range(2)]
-    channels.grid(figure, layers, "T")
-    drawn = [axes for axes in figure.axes if axes.lines]
-    assert len(drawn) == 2 * n_channels
-    for number, axes in enumerate(drawn):
-        assert axes.get_subplotspec().get_gridspec().get_geometry() == panels
-        assert axes.lines[0].get_ydata()[0] == number % n_channels
 
 
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):

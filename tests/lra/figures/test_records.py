@@ -43,22 +43,6 @@ def test_a_sweep_is_drawn_against_its_option_with_published_values_apart(make: M
     assert list(measured.lines[0].get_ydata()) == pytest.approx([47, 51, 59])
 
 
-def test_published_values_far_off_have_a_panel_of_the_same_scale(make: Make, runs: Path):
-    for m in (4, 8, 16):
-        make("luna", 0.15 + m / 1000, task="image", options={"M": m})
-    figure = Figure()
-    figures.sweep(figure, rows(runs, "M"), "image")
-    above, below = figure.axes
-    assert [axes.get_legend_handles_labels()[1] for axes in (above, below)] == [
-        ["published (another protocol)"], ["measured"]
-    ]  # fmt: skip
-    spans = [high - low for low, high in (axes.get_ylim() for axes in (above, below))]
-    assert spans[0] == pytest.approx(spans[1])
-    for axes in (above, below):
-        low, high = axes.get_ylim()
-        assert all(low < y < high for line in axes.lines[:1] for y in line.get_ydata())
-
-
 def test_the_heading_says_what_was_done_and_how_exact_it_is(make: Make, runs: Path):
     make("luna", 0.5)
     make("luna", 0.5, seed=2)
@@ -72,25 +56,6 @@ def test_the_heading_says_what_was_done_and_how_exact_it_is(make: Make, runs: Pa
     ]
 
 
-def test_the_heading_counts_answers_where_tokens_are_scored(make: Make, runs: Path):
-    make("luna", 0.5, test__examples=250, test__scored=8000)
-    found = table(runs)
-    heading = figures._heading(found, found.rows, "listops")
-    assert "one standard error of 8,000 test answers is 0.6 points" in heading
-
-
-def test_one_answer_to_everything_is_marked_where_it_is_in_sight(make: Make, runs: Path):
-    make("luna", 0.12)
-    make("linear", 0.09)
-    figure = Figure()
-    figures.compute(figure, rows(runs), "listops")
-    (axes,) = figure.axes
-    assert [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "--"] == [
-        [pytest.approx(10)] * 2
-    ]
-    assert "one answer\nto everything" in {t.get_text() for t in axes.texts}
-
-
 def test_two_options_make_a_map(make: Make, runs: Path):
     for m, l in ((4, 2), (4, 8), (16, 2)):
         make("luna", (m + l) / 100, options={"M": m, "L": l})
@@ -101,14 +66,6 @@ def test_two_options_make_a_map(make: Make, runs: Path):
     (image,) = figure.axes[0].get_images()
     shown = image.get_array().filled(-1)
     assert shown == pytest.approx(np.array([[6, 18], [12, -1]]))  # rows: L = 2, 8; M = 4, 16
-
-
-def test_only_numbers_are_a_sweep(make: Make, runs: Path):
-    make("luna", 0.4, options={"kernel": "rff"})
-    make("luna", 0.5)
-    assert figures.swept(rows(runs)) == []
-    make("linear", 0.5)
-    assert figures.swept(rows(runs)) == []
 
 
 def test_curves_are_means_over_seeds(make: Make, runs: Path):
@@ -150,17 +107,6 @@ def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, 
         "t-pairs.png",
         "t-pairs.svg",
     ]
-
-
-def test_capacity_has_every_row_of_two_values(make: Make, runs: Path, tmp_path: Path):
-    for method, columns in (("luna", (16, 32)), ("softmax", (32, 64)), ("linear", (16,))):
-        for pairs in columns:
-            make(method, 0.5, pairs=pairs)
-    found = table(runs, columns="task.pairs")
-    _, picture = figures.write_figures([found], tmp_path)
-    drawn = picture.read_text(encoding="utf-8")
-    assert [name in drawn for name in ("luna", "softmax", "linear")] == [True, True, False]
-    assert "1 row with one value left out" in drawn
 
 
 def test_capacity_is_not_drawn_against_words(make: Make, runs: Path, tmp_path: Path):
