@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lra.base.config import UserError
-from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
+from lra.figures.draw import heading, panels_for, rows_for, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import name
 from lra.report.styles import LUNA, PALETTE, SOFTMAX
@@ -24,7 +24,6 @@ from luna.feature_maps.learned import LearnedFeatures
 DEAD = "0.6"  # the colour of a channel that is 0 everywhere
 COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
 TAILS = 0.001  # share of u that lies outside a panel, at each end
-DECADES = 1e3  # a logarithmic axis that spans less has ticks between the powers of ten
 WIDE = 8  # channels side by side
 LEAST = 1e-6  # of an exponential feature that is drawn: less adds nothing to a sum
 Layout = Literal["grid", "overlay"]
@@ -194,16 +193,10 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
         for group, line in enumerate(psi):
             axes.plot(layer.grid, line, lw=width, label="_" if group else label, **style)
     if layer.exponential:
-        _logarithmic(axes, max(LEAST, layer.psi.min()))
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(LEAST, layer.psi.min()))
     elif not layer.psi.any():
         axes.set_ylim(-0.05, 1)
-
-
-def _logarithmic(axes: Any, bottom: float) -> None:
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=bottom)
-    if axes.get_ylim()[1] < DECADES * bottom:
-        finely_ticked(axes.yaxis, (1, 2, 5))
 
 
 def _psi(channel: int) -> str:

@@ -15,7 +15,6 @@ from lra.report.styles import LUNA, keys, of_method, styles_of
 from lra.report.table import Cell, Table, TableRow
 
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
-APART = 10  # points of accuracy; published values farther away have their own panel
 MANY = 16  # rows; with more, curves are named only for some
 WIDTH, HEIGHT = 7.6, 4.4  # inches, of a figure with few rows
 ROW = 0.17  # inches per name
@@ -76,38 +75,26 @@ def swept(rows: Sequence[TableRow]) -> list[str]:
 
 
 def sweep(figure: Any, rows: Sequence[TableRow], task: str) -> None:
-    """Accuracy against one option, with the deviation over seeds and published values. If those are
-    far away, they have their own panel, in which an inch is as many points of accuracy."""
+    """Accuracy against one option, with the deviation over seeds and published values."""
+    axes = figure.subplots()
     (option,) = {key for row in rows for key in row.options}
     xs = [row.options[option] for row in rows]
     cells = [row.cells[task] for row in rows]
     published = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
-    bars = [c.mean + side * (c.deviation or 0) for c in cells for side in (-1, 1)]
-    theirs = [value for _, value in published]
-    apart = bool(published) and max(min(theirs) - max(bars), min(bars) - max(theirs)) > APART
-    panels = figure.subplots(1 + apart, 1, squeeze=False, sharex=True)[:, 0]
-    below, above = panels[-1], panels[0]
-    below.errorbar(
+    axes.errorbar(
         xs, [c.mean for c in cells], yerr=_bars(cells), marker="o", color=LUNA, capsize=3,
         label="measured",
     )  # fmt: skip
     if published:
-        above.plot(*zip(*published, strict=True), "s--", color="0.45", mfc="none",
-                   label="published (another protocol)")  # fmt: skip
-    if apart:
-        span = 1.5 * max(max(bars) - min(bars), max(theirs) - min(theirs), 1.0)
-        for axes, ys in ((above, theirs), (below, bars)):
-            middle = (max(ys) + min(ys)) / 2
-            axes.set_ylim(middle - span / 2, middle + span / 2)
-    below.margins(y=0.2)
-    below.set_xscale("log", base=2)
-    below.set_xticks(xs, [str(x) for x in xs], minor=False)
-    below.set(xlabel=AXES.get(option, option))
-    for axes in panels:
-        axes.grid()
-        axes.legend(frameon=False)
-    _majority(below, rows, task)
-    figure.supylabel(_accuracy(rows, task), fontsize=9)
+        axes.plot(*zip(*published, strict=True), "s--", color="0.45", mfc="none",
+                  label="published (another protocol)")  # fmt: skip
+    axes.margins(y=0.2)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(xs, [str(x) for x in xs], minor=False)
+    axes.set(xlabel=AXES.get(option, option), ylabel=_accuracy(rows, task))
+    axes.grid()
+    axes.legend(frameon=False)
+    _majority(axes, rows, task)
 
 
 def grid(figure: Any, rows: Sequence[TableRow], task: str) -> None:

@@ -208,25 +208,17 @@ def _span(word: Word, row: WordShares, i: int) -> str:
 
 
 def wrap(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Line and column of every word. Lines break at spaces, before the second text of a pair and,
-    in text without spaces that is longer than a line, between words."""
+    """Line and column of every word. A line ends where the next word does not fit, and before the
+    second text of a pair."""
     places: list[tuple[int, int]] = []
     line, column, second = 0, 0, False
-    for i, word in enumerate(words):
+    for word in words:
         gap = 1 if word.before and column else 0
-        needed = gap + (_unbroken(words, i) if word.before else 0)
-        if word.second != second or column + max(needed, width(word.text)) > COLUMNS:
+        if word.second != second or column + gap + width(word.text) > COLUMNS:
             line, column, gap, second = line + (column > 0), 0, 0, word.second
         places.append((line, column + gap))
         column += gap + width(word.text)
     return places
-
-
-def _unbroken(words: Sequence[Word], i: int) -> int:
-    """Width from word i to the next space, or of the word alone if that is longer than a line."""
-    end = next((j for j in range(i + 1, len(words)) if words[j].before), len(words))
-    whole = sum(width(word.text) for word in words[i:end])
-    return whole if whole <= COLUMNS else width(words[i].text)
 
 
 def width(text: str) -> int:

@@ -20,10 +20,7 @@ from lra.report.table import (
 )
 from lra.results.record import Record
 
-BASES = (
-    "softmax",
-    "none",
-)  # what the others are compared with; else the usual value, or the smallest
+BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
 SLOT = "dwc"  # an option that every attention has
 SHARED = (f"attention.{SLOT}", "pretrain.name", "processes")  # may differ in every table
 NO_SETTINGS = ("task", "seed", "tried")
@@ -78,12 +75,12 @@ def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> 
     of_runs = []
     for r in records:
         settings = own_of(r)
-        options = {key: _plain(settings.get(key)) for key in naming[r.attention]}
+        options = {key: _number_or_text(settings.get(key)) for key in naming[r.attention]}
         levels = {"task": r["settings.task.name"], "seed": r["seed"]}
         levels |= (
             {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
         )
-        levels |= {short_name(key): _plain(setting_of(r, key, "none")) for key in shared}
+        levels |= {short_name(key): _number_or_text(setting_of(r, key, "none")) for key in shared}
         of_runs.append(levels)
     return of_runs
 
@@ -91,7 +88,7 @@ def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> 
 def _usual(records: Sequence[Record]) -> Levels:
     """What `attention=<name>` sets, where all runs have one attention."""
     several = len({r.attention for r in records}) > 1
-    return {} if several else {key: _plain(v) for key, v in usual_of(records[0]).items()}
+    return {} if several else {key: _number_or_text(v) for key, v in usual_of(records[0]).items()}
 
 
 def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
@@ -111,7 +108,7 @@ def _options(record: Record) -> dict[str, Any]:
     return {key: value for key, value in options_of(record).items() if key != SLOT}
 
 
-def _plain(value: Any) -> float | str:
+def _number_or_text(value: Any) -> float | str:
     return value if isinstance(value, int | float) else str(value)
 
 

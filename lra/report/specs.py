@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import groups
 from lra.base.config import UserError
@@ -41,13 +43,16 @@ def specs(results: Path) -> list[TableSpec]:
     """The entries of tables.yaml in a results folder, or those of the file beside this module."""
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
+    schema = OmegaConf.structured(TableSpec)
     try:
-        entries = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entries = [OmegaConf.to_object(OmegaConf.merge(schema, entry)) for entry in listed]
+    except (TypeError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a list of tables: {reason}") from error
     for spec in entries:
-        _check_fields(spec, path)
+        if spec.together and not spec.effects:
+            raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects`")
     twice = {s.name for s in entries if [t.name for t in entries].count(s.name) > 1}
     unknown = sorted({s.against for s in entries} - {s.name for s in entries} - {""})
     if unknown:
@@ -55,21 +60,6 @@ def specs(results: Path) -> list[TableSpec]:
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
     return entries
-
-
-def _check_fields(spec: TableSpec, path: Path) -> None:
-    """UserError for a field of another type, and for one without the field it needs."""
-    usual = TableSpec(name="", title="")
-    for field in dataclasses.fields(TableSpec):
-        kind, value = type(getattr(usual, field.name)), getattr(spec, field.name)
-        if not isinstance(value, kind) and value is not None and kind is not type(None):
-            wanted = {list: "a list", dict: "a mapping", str: "a text", bool: "true or false"}
-            raise UserError(
-                f"{path}: {field.name} of table '{spec.name}' must be "
-                f"{wanted.get(kind, 'a number')}, not {value!r}"
-            )
-    if spec.together and not spec.effects:
-        raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects: true`")
 
 
 def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
