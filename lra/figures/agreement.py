@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import labels
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import save_figure
 from lra.figures.labels import Point
 from lra.report.render import agreement
 from lra.report.styles import of_method
@@ -18,16 +18,12 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
     best = max(table.agreements, key=lambda a: len(a.shared))
     _, _, methods, correlation, interval = agreement(best)
     interval = f" ({interval})" if best.interval else ""
-
-    def fill(figure: Any) -> None:
-        heading(
-            figure,
-            f"{table.title}: {best.column}\nagainst {best.other.title}: {best.task}\n"
-            f"{methods} methods, rank correlation {correlation}{interval}",
-        )
-        draw_agreement(figure, best)
-
-    return save_figure(folder / f"{table.name}-against-{best.other.name}", fill, size=(7.6, 5.2))
+    title = (
+        f"{table.title}: {best.column}\nagainst {best.other.title}: {best.task}\n"
+        f"{methods} methods, rank correlation {correlation}{interval}"
+    )
+    stem = folder / f"{table.name}-against-{best.other.name}"
+    return save_figure(stem, lambda f: draw_agreement(f, best), size=(7.6, 5.2), title=title)
 
 
 def draw_agreement(figure: Any, order: Agreement) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lra.base.config import UserError
-from lra.figures.draw import heading, panels_for, rows_for, save_figure
+from lra.figures.draw import panels_for, rows_for, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import name
 from lra.report.styles import LUNA, PALETTE, SOFTMAX
@@ -125,14 +125,14 @@ def draw_channels(
     if layout == "grid" and n_channels > 1:
         lines, columns = _lines(n_channels)
         size = (max(6.0, 1.45 * columns + 1), 1.6 * lines * len(layers) + 1)
-        return save_figure(stem, lambda f: grid(f, layers, title), size=size)
+        return save_figure(stem, lambda f: grid(f, layers), size=size, title=title)
     columns = 1 if len(layers) < 3 else min(3, len(layers))
     width = 5.2 if columns == 1 else 3.4 if n_channels > 1 else 2.7
     size = (width * columns + 0.8, 2.2 * rows_for(len(layers), columns) + 0.8)
-    return save_figure(stem, lambda f: overlay(f, layers, columns, title), size=size)
+    return save_figure(stem, lambda f: overlay(f, layers, columns), size=size, title=title)
 
 
-def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
+def grid(figure: Any, layers: list[LayerChannels]) -> None:
     n_channels = layers[0].psi.shape[-1]
     lines, columns = _lines(n_channels)
     parts = np.ravel(figure.subfigures(len(layers), 1, squeeze=False))
@@ -148,7 +148,7 @@ def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
                 axes.set_title(_psi(channel))
         for row in panels:
             row[0].set_ylabel(f"{layer.name}:  " + r"$\psi_\ell(u)$")
-    _finish(figure, layers, title)
+    _name_abscissa(figure, layers)
 
 
 def _lines(n_channels: int) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def _lines(n_channels: int) -> tuple[int, int]:
     return lines, rows_for(n_channels, lines)
 
 
-def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) -> None:
+def overlay(figure: Any, layers: list[LayerChannels], columns: int) -> None:
     """Every panel has a legend, because a channel may be dead in one layer and not in the next."""
     n_channels = layers[0].psi.shape[-1]
     panels = panels_for(figure, len(layers), columns, sharey="row")
@@ -168,13 +168,12 @@ def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) 
             axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     for row in panels:
         row[0].set_ylabel(r"$\psi_\ell(u)$" if n_channels > 1 else r"$\psi(u)$")
-    _finish(figure, layers, title)
+    _name_abscissa(figure, layers)
 
 
-def _finish(figure: Any, layers: list[LayerChannels], title: str) -> None:
+def _name_abscissa(figure: Any, layers: list[LayerChannels]) -> None:
     heads = "; one line per head" if len(layers[0].psi) > 1 else ""
     figure.supxlabel(f"u of queries and keys; grey: its histogram{heads}", fontsize=9)
-    heading(figure, title)
 
 
 def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:

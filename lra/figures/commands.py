@@ -203,5 +203,4 @@ def _where(what: str) -> str:
 
 
 def _slug(text: str) -> str:
-    """The first words of a text, for a file name."""
     return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"

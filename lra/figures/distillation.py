@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError
-from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
+from lra.figures.draw import mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.report.styles import LINES, styles_of
 from lra.results.record import CONVERSION, Record, paths, read
@@ -38,7 +38,6 @@ class KlCurves:
         return [_by_layer(record) for record in self.records]
 
     def layer(self, number: int) -> dict[float, list[float]]:
-        """The KL of every seed, by step."""
         by_step: dict[float, list[float]] = defaultdict(list)
         for seed in self.seeds:
             for step, kl in seed.get(number, {}).items():
@@ -116,10 +115,9 @@ def draw_distillation(shown: Sequence[KlCurves], stem: Path) -> list[Path]:
         seeds = "mean and range of the seeds" if several else "one seed"
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
-        title = budget([record for line in shown for record in line.records])
-        heading(figure, title)
 
-    return save_figure(stem, fill, size=size)
+    title = budget([record for line in shown for record in line.records])
+    return save_figure(stem, fill, size=size, title=title)
 
 
 def _layer(axes: Any, shown: Sequence[KlCurves], number: int) -> None:

@@ -37,9 +37,9 @@ def also_pdf() -> Iterator[None]:
 
 
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float]
+    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str = ""
 ) -> list[Path]:
-    """`fill(figure)`, written in every format."""
+    """Write what `fill(figure)` draws, under a title, in every format."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -49,6 +49,8 @@ def save_figure(
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in _formats]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
+        if title:
+            heading(figure, title)
         fill(figure)
         for path, ending in zip(paths, _formats, strict=True):
             metadata = {DATES[ending]: None} if ending in DATES else None
@@ -57,7 +59,6 @@ def save_figure(
 
 
 def rows_for(n: int, columns: int) -> int:
-    """How many rows n panels take."""
     return -(-n // columns)
 
 

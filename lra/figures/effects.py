@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import save_figure
 from lra.report.render import effect
 from lra.report.styles import LUNA
 from lra.report.table import Table
@@ -19,13 +19,9 @@ TITLES = {"dwc": "local branch (dwc)", "lr": "learning rate"}
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a dot per pair of runs, their mean, its 95 % interval."""
     settings = len({e.setting for e in table.effects})
-
-    def fill(figure: Any) -> None:
-        heading(figure, f"{table.title}\n{table.conditions}")
-        draw_effects(figure, table)
-
-    height = 1.3 + ROW * (len(table.effects) + settings)
-    return save_figure(folder / f"{table.name}-effects", fill, size=(7.6, height))
+    size = (7.6, 1.3 + ROW * (len(table.effects) + settings))
+    stem, title = folder / f"{table.name}-effects", f"{table.title}\n{table.conditions}"
+    return save_figure(stem, lambda f: draw_effects(f, table), size=size, title=title)
 
 
 def draw_effects(figure: Any, table: Table) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lra.base.config import UserError
 from lra.figures import students
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import save_figure
 from lra.figures.students import Student
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
@@ -113,13 +113,12 @@ def _visible(student: Student, pixel_values: Tensor) -> np.ndarray:
 
 
 def draw_patches(patches: Patches, title: str, stem: Path) -> list[Path]:
-    """The image, then one column per model: one layer above, rollout below."""
-    columns = len(patches.overlays) + 1
-    size = (2.3 * columns + 0.6, 5.4)
-    return save_figure(stem, lambda f: _fill(f, patches, title), size=size)
+    size = (2.3 * (len(patches.overlays) + 1) + 0.6, 5.4)
+    title = "\n".join(filter(None, (title, patches.made)))
+    return save_figure(stem, lambda f: _fill(f, patches), size=size, title=title)
 
 
-def _fill(figure: Any, patches: Patches, title: str) -> None:
+def _fill(figure: Any, patches: Patches) -> None:
     panels = figure.subplots(2, len(patches.overlays) + 1, squeeze=False)
     for axes in panels.flat:
         axes.axis("off")
@@ -132,8 +131,6 @@ def _fill(figure: Any, patches: Patches, title: str) -> None:
             _overlay(axes, patches.image, shares)
         column[0].set_title(f"{overlay.label}\n{_largest(overlay.layer)}", fontsize=9)
         column[1].set_title(f"rollout: {_largest(overlay.rollout)}", fontsize=9)
-    title = "\n".join(filter(None, (title, patches.made)))
-    heading(figure, title)
 
 
 def _overlay(axes: Any, image: np.ndarray, shares: np.ndarray) -> None:

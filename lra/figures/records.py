@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import agreement, effects, labels
-from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
+from lra.figures.draw import finely_ticked, mean_and_range, save_figure
 from lra.figures.labels import Point
 from lra.report import stats
 from lra.report.styles import LUNA, keys, of_method, styles_of
@@ -54,7 +54,6 @@ def _numeric(columns: Sequence[str]) -> bool:
 
 
 def _figures(rows: Sequence[TableRow], task: str) -> Iterator[tuple[str, Draw]]:
-    """The figures of these rows: `(name, function)`."""
     if _with_curves(rows, task):
         yield "curves", curves
     options = swept(rows)
@@ -269,12 +268,10 @@ def _accuracy(rows: Sequence[TableRow], task: str) -> str:
 
 
 def _several(rows: Sequence[TableRow], task: str) -> bool:
-    """Whether a row has more than one seed."""
     return any(len(row.cells[task].records) > 1 for row in rows if task in row.cells)
 
 
 def _heading(table: Table, rows: Sequence[TableRow], task: str) -> str:
-    """Table, conditions of the runs, and how exact the accuracies can be."""
     cells = [c for row in rows for t, c in row.cells.items() if table.axis or t == task]
     records = [record for cell in cells for record in cell.records]
     steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
@@ -307,8 +304,5 @@ def _height(rows: Sequence[TableRow]) -> float:
 
 
 def _save(stem: Path, draw: Draw, rows: Sequence[TableRow], task: str, table: Table) -> list[Path]:
-    def fill(figure: Any) -> None:
-        heading(figure, _heading(table, rows, task))
-        draw(figure, rows, task)
-
-    return save_figure(stem, fill, size=(WIDTH, _height(rows)))
+    size, title = (WIDTH, _height(rows)), _heading(table, rows, task)
+    return save_figure(stem, lambda f: draw(f, rows, task), size=size, title=title)

@@ -69,7 +69,6 @@ class ModelMaps:
         return self.maps[number, head]
 
     def named(self, number: int, head: int | None) -> str:
-        """The name of the matrix that `layer` returns."""
         layers, heads = self.maps.shape[:2]
         which = f"mean over {heads} heads" if head is None else f"head {head}"
         return f"layer {number % layers}, {which}"

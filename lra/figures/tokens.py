@@ -150,7 +150,6 @@ def shade(maps: ModelMaps, words: Sequence[Word], layer: int, head: int | None) 
 
 
 def draw_tokens(text: ShadedText, stem: Path) -> list[Path]:
-    """The page, and the same as PNG and SVG."""
     lines = wrap(text.words)
     each = 0.79 + lines[-1][0] * LEADING
     size = (COLUMNS * ADVANCE + 0.6, HEAD + each * len(text.rows))

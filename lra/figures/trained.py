@@ -19,7 +19,6 @@ def name(trained: Trained) -> str:
 
 
 def conditions(trained: Trained) -> str:
-    """Protocol, budget and data of its training."""
     protocol, run = trained.protocol, trained.run
     return (
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "

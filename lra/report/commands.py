@@ -172,7 +172,6 @@ def _left_out(results: Path, records: Sequence[Record], tables: Sequence[Table])
 
 
 def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
-    """The text of every file that is made from these tables."""
     from lra.report.page import page
     from lra.report.render import WRITERS
 

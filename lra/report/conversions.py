@@ -121,7 +121,6 @@ def _recovery(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> dict
 
 
 def _mean_of_ratios(cells: Mapping[str, Cell], teacher: ByTask) -> float:
-    """Percent: the mean over tasks of score / teacher."""
     return 100 * stats.mean([cell.mean / teacher[task] for task, cell in cells.items()])
 
 
@@ -137,7 +136,6 @@ def _headroom(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> floa
 
 
 def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of stage 2, which all rows of a table share."""
     return {k: v for k, v in recipe.items() if k not in STAGE_1}
 
 
@@ -224,7 +222,6 @@ def _notes(
     naming: dict[str, list[str]],
     usual: dict[str, dict[str, Any]],
 ) -> list[str]:
-    """What a reader must know to read the numbers."""
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     second = next((r for r in records if r.get("settings.recipe.epochs")), records[0])
     machines = {(r.get("machine.device") or "unknown device", r.get("versions.torch") or "?")

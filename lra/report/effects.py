@@ -86,7 +86,6 @@ def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> 
 
 
 def _usual(records: Sequence[Record]) -> Levels:
-    """What `attention=<name>` sets, where all runs have one attention."""
     several = len({r.attention for r in records}) > 1
     return {} if several else {key: _number_or_text(v) for key, v in usual_of(records[0]).items()}
 
@@ -104,7 +103,6 @@ def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
 
 
 def _options(record: Record) -> dict[str, Any]:
-    """The options of the method itself."""
     return {key: value for key, value in options_of(record).items() if key != SLOT}
 
 

@@ -167,7 +167,6 @@ def _in_column(record: Record, setting: str) -> Record:
 
 
 def _columns(records: Sequence[Record], setting: str) -> list[str]:
-    """In the order of the benchmark's tables, or of the setting's values."""
     order = {r["task"]: sortable(setting_of(r, setting)) for r in records}
     place = {name: i for i, name in enumerate(data.ours())}  # others follow, by name
     return sorted(order, key=order.__getitem__ if setting else lambda t: (place.get(t, 99), t))

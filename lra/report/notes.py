@@ -40,7 +40,6 @@ def notes(
 
 
 def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list[str]:
-    """What a number is, and what its marks mean."""
     cells = [cell for row in rows for cell in row.cells.values()]
     seeds = [len(cell.records) for cell in cells]
     sentences = [
@@ -77,7 +76,6 @@ def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list
 
 
 def _caution(spec: TableSpec, rows: Sequence[TableRow], tasks: Sequence[str]) -> list[str]:
-    """What rows are not, or not yet."""
     cells = [cell for row in rows for cell in row.cells.values()]
     sentences = []
     if len(tasks) > 1 and spec.columns:
@@ -101,7 +99,6 @@ def _caution(spec: TableSpec, rows: Sequence[TableRow], tasks: Sequence[str]) ->
 
 
 def _pretraining(records: Sequence[Record]) -> list[str]:
-    """What pretrained rows had beside the others, if there are any."""
     begun_with = [r["pretraining.run"] for r in records if r.get("pretraining")]
     if not begun_with:
         return []

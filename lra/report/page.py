@@ -109,7 +109,6 @@ def _run(record: Record, results: Path) -> dict[str, Any]:
 
 
 def _training(record: Record) -> dict[str, str]:
-    """What the page shows of a training run."""
     f = record.facts
     dead = record.get("test.dead_rows")
     return {
@@ -134,7 +133,6 @@ def _training(record: Record) -> dict[str, str]:
 
 
 def _conversion(record: Record) -> dict[str, str]:
-    """What the page shows of a conversion."""
     return {
         "scores": stages(record, 2),
         "options": pairs_of(options_of(record)),

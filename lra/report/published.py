@@ -15,8 +15,6 @@ FILE = Path(__file__).with_name("published.yaml")
 
 
 class Published(NamedTuple):
-    """One published score, in percent."""
-
     value: float
     source: str  # a key of sources()
 

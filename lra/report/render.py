@@ -80,7 +80,6 @@ TEX = {
 
 
 def costs(table: Table, task: str, row: TableRow) -> list[str]:
-    """The cells of one row under `cost_columns`."""
     cell = row.cells[task]
     dead = ["–" if cell.dead is None else f"{cell.dead:.1f}%"] if table.dead(task) else []
     return [
@@ -130,7 +129,6 @@ def committed(path: Path, results: Path) -> str | None:
 
 
 def markdown(table: Table, results: Path) -> str:
-    """Every score is a link to its runs."""
     body = [
         [escape_md(row.label), *(_linked(row, t) for t in table.tasks),
          *map(escape_md, tail(table, row))]

@@ -23,8 +23,6 @@ METHODS = (
 
 
 class Drawn(Protocol):
-    """Anything that is drawn in the look of its method."""
-
     @property
     def attention(self) -> str: ...
 
@@ -82,7 +80,6 @@ def styles_of(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, 
 
 
 def of_method(attention: str) -> dict[str, Any]:
-    """The style of a method's only row."""
     return _style(_place(attention))
 
 

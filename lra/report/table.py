@@ -45,7 +45,6 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Mean minus published value."""
         return None if self.published is None else self.mean - self.published.value
 
     @property
@@ -73,7 +72,6 @@ class Cell:
         return 100 * stats.mean(shares) if shares else None
 
     def cost(self, key: str) -> float:
-        """The mean over seeds of one fact."""
         return stats.mean([r[key] for r in self.records])
 
 
@@ -107,8 +105,6 @@ class Effect:
 
 
 class Shared(NamedTuple):
-    """A method that two tables have."""
-
     attention: str
     here: Cell
     there: Cell
@@ -249,7 +245,6 @@ def options_of(record: Record) -> dict[str, Any]:
 
 
 def usual_of(record: Record) -> dict[str, Any]:
-    """The options that `attention=<name>` sets under the protocol of a training run."""
     return usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
 
 
