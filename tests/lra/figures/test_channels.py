@@ -12,6 +12,7 @@ import torch
 import luna
 from lra.base.config import UserError
 from lra.figures import channels, students
+from lra.figures.trained import conditions, name
 from lra.training.trained import Trained
 
 from .conftest import LUNA, PAIR, SOFTMAX, TEXT
@@ -27,6 +28,8 @@ def test_channels_are_those_of_the_checkpoint(trained: Callable[..., Trained], t
     hidden = (c.e[1, 2] * u[:, None] + c.f[1, 2]).relu()
     psi = (hidden @ c.a[1, 2] + c.g[1, 2]).relu()
     np.testing.assert_allclose(layer.psi[1, [0, 20, 49], 2], psi.detach(), rtol=1e-4, atol=1e-6)
+    assert name(run) == "listops, luna M=2 L=3 share=head, seed 1, best checkpoint"
+    assert conditions(run).endswith("\ndata: a bundled miniature, for trying things out")
     pytest.importorskip("matplotlib")
     paths = channels.draw_channels([layer], "T", tmp_path / "grid")
     assert [p.suffix for p in paths] == [".png", ".svg"]

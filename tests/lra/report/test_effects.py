@@ -10,7 +10,7 @@ import pytest
 from lra.base.config import UserError
 from lra.cli import main
 from lra.report.effects import effects
-from lra.report.render import markdown, to_json
+from lra.report.render import to_json
 from lra.report.table import Effect
 from lra.results import record as records
 
@@ -146,20 +146,15 @@ def test_a_setting_that_is_a_column_counts_and_tasks_are_kept_apart(make: Make, 
     assert lines["attention luna linear"].differences == pytest.approx([20, 20])
 
 
-def test_every_format_shows_them(
-    make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_json_and_the_terminal_show_them(
+    make: Make, runs: Path, capsys: pytest.CaptureFixture[str]
 ):
     crossed(make)
-    shown = table(runs, vary=[LR], effects=True)
-    line = "| lr: 0.1 against 0.002 | +1.0 | +1.0 to +1.0 | 4 (6) | +1.0 to +1.0 |"
-    assert line in markdown(shown, runs)
-    (first, *_) = to_json(shown)["effects"]
+    (first, *_) = to_json(table(runs, vary=[LR], effects=True))["effects"]
     assert (first["level"], len(first["cells"])) == ("luna", 4)
     assert "effects" not in to_json(table(runs, vary=[LR]))
     assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
-    out = capsys.readouterr().out
-    assert "effect of each setting" in out
-    assert "dwc: conv1d against none" in out
+    assert "dwc: conv1d against none" in capsys.readouterr().out
     assert main(["table", "--write", "--effects"]) == 2
 
 
@@ -177,9 +172,4 @@ def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path)
     (axes,) = figure.axes
     means = [float(bar.lines[0].get_xdata()[0]) for bar in axes.containers]
     assert means == pytest.approx([e.mean for e in shown.effects])
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == [
-        "attention, against softmax", "luna", "local branch (dwc), against none", "conv1d",
-        "learning rate, against 0.002", "0.1",
-    ]  # fmt: skip
     assert "t-effects.png" in {path.name for path in write_figures([shown], tmp_path)}

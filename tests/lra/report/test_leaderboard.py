@@ -185,12 +185,3 @@ def test_columns_may_be_values_of_a_setting_at_the_rate_that_dev_chooses(make: M
     assert any("chosen were 0.1, 0.2, 0.4." in note for note in found.notes)
     with pytest.raises(UserError, match="would mix runs"):
         table(runs, choose="protocol.recipe.lr")
-
-
-def test_an_option_that_came_later_has_its_default_in_earlier_runs(make: Make, runs: Path):
-    make("luna", 0.4)
-    make("luna", 0.5, options={"projections": "frozen"})
-    assert {r.label for r in table(runs).rows} == {
-        "luna projections=frozen",
-        "luna projections=learned",
-    }

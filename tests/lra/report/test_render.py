@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from pathlib import Path
 
@@ -15,17 +14,6 @@ from lra.report.specs import TableSpec
 from lra.results import record as records
 
 from ..synthetic import Make, table
-
-
-def test_csv_has_every_cell_and_its_runs(make: Make, runs: Path):
-    make("luna", 0.40)
-    make("luna", 0.42, seed=2)
-    (line,) = csv.DictReader(io.StringIO(to_csv(table(runs), runs)))
-    identity = records.load([runs])[0]["identity"]
-    assert line["score"] == "41.0000"
-    assert line["seeds"] == "2"
-    assert line["runs"] == f"{identity}-seed-1 {identity}-seed-2"
-    assert line["fingerprint"] == "listops-generated"
 
 
 def test_latex_escapes_and_cites(make: Make, runs: Path):

@@ -15,18 +15,6 @@ from ..synthetic import Make, table
 pytest.importorskip("matplotlib")
 
 
-def test_a_method_looks_the_same_in_every_table(make: Make, runs: Path):
-    make("luna", 0.4)
-    make("linear", 0.5)
-    make("softmax", 0.3)
-    every = table(runs).rows
-    style = dict(zip([r.attention for r in every], styles.styles_of(every), strict=True))
-    assert len({str(v) for v in style.values()}) == 3
-    fewer = [r for r in every if r.attention != "linear"]
-    assert styles.styles_of(fewer) == [style[r.attention] for r in fewer]
-    assert styles.places([r for r in every if r.attention == "luna"]) == [0]
-
-
 def test_all_methods_of_the_project_are_known_and_look_different():
     assert set(groups.names("attention")) == set(styles.METHODS)
     found = [styles.of_method(name) for name in styles.METHODS]

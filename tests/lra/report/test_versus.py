@@ -78,15 +78,6 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
     assert "'lunar' names no run" in capsys.readouterr().err
 
 
-def test_on_the_terminal(answering, runs: Path, capsys: pytest.CaptureFixture[str]):
-    answering("luna", torch.arange(N) < 300)
-    answering("softmax", torch.arange(N) < 300)
-    assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
-    out = capsys.readouterr().out
-    assert "accuracy   A 75.00 %   B 75.00 %   difference +0.00 points" in out
-    assert "p = 1 (could be chance)" in out
-
-
 def test_the_answers_of_one_example_are_flipped_together(answering, runs: Path, capsys):
     n = torch.arange(N)
     answering("luna", n < 250, examples=8, test__scored=N)  # 50 answers an example
