@@ -1,4 +1,4 @@
-"""What each setting changes while all others are equal, as one line per level."""
+"""The change by each setting while all others are equal, as one line per level."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
 
 
 def _numeric(columns: Sequence[str]) -> bool:
-    """Whether the columns are of numbers that a logarithmic axis can show."""
     try:
         return all(float(column.partition("=")[2]) > 0 for column in columns)
     except ValueError:
@@ -213,7 +212,7 @@ def _highlighted(rows: Sequence[TableRow], task: str) -> list[TableRow]:
 
 
 def _legend(figure: Any, rows: Sequence[TableRow], *channels: str) -> None:
-    """What colours, shapes, dashes and fillings mean, if they show options."""
+    """Explain colours, shapes, dashes and fillings, if they show options."""
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"color": "0.3", "marker": "o", "markersize": 5}

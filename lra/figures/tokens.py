@@ -160,7 +160,7 @@ def draw_tokens(text: ShadedText, stem: Path) -> list[Path]:
 
 
 def _scale(words: Sequence[Word], row: WordShares) -> str:
-    """What the colours do not show: their scale, and the share of the special tokens."""
+    """Describe what colours do not show: their scale, and the share of the special tokens."""
     if row.top == 0:
         return "no weight on any word"
     special = sum(s for s, word in zip(row.shares, words, strict=True) if word.special)

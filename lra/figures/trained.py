@@ -32,6 +32,6 @@ def title(trained: Trained) -> str:
 
 
 def stem(trained: Trained) -> str:
-    """What names this run in the names of pictures."""
+    """Name this run in the names of pictures."""
     run, folder = trained.run, trained.folder.resolve()
     return f"{run.task.name}-{run.attention['name']}-{folder.parent.name}-{run.seed}"

@@ -140,7 +140,7 @@ def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared(record: Record) -> dict[str, Any]:
-    """What runs of one table have in common on a task; early records lack some facts."""
+    """Facts that runs of one table share on a task; early records lack some facts."""
     labels = record.get("labels")
     facts = {
         "teacher": record["settings.teacher"],
@@ -153,7 +153,7 @@ def _shared(record: Record) -> dict[str, Any]:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """What may differ between two rows of one attention, besides the stages."""
+    """Settings that may differ between two rows of one attention, besides the stages."""
     settings = options_of(record) | {"code": record.code}
     if record["stage1"] is not None:
         recipe = record["settings.recipe"]

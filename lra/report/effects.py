@@ -1,4 +1,4 @@
-"""What each setting changes while all others are equal, over any crossed set of runs."""
+"""Effects: the change by each setting while all others are equal, over any crossed set of runs."""
 
 from __future__ import annotations
 

@@ -254,12 +254,12 @@ def _order(rows: Sequence[TableRow]) -> Callable[[TableRow], Any]:
 
 
 def _machine(record: Record) -> tuple[Any, ...]:
-    """What two runs must share for their speeds to be compared."""
+    """Facts that two runs must share for their speeds to be compared."""
     return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
 
 
 def _conditions(records: Sequence[Record]) -> str:
-    """What the runs share in a few words; every protocol, where a table varies it."""
+    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
 
     def every(show: Callable[[Record], str]) -> str:
         return " and ".join(sorted({show(r) for r in records}))

@@ -1,4 +1,4 @@
-"""What a reader of a leaderboard must know: the sentences under a table of training runs."""
+"""Notes for a reader of a leaderboard: the sentences under a table of training runs."""
 
 from __future__ import annotations
 

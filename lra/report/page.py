@@ -146,7 +146,7 @@ def _conversion(record: Record) -> dict[str, str]:
 
 
 def _scored(test: Mapping[str, Any]) -> str:
-    """What the accuracy is a share of; a task may score several tokens of an example."""
+    """`200 examples, 800 answers`: a task may score several tokens of an example."""
     examples, answers = test["examples"], test.get("scored") or test["examples"]
     return f"{examples} examples" + (f", {answers} answers" if answers > examples else "")
 

@@ -34,7 +34,7 @@ def published_score(
 
 
 def _has(options: Mapping[str, Any], name: str) -> bool:
-    """Whether the options have all values in a name such as `M=8 L=4`."""
+    """Tell if the options have all values in a name such as `M=8 L=4`."""
     named = (pair.split("=") for pair in name.split())
     return all(str(options.get(key)) == value for key, value in named)
 

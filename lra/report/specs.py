@@ -72,7 +72,7 @@ def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
 def _condition(
     key: str, allowed: Any, attentions: set[str], records: Sequence[Record]
 ) -> Callable[[Record], bool]:
-    """Whether a record meets a condition: `luna.M: 8` is one for luna's runs only, any other key is
+    """A test of one condition: `luna.M: 8` is one for luna's runs only, any other key is
     a fact or a setting of every run."""
     name, _, option = key.partition(".")
     owner = name if option and name in attentions else None

@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        """Whether the mean is above the floor; true where the floor is unknown."""
+        """True if the mean is above the floor, and where the floor is unknown."""
         # Accuracies are float32; one example of 25,000 is 0.004.
         return self.floor is None or self.mean > self.floor + 1e-3
 
@@ -77,7 +77,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """What one level of a setting changes against the base, over pairs of runs that differ in
+    """The change by one level of a setting against the base, over pairs of runs that differ in
     nothing else."""
 
     setting: str  # attention, or the last word of the setting's name
@@ -160,7 +160,7 @@ class Table:
         return self.tasks[0] if self.timed and len(self.tasks) == 1 else None
 
     def dead(self, task: str) -> bool:
-        """Whether the rows of this task show dead queries: a tenth of a percent of them."""
+        """Tell if the rows of this task show dead queries: a tenth of a percent of them."""
         cells = (row.cells[task] for row in self.rows if task in row.cells)
         return any((cell.dead or 0) >= LEAST_DEAD for cell in cells)
 
@@ -170,7 +170,6 @@ class Table:
 
     @property
     def at_floor(self) -> bool:
-        """Whether a cell is no better than always giving one answer."""
         return not all(cell.learned for _, _, cell in self.cells())
 
     def cells(self) -> Iterator[tuple[TableRow, str, Cell]]:
@@ -213,7 +212,7 @@ def refuse_same_names(table: str, rows: Sequence[TableRow]) -> None:
 
 
 def mark_best(rows: Sequence[TableRow], tasks: Sequence[str]) -> list[TableRow]:
-    """The same rows with the best cell of every task, and the cells that tie with it, marked.
+    """Mark the best cell of every task, and the cells that tie with it.
 
     A cell at the floor, where nothing was learned, does not take part, nor is a best mean of a
     single seed marked, whose lead may be chance.
@@ -284,7 +283,7 @@ class Beside(NamedTuple):
 
 
 def beside(table: Table) -> Beside | None:
-    """None where no cell of the table has a published number."""
+    """Set measured beside published numbers; None where no cell has a published one."""
     rows = [r for r in table.rows if any(c.published for c in r.cells.values())]
     if not rows or table.published is None:
         return None

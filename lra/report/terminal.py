@@ -54,7 +54,7 @@ SORTED_BY = {
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What `lra table` shows of a folder, and how."""
+    """The tables that `lra table` shows of a folder, and their form."""
 
     tasks: Sequence[str] = ()  # all
     attentions: Sequence[str] = ()
@@ -110,7 +110,7 @@ def _is_value(setting: Any) -> bool:
 
 
 def _sorted(table: Table, by: str) -> Table:
-    """The same table with its rows in another order; rows without the number come last."""
+    """Put the rows of a table in another order; rows without the number come last."""
     if by not in SORTED_BY and by not in table.tasks:
         return table
     fact, more_is_better = SORTED_BY.get(by, ("", True))

@@ -27,7 +27,7 @@ def rows(runs: Path, published: str | None = None) -> list[TableRow]:
     return table(runs, published=published).rows
 
 
-def test_a_sweep_is_drawn_against_its_option_with_published_values_apart(make: Make, runs: Path):
+def test_a_sweep_has_measured_and_published_lines(make: Make, runs: Path):
     for m in (4, 8, 16):
         for seed in (1, 2):
             make("luna", 0.4 + m / 100 + seed / 50, seed=seed, task="image", options={"M": m})

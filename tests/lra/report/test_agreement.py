@@ -68,7 +68,7 @@ def test_of_rows_that_are_equally_far_the_first_by_label_counts(make: Make, runs
     assert luna.here.mean == 10  # M=16, not the best
 
 
-def test_too_few_methods_say_nothing_and_an_unknown_table_is_named(make: Make, runs: Path):
+def test_too_few_methods_and_an_unknown_table(make: Make, runs: Path):
     for method in METHODS[:4]:
         make(method, 0.5, pairs=16, task="recall")
         make(method, 0.5)

@@ -63,7 +63,7 @@ def test_a_regression_is_compared_by_squared_error():
     assert pair.difference == pytest.approx(100 * (0.25 - 0.01))
 
 
-def test_records_without_labels_are_left_out_and_pairs_share_holms_correction():
+def test_pairs_share_holms_correction_and_need_labels():
     labels = [1] * 12
     rows = {
         "old": [Record({"task": "sst2", "predictions": {"dev": [1] * 12}}, Path("x"))],

@@ -16,7 +16,7 @@ from lra.results import record as records
 from ..synthetic import Make
 
 
-def test_the_terminal_splits_what_cannot_be_compared_and_names_rows(
+def test_the_terminal_splits_what_cannot_be_compared(
     make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     make("luna", 0.41)
