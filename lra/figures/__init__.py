@@ -1,4 +1,4 @@
-"""Pictures, all in one style: draw.py saves them, report/looks.py gives every method its look.
+"""Pictures, all in one style: draw.py saves them, report/styles.py gives every method its style.
 
 Of records: records.py. Of benchmarks: bench.py. Of one trained run (trained.py): its channels
 (channels.py) and attention (maps.py). Of converted models (students.py): attention over words

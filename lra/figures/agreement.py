@@ -6,41 +6,37 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import labels
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import save_figure
 from lra.figures.labels import Point
-from lra.report.looks import of_method
 from lra.report.render import agreement
+from lra.report.styles import of_method
 from lra.report.table import Agreement, Table
 
 
-def write(table: Table, folder: Path) -> list[Path]:
+def write_agreement(table: Table, folder: Path) -> list[Path]:
     """The column that shares most methods with the other table, a point per method."""
-    found = max(table.agreements, key=lambda a: len(a.shared))
-    _, _, methods, correlation, interval = agreement(found)
-    interval = f" ({interval})" if found.interval else ""
-
-    def fill(figure: Any) -> None:
-        heading(
-            figure,
-            f"{table.title}: {found.column}\nagainst {found.other.title}: {found.task}\n"
-            f"{methods} methods, rank correlation {correlation}{interval}",
-        )
-        draw(figure, found)
-
-    return save_figure(folder / f"{table.name}-against-{found.other.name}", fill, size=(7.6, 5.2))
+    best = max(table.agreements, key=lambda a: len(a.shared))
+    _, _, methods, correlation, interval = agreement(best)
+    interval = f" ({interval})" if best.interval else ""
+    title = (
+        f"{table.title}: {best.column}\nagainst {best.other.title}: {best.task}\n"
+        f"{methods} methods, rank correlation {correlation}{interval}"
+    )
+    stem = folder / f"{table.name}-against-{best.other.name}"
+    return save_figure(stem, lambda f: draw_agreement(f, best), size=(7.6, 5.2), title=title)
 
 
-def draw(figure: Any, found: Agreement) -> None:
+def draw_agreement(figure: Any, order: Agreement) -> None:
     axes, points = figure.subplots(), []
-    for attention, here, there in found.shared:
-        look = of_method(attention)
+    for attention, here, there in order.shared:
+        style = of_method(attention)
         axes.errorbar(
             here.mean, there.mean, xerr=here.deviation, yerr=there.deviation, capsize=2, ms=6,
-            fmt=look["marker"], color=look["color"], elinewidth=0.8, mec="w", mew=0.5,
+            fmt=style["marker"], color=style["color"], elinewidth=0.8, mec="w", mew=0.5,
         )  # fmt: skip
-        points.append(Point(attention, here.mean, there.mean, look["color"], there.deviation or 0))
+        points.append(Point(here.mean, there.mean, attention, there.deviation or 0))
     axes.margins(x=0.1, y=0.1)
-    axes.set_xlabel(f"{found.column}: test accuracy (%), mean ± deviation over seeds")
-    axes.set_ylabel(f"{found.task}: test accuracy (%)")
+    axes.set_xlabel(f"{order.column}: test accuracy (%), mean ± deviation over seeds")
+    axes.set_ylabel(f"{order.task}: test accuracy (%)")
     axes.grid()
     labels.beside(axes, points)

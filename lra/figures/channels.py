@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from lra.base.config import UserError
-from lra.figures.draw import finely_ticked, heading, panels_for, rows_for, save_figure
+from lra.figures.draw import panels_for, rows_for, save_figure
 from lra.figures.students import Student
 from lra.figures.trained import name
-from lra.report.looks import LUNA, PALETTE, SOFTMAX
+from lra.report.styles import LUNA, PALETTE, SOFTMAX
 from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
@@ -24,7 +24,6 @@ from luna.feature_maps.learned import LearnedFeatures
 DEAD = "0.6"  # the colour of a channel that is 0 everywhere
 COLOURS = (LUNA, *PALETTE[:-1], SOFTMAX)  # without the grey
 TAILS = 0.001  # share of u that lies outside a panel, at each end
-DECADES = 1e3  # a logarithmic axis that spans less has ticks between the powers of ten
 WIDE = 8  # channels side by side
 LEAST = 1e-6  # of an exponential feature that is drawn: less adds nothing to a sum
 Layout = Literal["grid", "overlay"]
@@ -78,14 +77,14 @@ def observe(
         raise UserError(
             f"{name} has no learned channels: choose a run or model of luna with kernel=learned"
         )
-    seen: dict[nn.Module, list[Tensor]] = {found: [] for found in maps}
+    seen: dict[nn.Module, list[Tensor]] = {layers_of_name: [] for layers_of_name in maps}
 
     def watch(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, _: Any) -> None:
-        for found, parts, _where in _learned(layer, 0):
+        for layers_of_name, parts, _where in _learned(layer, 0):
             for part in parts:
                 x = {"queries": q, "keys": k}[part]
-                u = found.projections(x.float()).transpose(1, 2)  # (B, n, H, M)
-                seen[found].append((u if mask is None else u[mask]).flatten())
+                u = layers_of_name.projections(x.float()).transpose(1, 2)  # (B, n, H, M)
+                seen[layers_of_name].append((u if mask is None else u[mask]).flatten())
 
     with watching(layers, watch):
         run()
@@ -97,12 +96,12 @@ def _learned(
 ) -> Iterator[tuple[LearnedFeatures, tuple[str, ...], str]]:
     """The learned feature maps of a layer, what each is applied to, and its name: one map for
     queries and keys, or one each."""
-    own, keys = getattr(layer, "map", None), getattr(layer, "map_k", None)
-    if isinstance(own, LearnedFeatures):
+    features, keys = getattr(layer, "map", None), getattr(layer, "map_k", None)
+    if isinstance(features, LearnedFeatures):
         if keys is None:
-            yield own, ("queries", "keys"), f"layer {number}"
+            yield features, ("queries", "keys"), f"layer {number}"
         else:
-            yield own, ("queries",), f"layer {number}, queries"
+            yield features, ("queries",), f"layer {number}, queries"
     if isinstance(keys, LearnedFeatures):
         yield keys, ("keys",), f"layer {number}, keys"
 
@@ -117,7 +116,7 @@ def _on_grid(features: LearnedFeatures, name: str, u: np.ndarray, points: int) -
     return LayerChannels(name, u, grid.numpy(), psi[0, :, :, 0].numpy(), exponential)
 
 
-def draw(
+def draw_channels(
     layers: list[LayerChannels], title: str, stem: Path, *, layout: Layout = "grid"
 ) -> list[Path]:
     """The paper's channel figure: one row per layer and one panel per channel. The
@@ -126,14 +125,14 @@ def draw(
     if layout == "grid" and n_channels > 1:
         lines, columns = _lines(n_channels)
         size = (max(6.0, 1.45 * columns + 1), 1.6 * lines * len(layers) + 1)
-        return save_figure(stem, lambda f: grid(f, layers, title), size=size)
+        return save_figure(stem, lambda f: grid(f, layers), size=size, title=title)
     columns = 1 if len(layers) < 3 else min(3, len(layers))
     width = 5.2 if columns == 1 else 3.4 if n_channels > 1 else 2.7
     size = (width * columns + 0.8, 2.2 * rows_for(len(layers), columns) + 0.8)
-    return save_figure(stem, lambda f: overlay(f, layers, columns, title), size=size)
+    return save_figure(stem, lambda f: overlay(f, layers, columns), size=size, title=title)
 
 
-def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
+def grid(figure: Any, layers: list[LayerChannels]) -> None:
     n_channels = layers[0].psi.shape[-1]
     lines, columns = _lines(n_channels)
     parts = np.ravel(figure.subfigures(len(layers), 1, squeeze=False))
@@ -149,7 +148,7 @@ def grid(figure: Any, layers: list[LayerChannels], title: str) -> None:
                 axes.set_title(_psi(channel))
         for row in panels:
             row[0].set_ylabel(f"{layer.name}:  " + r"$\psi_\ell(u)$")
-    _finish(figure, layers, title)
+    _name_abscissa(figure, layers)
 
 
 def _lines(n_channels: int) -> tuple[int, int]:
@@ -158,7 +157,7 @@ def _lines(n_channels: int) -> tuple[int, int]:
     return lines, rows_for(n_channels, lines)
 
 
-def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) -> None:
+def overlay(figure: Any, layers: list[LayerChannels], columns: int) -> None:
     """Every panel has a legend, because a channel may be dead in one layer and not in the next."""
     n_channels = layers[0].psi.shape[-1]
     panels = panels_for(figure, len(layers), columns, sharey="row")
@@ -169,13 +168,12 @@ def overlay(figure: Any, layers: list[LayerChannels], columns: int, title: str) 
             axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     for row in panels:
         row[0].set_ylabel(r"$\psi_\ell(u)$" if n_channels > 1 else r"$\psi(u)$")
-    _finish(figure, layers, title)
+    _name_abscissa(figure, layers)
 
 
-def _finish(figure: Any, layers: list[LayerChannels], title: str) -> None:
+def _name_abscissa(figure: Any, layers: list[LayerChannels]) -> None:
     heads = "; one line per head" if len(layers[0].psi) > 1 else ""
     figure.supxlabel(f"u of queries and keys; grey: its histogram{heads}", fontsize=9)
-    heading(figure, title)
 
 
 def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
@@ -185,25 +183,19 @@ def _panel(axes: Any, layer: LayerChannels, shown: Iterable[int]) -> None:
     for channel in shown:
         psi = layer.psi[:, :, channel]
         dead = not psi.any()
-        look = {
+        style = {
             "color": DEAD if dead else COLOURS[channel % len(COLOURS)],
             "linestyle": "-" if channel < len(COLOURS) else "--",
             "zorder": 1.5 if dead else 2,  # behind channels that are nearly 0
         }
         label = _psi(channel) + (" = 0" if dead else "")
         for group, line in enumerate(psi):
-            axes.plot(layer.grid, line, lw=width, label="_" if group else label, **look)
+            axes.plot(layer.grid, line, lw=width, label="_" if group else label, **style)
     if layer.exponential:
-        _logarithmic(axes, max(LEAST, layer.psi.min()))
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(LEAST, layer.psi.min()))
     elif not layer.psi.any():
         axes.set_ylim(-0.05, 1)
-
-
-def _logarithmic(axes: Any, bottom: float) -> None:
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=bottom)
-    if axes.get_ylim()[1] < DECADES * bottom:
-        finely_ticked(axes.yaxis, (1, 2, 5))
 
 
 def _psi(channel: int) -> str:

@@ -125,11 +125,11 @@ def _stem(arguments: argparse.Namespace, default: str) -> Path:
 
 
 def _draw_records(arguments: argparse.Namespace) -> list[Path]:
-    from lra.figures.records import write
+    from lra.figures.records import write_figures
     from lra.report.commands import tables_of
 
     results = Path(arguments.results)
-    return write([t for t in tables_of(results) if t.timed], results / "figures")
+    return write_figures([t for t in tables_of(results) if t.timed], results / "figures")
 
 
 def _draw_benches(arguments: argparse.Namespace) -> list[Path]:
@@ -153,7 +153,7 @@ def _draw_channels(arguments: argparse.Namespace) -> list[Path]:
         layers = channels.of_run(run, examples=arguments.examples)
         name, title = stem_of(run), title_of(run)
     stem = _stem(arguments, f"channels-{name}-{arguments.layout}")
-    return channels.draw(layers, title, stem, layout=arguments.layout)
+    return channels.draw_channels(layers, title, stem, layout=arguments.layout)
 
 
 def _draw_maps(arguments: argparse.Namespace) -> list[Path]:
@@ -165,7 +165,7 @@ def _draw_maps(arguments: argparse.Namespace) -> list[Path]:
     rows = maps.attention_rows(run, arguments.example)
     title = f"{name(run)}; test example {arguments.example}, {rows.query}\n{conditions(run)}"
     stem = _stem(arguments, f"maps-{stem_of(run)}-example-{arguments.example}")
-    return maps.draw(run, rows, title, stem)
+    return maps.draw_maps(run, rows, title, stem)
 
 
 def _draw_tokens(arguments: argparse.Namespace) -> list[Path]:
@@ -175,7 +175,7 @@ def _draw_tokens(arguments: argparse.Namespace) -> list[Path]:
     shown = tokens.cls_to_words(
         a.folders, a.text, a.text_pair, teacher=a.teacher, layer=a.layer, head=a.head
     )
-    return tokens.draw(shown, _stem(a, f"tokens-{_slug(a.text)}-{_where(shown.what)}"))
+    return tokens.draw_tokens(shown, _stem(a, f"tokens-{_slug(a.text)}-{_where(shown.what)}"))
 
 
 def _draw_patches(arguments: argparse.Namespace) -> list[Path]:
@@ -186,7 +186,7 @@ def _draw_patches(arguments: argparse.Namespace) -> list[Path]:
         a.folders, a.image, teacher=a.teacher, layer=a.layer, head=a.head
     )
     stem = _stem(a, f"patches-{_slug(a.image.stem)}-{_where(shown.what)}")
-    return patches.draw(shown, f"Attention of [CLS] to the patches of {a.image.name}", stem)
+    return patches.draw_patches(shown, f"Attention of [CLS] to the patches of {a.image.name}", stem)
 
 
 def _draw_distillation(arguments: argparse.Namespace) -> list[Path]:
@@ -194,7 +194,7 @@ def _draw_distillation(arguments: argparse.Namespace) -> list[Path]:
 
     curves = distillation.curves(arguments.runs)
     methods = "-".join(dict.fromkeys(curve.attention for curve in curves))
-    return distillation.draw(curves, _stem(arguments, f"distillation-{methods}"))
+    return distillation.draw_distillation(curves, _stem(arguments, f"distillation-{methods}"))
 
 
 def _where(what: str) -> str:
@@ -203,5 +203,4 @@ def _where(what: str) -> str:
 
 
 def _slug(text: str) -> str:
-    """The first words of a text, for a file name."""
     return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"

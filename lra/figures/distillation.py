@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError
-from lra.figures.draw import heading, mean_and_range, panels_for, rows_for, save_figure
+from lra.figures.draw import mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
-from lra.report.looks import LINES, looks
+from lra.report.styles import LINES, styles_of
 from lra.results.record import CONVERSION, Record, paths, read_record
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
@@ -38,7 +38,6 @@ class KlCurves:
         return [_by_layer(record) for record in self.records]
 
     def layer(self, number: int) -> dict[float, list[float]]:
-        """The KL of every seed, by step."""
         by_step: dict[float, list[float]] = defaultdict(list)
         for seed in self.seeds:
             for step, kl in seed.get(number, {}).items():
@@ -70,13 +69,13 @@ def curves(places: Sequence[Path]) -> list[KlCurves]:
 def _read(place: Path) -> list[Record]:
     """The conversions in a file or folder whose stage 1 measured a KL."""
     records = [read_record(path) for path in ([place] if place.is_file() else paths(place))]
-    found = [r for r in records if r is not None and r.kind == CONVERSION and _measured(r)]
-    if not found:
+    measured = [r for r in records if r is not None and r.kind == CONVERSION and _measured(r)]
+    if not measured:
         raise UserError(
             f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "
             "lra convert or their records (result.json)"
         )
-    return found
+    return measured
 
 
 def _measured(record: Record) -> bool:
@@ -93,11 +92,11 @@ def _by_layer(record: Record) -> dict[int, dict[int, float]]:
 
 def _number(layer: str) -> int:
     """3 for `bert.encoder.layer.3.attention.self`."""
-    found = re.search(r"\.(\d+)\.", layer)
-    return int(found[1]) if found else 0
+    match = re.search(r"\.(\d+)\.", layer)
+    return int(match[1]) if match else 0
 
 
-def draw(shown: Sequence[KlCurves], stem: Path) -> list[Path]:
+def draw_distillation(shown: Sequence[KlCurves], stem: Path) -> list[Path]:
     """One panel per layer, all on one scale."""
     layers = sorted({number for line in shown for seed in line.seeds for number in seed})
     columns = min(len(layers), min((4, 3), key=lambda c: -len(layers) % c))  # few left empty
@@ -116,37 +115,36 @@ def draw(shown: Sequence[KlCurves], stem: Path) -> list[Path]:
         seeds = "mean and range of the seeds" if several else "one seed"
         figure.supxlabel(f"step of stage 1; {seeds}", fontsize=9)
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
-        title = budget([record for line in shown for record in line.records])
-        heading(figure, title)
 
-    return save_figure(stem, fill, size=size)
+    title = budget([record for line in shown for record in line.records])
+    return save_figure(stem, fill, size=size, title=title)
 
 
 def _layer(axes: Any, shown: Sequence[KlCurves], number: int) -> None:
     from luna.convert.fit import KL_WARNING
 
-    for line, look in zip(shown, _looks(shown), strict=True):
+    for line, style in zip(shown, _styles(shown), strict=True):
         by_step = line.layer(number)
-        style = look | {"marker": "" if len(by_step) > 1 else look["marker"]}
+        line_style = style | {"marker": "" if len(by_step) > 1 else style["marker"]}
         label = f"{line.label}: {line.final():.3f}"
-        mean_and_range(axes, by_step, label=label, lw=1.5, **style)
+        mean_and_range(axes, by_step, label=label, lw=1.5, **line_style)
     axes.axhline(
         KL_WARNING, color="0.6", lw=0.8, ls=":", label=f"{KL_WARNING}: above this a warning"
     )
     axes.grid(which="both")
 
 
-def _looks(shown: Sequence[KlCurves]) -> list[dict[str, Any]]:
+def _styles(shown: Sequence[KlCurves]) -> list[dict[str, Any]]:
     """Every method has its colour; several settings of one method differ in their dashes, or in
     their colours if there is no other method."""
     first = {line.attention: line for line in reversed(shown)}
     if len(first) == 1:
-        return looks(shown)
-    methods = dict(zip(first, looks(list(first.values())), strict=True))
-    found: list[dict[str, Any]] = []
+        return styles_of(shown)
+    methods = dict(zip(first, styles_of(list(first.values())), strict=True))
+    styles: list[dict[str, Any]] = []
     seen: Counter[str] = Counter()
     for line in shown:
-        look, number = methods[line.attention], seen[line.attention]
-        found.append(look | {"linestyle": LINES[number % len(LINES)]} if number else look)
+        style, number = methods[line.attention], seen[line.attention]
+        styles.append(style | {"linestyle": LINES[number % len(LINES)]} if number else style)
         seen[line.attention] += 1
-    return found
+    return styles

@@ -37,9 +37,9 @@ def also_pdf() -> Iterator[None]:
 
 
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float]
+    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str = ""
 ) -> list[Path]:
-    """`fill(figure)`, written in every format."""
+    """Write what `fill(figure)` draws, under a title, in every format."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -49,6 +49,8 @@ def save_figure(
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in _formats]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
+        if title:
+            heading(figure, title)
         fill(figure)
         for path, ending in zip(paths, _formats, strict=True):
             metadata = {DATES[ending]: None} if ending in DATES else None
@@ -57,7 +59,6 @@ def save_figure(
 
 
 def rows_for(n: int, columns: int) -> int:
-    """How many rows n panels take."""
     return -(-n // columns)
 
 
@@ -69,12 +70,12 @@ def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
     return panels
 
 
-def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **look: Any) -> None:
+def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **style: Any) -> None:
     """A line through the means of the values at every x, and a band between the extremes."""
     xs = sorted(values)
-    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **look)
+    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **style)
     low, high = ([f(values[x]) for x in xs] for f in (min, max))
-    axes.fill_between(xs, low, high, color=look["color"], alpha=0.12, linewidth=0)
+    axes.fill_between(xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def finely_ticked(axis: Any, digits: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""What each setting changes while all others are equal, as one line per level."""
+"""The change by each setting while all others are equal, as one line per level."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from lra.figures.draw import heading, save_figure
-from lra.report.looks import LUNA
+from lra.figures.draw import save_figure
 from lra.report.render import effect
+from lra.report.styles import LUNA
 from lra.report.table import Table
 
 ROW = 0.3  # inches
@@ -16,33 +16,29 @@ GREY = "0.45"
 TITLES = {"dwc": "local branch (dwc)", "lr": "learning rate"}
 
 
-def write(table: Table, folder: Path) -> list[Path]:
+def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a dot per pair of runs, their mean, its 95 % interval."""
     settings = len({e.setting for e in table.effects})
-
-    def fill(figure: Any) -> None:
-        heading(figure, f"{table.title}\n{table.conditions}")
-        draw(figure, table)
-
-    height = 1.3 + ROW * (len(table.effects) + settings)
-    return save_figure(folder / f"{table.name}-effects", fill, size=(7.6, height))
+    size = (7.6, 1.3 + ROW * (len(table.effects) + settings))
+    stem, title = folder / f"{table.name}-effects", f"{table.title}\n{table.conditions}"
+    return save_figure(stem, lambda f: draw_effects(f, table), size=size, title=title)
 
 
-def draw(figure: Any, table: Table) -> None:
+def draw_effects(figure: Any, table: Table) -> None:
     axes = figure.subplots()
     axes.axvline(0, color=GREY, lw=1)
     y, ticks = 0.0, dict[float, str]()
     for (setting, base), lines in groupby(table.effects, lambda e: (e.setting, e.base)):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
-        for found in lines:
+        for line in lines:
             y -= 1
-            ticks[y] = found.level
-            half = found.half_width
-            clear = half is not None and abs(found.mean) > half
+            ticks[y] = line.level
+            half = line.half_width
+            clear = half is not None and abs(line.mean) > half
             colour = LUNA if clear else GREY
-            axes.plot(found.differences, [y] * len(found.differences), "|", color="0.6", ms=7)
-            axes.errorbar(found.mean, y, xerr=half, fmt="o", color=colour, capsize=3, lw=1.8)
-            _, difference, interval, pairs, _ = effect(found)
+            axes.plot(line.differences, [y] * len(line.differences), "|", color="0.6", ms=7)
+            axes.errorbar(line.mean, y, xerr=half, fmt="o", color=colour, capsize=3, lw=1.8)
+            _, difference, interval, pairs, _ = effect(line)
             axes.annotate(f"{difference}   [{interval}]   {pairs}", (1.02, y), va="center",
                           xycoords=axes.get_yaxis_transform(), fontsize=8)  # fmt: skip
         y -= 1.4

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lra.base.config import Pooling, UserError
-from lra.figures.draw import heading, rows_for, save_figure
-from lra.report.looks import PALETTE
+from lra.figures.draw import rows_for, save_figure
+from lra.report.styles import PALETTE
 from lra.training.trained import Trained
 
 SHORT = 80  # tokens that fit on one line
@@ -46,23 +46,23 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     return AttentionRows(ids[real].numpy(), rows.numpy(), query, heads)
 
 
-def draw(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
+def draw_maps(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
     """Over pixels if the task has a grid, else over characters or tokens."""
     n_layers, n_heads, n = maps.rows.shape
     if trained.task.grid is not None:
         size = (2.1 * (n_heads + 1) + 0.9, 2.2 * n_layers + 0.5)
         picture = maps.ids.reshape(trained.task.grid)
-        return save_figure(stem, lambda f: _pixels(f, maps, picture, title), size=size)
+        return save_figure(stem, lambda f: _pixels(f, maps, picture), size=size, title=title)
     words = [trained.task.decode(maps.ids[i : i + 1]) for i in range(n)]
     if n <= SHORT:
         size = (max(6, 0.16 * n + 2), 1.8 * n_layers + 0.9)
-        return save_figure(stem, lambda f: _bars(f, maps, words, title), size=size)
+        return save_figure(stem, lambda f: _bars(f, maps, words), size=size, title=title)
     lines = rows_for(n, WRAP)
     size = (1 + 5.2 * n_heads, (0.8 + 0.15 * lines) * n_layers + 0.8)
-    return save_figure(stem, lambda f: _shaded(f, maps, words, title), size=size)
+    return save_figure(stem, lambda f: _shaded(f, maps, words), size=size, title=title)
 
 
-def _pixels(figure: Any, maps: AttentionRows, picture: np.ndarray, title: str) -> None:
+def _pixels(figure: Any, maps: AttentionRows, picture: np.ndarray) -> None:
     """The image, and beside it every layer and head on one scale."""
     n_layers, n_heads, n = maps.rows.shape
     panels = figure.subplots(n_layers, n_heads + 1, squeeze=False)
@@ -76,10 +76,10 @@ def _pixels(figure: Any, maps: AttentionRows, picture: np.ndarray, title: str) -
         row[1].set_ylabel(f"layer {i}")
     panels[0][0].imshow(picture, cmap="gray")
     panels[0][0].set_title("input", fontsize=9)
-    _finish(figure, maps, image, panels, title)
+    _scale_beside(figure, maps, image, panels)
 
 
-def _shaded(figure: Any, maps: AttentionRows, words: list[str], title: str) -> None:
+def _shaded(figure: Any, maps: AttentionRows, words: list[str]) -> None:
     """A long sequence in lines of WRAP tokens, coloured by attention."""
     n_layers, n_heads, n = maps.rows.shape
     lines = rows_for(n, WRAP)
@@ -102,7 +102,7 @@ def _shaded(figure: Any, maps: AttentionRows, words: list[str], title: str) -> N
             axes.spines[:].set_visible(False)
             axes.set_title(_head(maps, i, h), fontsize=9)
         row[0].set_ylabel(f"layer {i}")
-    _finish(figure, maps, image, panels, title)
+    _scale_beside(figure, maps, image, panels)
 
 
 def _head(maps: AttentionRows, layer: int, head: int) -> str:
@@ -119,16 +119,15 @@ def _scale(maps: AttentionRows) -> dict[str, Any]:
     return {"cmap": "magma", "vmin": min(0.0, float(shares.min())), "vmax": top}
 
 
-def _finish(figure: Any, maps: AttentionRows, image: Any, panels: np.ndarray, title: str) -> None:
+def _scale_beside(figure: Any, maps: AttentionRows, image: Any, panels: np.ndarray) -> None:
     cut = maps.rows.max() * maps.rows.shape[-1] > image.norm.vmax
     figure.colorbar(
         image, ax=list(panels.flat), label="attention × n (1 if uniform)", shrink=0.8,
         extend="max" if cut else "neither",
     )  # fmt: skip
-    heading(figure, title)
 
 
-def _bars(figure: Any, maps: AttentionRows, words: list[str], title: str) -> None:
+def _bars(figure: Any, maps: AttentionRows, words: list[str]) -> None:
     """A short sequence: bars of every head for every token, and a line at uniform attention."""
     n_layers, n_heads, n = maps.rows.shape
     panels = figure.subplots(n_layers, 1, squeeze=False, sharex=True)[:, 0]
@@ -144,4 +143,3 @@ def _bars(figure: Any, maps: AttentionRows, words: list[str], title: str) -> Non
         axes.margins(x=0.01)
     panels[-1].set_xticks(range(n), words, fontsize=8, rotation=90, family="monospace")
     panels[0].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.005, 1), frameon=False)
-    heading(figure, title)

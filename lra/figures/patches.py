@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lra.base.config import UserError
 from lra.figures import students
-from lra.figures.draw import heading, save_figure
+from lra.figures.draw import save_figure
 from lra.figures.students import Student
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
@@ -60,15 +60,15 @@ def cls_to_patches(
             raise UserError(
                 f"{model.folder} is not a vision transformer; for texts there is lra figures tokens"
             )
-    given = [students.pixels(model.folder, image) for model in models]
-    for model, one in zip(models, given, strict=True):
-        if not torch.equal(one, given[0]):
+    inputs = [students.pixels(model.folder, image) for model in models]
+    for model, one in zip(models, inputs, strict=True):
+        if not torch.equal(one, inputs[0]):
             raise UserError(
                 f"{model.folder} and {models[0].folder} scale or normalise images differently: "
                 "draw them one by one"
             )
-    maps = students.all_maps(models, teacher, {"pixel_values": given[0]})
-    side = _sides(models[0], given[0])
+    maps = students.all_maps(models, teacher, {"pixel_values": inputs[0]})
+    side = _sides(models[0], inputs[0])
     overlays = [
         Overlay(
             model.label,
@@ -78,7 +78,7 @@ def cls_to_patches(
         for model in maps
     ]
     what = maps[0].named(layer, head)
-    return Patches(_visible(models[0], given[0]), overlays, what, students.made(models))
+    return Patches(_visible(models[0], inputs[0]), overlays, what, students.made(models))
 
 
 def rollout(maps: Tensor) -> Tensor:
@@ -112,14 +112,13 @@ def _visible(student: Student, pixel_values: Tensor) -> np.ndarray:
     return image.permute(1, 2, 0).clamp(0, 1).numpy()
 
 
-def draw(patches: Patches, title: str, stem: Path) -> list[Path]:
-    """The image, then one column per model: one layer above, rollout below."""
-    columns = len(patches.overlays) + 1
-    size = (2.3 * columns + 0.6, 5.4)
-    return save_figure(stem, lambda f: _fill(f, patches, title), size=size)
+def draw_patches(patches: Patches, title: str, stem: Path) -> list[Path]:
+    size = (2.3 * (len(patches.overlays) + 1) + 0.6, 5.4)
+    title = "\n".join(filter(None, (title, patches.made)))
+    return save_figure(stem, lambda f: _fill(f, patches), size=size, title=title)
 
 
-def _fill(figure: Any, patches: Patches, title: str) -> None:
+def _fill(figure: Any, patches: Patches) -> None:
     panels = figure.subplots(2, len(patches.overlays) + 1, squeeze=False)
     for axes in panels.flat:
         axes.axis("off")
@@ -132,8 +131,6 @@ def _fill(figure: Any, patches: Patches, title: str) -> None:
             _overlay(axes, patches.image, shares)
         column[0].set_title(f"{overlay.label}\n{_largest(overlay.layer)}", fontsize=9)
         column[1].set_title(f"rollout: {_largest(overlay.rollout)}", fontsize=9)
-    title = "\n".join(filter(None, (title, patches.made)))
-    heading(figure, title)
 
 
 def _overlay(axes: Any, image: np.ndarray, shares: np.ndarray) -> None:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lra.figures import agreement, effects, labels
-from lra.figures.draw import finely_ticked, heading, mean_and_range, save_figure
-from lra.figures.labels import INK, Point
+from lra.figures.draw import finely_ticked, mean_and_range, save_figure
+from lra.figures.labels import Point
 from lra.report import stats
-from lra.report.looks import LUNA, keys, looks, of_method
+from lra.report.styles import LUNA, keys, of_method, styles_of
 from lra.report.table import Cell, Table, TableRow
 
 AXES = {"M": "M, projections per head", "L": "L, channels per projection"}  # axis titles
-APART = 10  # points of accuracy; published values farther away have their own panel
 MANY = 16  # rows; with more, curves are named only for some
 WIDTH, HEIGHT = 7.6, 4.4  # inches, of a figure with few rows
 ROW = 0.17  # inches per name
@@ -23,14 +22,14 @@ ROW = 0.17  # inches per name
 Draw = Callable[[Any, Sequence[TableRow], str], None]
 
 
-def write(tables: Sequence[Table], folder: Path) -> list[Path]:
+def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Every figure of these tables, as PNG and SVG."""
     paths: list[Path] = []
     for table in tables:
         if table.agreements:
-            paths += agreement.write(table, folder)
+            paths += agreement.write_agreement(table, folder)
         if table.effects:
-            paths += effects.write(table, folder)
+            paths += effects.write_effects(table, folder)
         elif table.axis and _numeric(table.tasks):
             rows = [row for row in table.rows if len(row.cells) > 1]  # a line needs two points
             if columns := [t for t in table.tasks if any(t in row.cells for row in rows)]:
@@ -47,7 +46,6 @@ def write(tables: Sequence[Table], folder: Path) -> list[Path]:
 
 
 def _numeric(columns: Sequence[str]) -> bool:
-    """Whether the columns are of numbers that a logarithmic axis can show."""
     try:
         return all(float(column.partition("=")[2]) > 0 for column in columns)
     except ValueError:
@@ -55,7 +53,6 @@ def _numeric(columns: Sequence[str]) -> bool:
 
 
 def _figures(rows: Sequence[TableRow], task: str) -> Iterator[tuple[str, Draw]]:
-    """The figures of these rows: `(name, function)`."""
     if _with_curves(rows, task):
         yield "curves", curves
     options = swept(rows)
@@ -76,38 +73,26 @@ def swept(rows: Sequence[TableRow]) -> list[str]:
 
 
 def sweep(figure: Any, rows: Sequence[TableRow], task: str) -> None:
-    """Accuracy against one option, with the deviation over seeds and published values. If those are
-    far away, they have their own panel, in which an inch is as many points of accuracy."""
+    """Accuracy against one option, with the deviation over seeds and published values."""
+    axes = figure.subplots()
     (option,) = {key for row in rows for key in row.options}
     xs = [row.options[option] for row in rows]
     cells = [row.cells[task] for row in rows]
-    known = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
-    bars = [c.mean + side * (c.deviation or 0) for c in cells for side in (-1, 1)]
-    theirs = [value for _, value in known]
-    apart = bool(known) and max(min(theirs) - max(bars), min(bars) - max(theirs)) > APART
-    panels = figure.subplots(1 + apart, 1, squeeze=False, sharex=True)[:, 0]
-    below, above = panels[-1], panels[0]
-    below.errorbar(
+    published = [(x, c.published.value) for x, c in zip(xs, cells, strict=True) if c.published]
+    axes.errorbar(
         xs, [c.mean for c in cells], yerr=_bars(cells), marker="o", color=LUNA, capsize=3,
         label="measured",
     )  # fmt: skip
-    if known:
-        above.plot(*zip(*known, strict=True), "s--", color="0.45", mfc="none",
-                   label="published (another protocol)")  # fmt: skip
-    if apart:
-        span = 1.5 * max(max(bars) - min(bars), max(theirs) - min(theirs), 1.0)
-        for axes, ys in ((above, theirs), (below, bars)):
-            middle = (max(ys) + min(ys)) / 2
-            axes.set_ylim(middle - span / 2, middle + span / 2)
-    below.margins(y=0.2)
-    below.set_xscale("log", base=2)
-    below.set_xticks(xs, [str(x) for x in xs], minor=False)
-    below.set(xlabel=AXES.get(option, option))
-    for axes in panels:
-        axes.grid()
-        axes.legend(frameon=False)
-    _majority(below, rows, task)
-    figure.supylabel(_accuracy(rows, task), fontsize=9)
+    if published:
+        axes.plot(*zip(*published, strict=True), "s--", color="0.45", mfc="none",
+                  label="published (another protocol)")  # fmt: skip
+    axes.margins(y=0.2)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(xs, [str(x) for x in xs], minor=False)
+    axes.set(xlabel=AXES.get(option, option), ylabel=_accuracy(rows, task))
+    axes.grid()
+    axes.legend(frameon=False)
+    _majority(axes, rows, task)
 
 
 def grid(figure: Any, rows: Sequence[TableRow], task: str) -> None:
@@ -136,16 +121,16 @@ def compute(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     """Accuracy against forward FLOPs per example."""
     axes = figure.subplots()
     points = []
-    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
+    for name, row, style in zip(_names(rows), rows, _styles(rows), strict=True):
         cell = row.cells[task]
         x = cell.cost("compute.flops") / 1e9
-        full = look["fillstyle"] == "full"
+        full = style["fillstyle"] == "full"
         axes.errorbar(
-            x, cell.mean, yerr=_bars([cell]), fmt=look["marker"], capsize=2, ms=6,
-            color=look["color"], mec="w" if full else None, mew=0.5 if full else 1.2,
-            fillstyle=look["fillstyle"], elinewidth=1,
+            x, cell.mean, yerr=_bars([cell]), fmt=style["marker"], capsize=2, ms=6,
+            color=style["color"], mec="w" if full else None, mew=0.5 if full else 1.2,
+            fillstyle=style["fillstyle"], elinewidth=1,
         )  # fmt: skip
-        points.append(Point(name, x, cell.mean, look["color"], cell.deviation or 0))
+        points.append(Point(x, cell.mean, name, cell.deviation or 0))
     axes.set_xscale("log")
     finely_ticked(axes.xaxis, (1, 1.5, 2, 3, 5, 7))
     axes.margins(x=0.1, y=0.12)
@@ -163,50 +148,52 @@ def capacity(figure: Any, rows: Sequence[TableRow], first: str) -> None:
     tasks = {task: float(task.partition("=")[2]) for row in rows for task in row.cells}
     ends = []
     several = Counter(row.attention for row in rows)
-    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
-        look = look if several[row.attention] > 1 else of_method(row.attention)
+    for name, row, style in zip(_names(rows), rows, _styles(rows), strict=True):
+        style = style if several[row.attention] > 1 else of_method(row.attention)
         points = sorted((tasks[task], cell) for task, cell in row.cells.items())
         xs, cells = zip(*points, strict=True)
         means = [cell.mean for cell in cells]
         axes.errorbar(xs, means, yerr=_bars(cells), capsize=2, ms=4, elinewidth=0.8,
-                      lw=2.4 if name in labels.BOLD else 1.2, **look)  # fmt: skip
-        ends.append((name, xs[-1], means[-1], look["color"]))
+                      lw=2.4 if name in labels.BOLD else 1.2, **style)  # fmt: skip
+        ends.append((name, xs[-1], means[-1], style["color"]))
     axes.set_xscale("log", base=2)
     axes.set_xticks([*tasks.values()], [f"{x:g}" for x in tasks.values()], minor=False)
     axes.set(xlabel=first.partition("=")[0], ylim=(-6, 103))
     axes.set_ylabel(_accuracy(rows, first))
     axes.grid()
     _majority(axes, rows, first, inside=True)
-    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)))
 
 
 def curves(figure: Any, rows: Sequence[TableRow], task: str) -> None:
     """Dev accuracy by training step: mean and range over seeds. Of many rows only some have colours
     and names; the others are grey."""
     axes, rows = figure.subplots(), _with_curves(rows, task)
-    ends, loud = [], _loud(rows, task)
-    for name, row, look in zip(_names(rows), rows, _looks(rows), strict=True):
+    ends, highlighted = [], _highlighted(rows, task)
+    for name, row, style in zip(_names(rows), rows, _styles(rows), strict=True):
         seeds: dict[float, list[float]] = defaultdict(list)
         for record in row.cells[task].records:
             for step, accuracy in record.get("curve") or ():
                 seeds[step].append(100 * accuracy)
-        if row not in loud:
+        if row not in highlighted:
             steps = sorted(seeds)
             axes.plot(steps, [stats.mean(seeds[s]) for s in steps], color="0.75", lw=0.8, zorder=1)
             continue
         width, z = (2.4, 4) if name in labels.BOLD else (1.2, 2)
-        style = {k: look[k] for k in ("color", "linestyle", "fillstyle")}
-        mean_and_range(axes, seeds, lw=width, zorder=z, marker="o", ms=3, **style)
+        line_style = {k: style[k] for k in ("color", "linestyle", "fillstyle")}
+        mean_and_range(axes, seeds, lw=width, zorder=z, marker="o", ms=3, **line_style)
         last = max(seeds)
-        ends.append((name, last, stats.mean(seeds[last]), look["color"]))
+        ends.append((name, last, stats.mean(seeds[last]), style["color"]))
     band = ", mean and range of seeds" if _several(rows, task) else ""
     axes.set(xlabel="training step", ylabel=f"dev accuracy (%){band}")
     axes.grid()
-    _legend(figure, [row for row in rows if row in loud], "linestyle", "fillstyle")
-    if len(loud) < len(rows):
-        axes.annotate(f"grey: {len(rows) - len(loud)} others", (1.04, 0.02), fontsize=labels.SIZE,
-                      xycoords="axes fraction", color="0.5", annotation_clip=False)  # fmt: skip
-    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)), ink=INK)
+    _legend(figure, [row for row in rows if row in highlighted], "linestyle", "fillstyle")
+    if len(highlighted) < len(rows):
+        axes.annotate(
+            f"grey: {len(rows) - len(highlighted)} others", (1.04, 0.02), fontsize=labels.SIZE,
+            xycoords="axes fraction", color="0.5", annotation_clip=False,
+        )  # fmt: skip
+    labels.at_ends(axes, ends, gap=10 / (72 * (_height(rows) - 1.2)))
 
 
 def _with_curves(rows: Sequence[TableRow], task: str) -> list[TableRow]:
@@ -214,7 +201,7 @@ def _with_curves(rows: Sequence[TableRow], task: str) -> list[TableRow]:
     return [row for row in rows if any(r.get("curve") for r in row.cells[task].records)]
 
 
-def _loud(rows: Sequence[TableRow], task: str) -> list[TableRow]:
+def _highlighted(rows: Sequence[TableRow], task: str) -> list[TableRow]:
     """The rows that have names: all, or of many LUNA, softmax, linear, `uniform` (which only counts
     tokens), the two best and the worst."""
     if len(rows) <= MANY:
@@ -225,13 +212,13 @@ def _loud(rows: Sequence[TableRow], task: str) -> list[TableRow]:
 
 
 def _legend(figure: Any, rows: Sequence[TableRow], *channels: str) -> None:
-    """What colours, shapes, dashes and fillings mean, if they show options."""
+    """Explain colours, shapes, dashes and fillings, if they show options."""
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"color": "0.3", "marker": "o", "markersize": 5}
     plain |= {"linestyle": "-" if "linestyle" in channels else ""}
-    found = [] if swept(rows) else keys(rows, channels)
-    handles = [Line2D([], [], label=label, **plain | look) for label, look in found]
+    explained = [] if swept(rows) else keys(rows, channels)
+    handles = [Line2D([], [], label=label, **plain | style) for label, style in explained]
     if handles:
         columns = min(len(handles), 5)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns,
@@ -246,8 +233,8 @@ def _names(rows: Sequence[TableRow]) -> list[str]:
     return [row.label.removeprefix(f"{row.attention} ") if of_one else row.label for row in rows]
 
 
-def _looks(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
-    return looks(rows, ordered=bool(swept(rows)))
+def _styles(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
+    return styles_of(rows, ordered=bool(swept(rows)))
 
 
 def _majority(axes: Any, rows: Sequence[TableRow], task: str, *, inside: bool = False) -> None:
@@ -280,12 +267,10 @@ def _accuracy(rows: Sequence[TableRow], task: str) -> str:
 
 
 def _several(rows: Sequence[TableRow], task: str) -> bool:
-    """Whether a row has more than one seed."""
     return any(len(row.cells[task].records) > 1 for row in rows if task in row.cells)
 
 
 def _heading(table: Table, rows: Sequence[TableRow], task: str) -> str:
-    """Table, conditions of the runs, and how exact the accuracies can be."""
     cells = [c for row in rows for t, c in row.cells.items() if table.axis or t == task]
     records = [record for cell in cells for record in cell.records]
     steps, batches = ({r[key] for r in records} for key in ("steps", "batch"))
@@ -318,8 +303,5 @@ def _height(rows: Sequence[TableRow]) -> float:
 
 
 def _save(stem: Path, draw: Draw, rows: Sequence[TableRow], task: str, table: Table) -> list[Path]:
-    def fill(figure: Any) -> None:
-        heading(figure, _heading(table, rows, task))
-        draw(figure, rows, task)
-
-    return save_figure(stem, fill, size=(WIDTH, _height(rows)))
+    size, title = (WIDTH, _height(rows)), _heading(table, rows, task)
+    return save_figure(stem, lambda f: draw(f, rows, task), size=size, title=title)

@@ -68,7 +68,6 @@ class ModelMaps:
         return self.maps[number, head]
 
     def named(self, number: int, head: int | None) -> str:
-        """The name of the matrix that `layer` returns."""
         layers, heads = self.maps.shape[:2]
         which = f"mean over {heads} heads" if head is None else f"head {head}"
         return f"layer {number % layers}, {which}"
@@ -139,11 +138,11 @@ def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> li
     """Each name with the settings in which entries of the same name differ; a setting of None is at
     its default and is left out."""
     labels = []
-    for name, own in zip(names, settings, strict=True):
+    for name, options in zip(names, settings, strict=True):
         same = [s for n, s in zip(names, settings, strict=True) if n == name]
         keys = dict.fromkeys(key for s in same for key in s)
         differ = [k for k in keys if len({str(s.get(k)) for s in same}) > 1]
-        shown = pairs_of({k: own[k] for k in differ if own.get(k) is not None})
+        shown = pairs_of({k: options[k] for k in differ if options.get(k) is not None})
         labels.append(f"{name} {shown}".strip())
     return labels
 
@@ -157,7 +156,7 @@ def all_maps(students: Sequence[Student], teacher: Path | None, inputs: Inputs) 
     from luna.convert import attention_maps, convert
     from luna.convert.swap import weights_hash
 
-    found = [attention_maps(student.model, inputs) for student in students]
+    maps_of_students = [attention_maps(student.model, inputs) for student in students]
     first = students[0]
     if teacher is not None:
         softmax = _plain(model_folder(teacher))
@@ -173,9 +172,9 @@ def all_maps(students: Sequence[Student], teacher: Path | None, inputs: Inputs) 
     else:
         untouched = weights_hash(first.model) == first.block["teacher"]
         label = "softmax teacher" if untouched else f"softmax in the weights of {first.label}"
-        maps = found[0].teacher
+        maps = maps_of_students[0].teacher
     shown = [ModelMaps(label, _one(maps))]
-    for student, both in zip(students, found, strict=True):
+    for student, both in zip(students, maps_of_students, strict=True):
         shown.append(ModelMaps(f"{student.label}, {student.stage}", _one(both.student)))
     if len({model.maps.shape[0] for model in shown}) > 1:
         raise UserError("these models have different numbers of layers: draw them one by one")

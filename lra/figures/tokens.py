@@ -97,9 +97,9 @@ def encode(
                 "save one there (save_pretrained)"
             )
         with quiet():  # the model itself refuses a text that is too long
-            found = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)
-        encoded.append(found)
-        if not torch.equal(found["input_ids"][0], encoded[0]["input_ids"][0]):
+            encoding = tokenizer(text, text_pair, return_tensors="pt", return_offsets_mapping=True)
+        encoded.append(encoding)
+        if not torch.equal(encoding["input_ids"][0], encoded[0]["input_ids"][0]):
             raise UserError(
                 f"{model.folder} and {models[0].folder} split this text into different tokens: "
                 "draw them one by one"
@@ -149,8 +149,7 @@ def shade(maps: ModelMaps, words: Sequence[Word], layer: int, head: int | None) 
     return WordShares(maps.label, shares, max(plain, default=0.0))
 
 
-def draw(text: ShadedText, stem: Path) -> list[Path]:
-    """The page, and the same as PNG and SVG."""
+def draw_tokens(text: ShadedText, stem: Path) -> list[Path]:
     lines = wrap(text.words)
     each = 0.79 + lines[-1][0] * LEADING
     size = (COLUMNS * ADVANCE + 0.6, HEAD + each * len(text.rows))
@@ -161,7 +160,7 @@ def draw(text: ShadedText, stem: Path) -> list[Path]:
 
 
 def _scale(words: Sequence[Word], row: WordShares) -> str:
-    """What the colours do not show: their scale, and the share of the special tokens."""
+    """Describe what colours do not show: their scale, and the share of the special tokens."""
     if row.top == 0:
         return "no weight on any word"
     special = sum(s for s, word in zip(row.shares, words, strict=True) if word.special)
@@ -208,25 +207,17 @@ def _span(word: Word, row: WordShares, i: int) -> str:
 
 
 def wrap(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Line and column of every word. Lines break at spaces, before the second text of a pair and,
-    in text without spaces that is longer than a line, between words."""
+    """Line and column of every word. A line ends where the next word does not fit, and before the
+    second text of a pair."""
     places: list[tuple[int, int]] = []
     line, column, second = 0, 0, False
-    for i, word in enumerate(words):
+    for word in words:
         gap = 1 if word.before and column else 0
-        needed = gap + (_unbroken(words, i) if word.before else 0)
-        if word.second != second or column + max(needed, width(word.text)) > COLUMNS:
+        if word.second != second or column + gap + width(word.text) > COLUMNS:
             line, column, gap, second = line + (column > 0), 0, 0, word.second
         places.append((line, column + gap))
         column += gap + width(word.text)
     return places
-
-
-def _unbroken(words: Sequence[Word], i: int) -> int:
-    """Width from word i to the next space, or of the word alone if that is longer than a line."""
-    end = next((j for j in range(i + 1, len(words)) if words[j].before), len(words))
-    whole = sum(width(word.text) for word in words[i:end])
-    return whole if whole <= COLUMNS else width(words[i].text)
 
 
 def width(text: str) -> int:

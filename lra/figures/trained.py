@@ -11,15 +11,14 @@ def name(trained: Trained) -> str:
     """Task, attention with its options that differ from what `attention=<name>` sets, seed,
     checkpoint."""
     attention, task = trained.run.attention, trained.task.name
-    chosen = attention["name"]
-    usual = {"dwc": "none"} | usual_options(chosen, task, trained.protocol.name)
+    method = attention["name"]
+    usual = {"dwc": "none"} | usual_options(method, task, trained.protocol.name)
     differ = {k: v for k, v in attention.items() if k != "name" and v != usual.get(k)}
-    words = f"{chosen} {pairs_of(differ)}".strip()
+    words = f"{method} {pairs_of(differ)}".strip()
     return f"{task}, {words}, seed {trained.run.seed}, {trained.weights} checkpoint"
 
 
 def conditions(trained: Trained) -> str:
-    """Protocol, budget and data of its training."""
     protocol, run = trained.protocol, trained.run
     return (
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "
@@ -33,6 +32,6 @@ def title(trained: Trained) -> str:
 
 
 def stem(trained: Trained) -> str:
-    """What names this run in the names of pictures."""
+    """Name this run in the names of pictures."""
     run, folder = trained.run, trained.folder.resolve()
     return f"{run.task.name}-{run.attention['name']}-{folder.parent.name}-{run.seed}"

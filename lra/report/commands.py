@@ -106,7 +106,7 @@ def add_parsers(commands: Any) -> None:
 
 
 def _table(arguments: argparse.Namespace) -> None:
-    from lra.report.terminal import Choice, show
+    from lra.report.terminal import Choice, print_tables
 
     results, a = Path(arguments.results), arguments
     choice = Choice(a.task, a.attention, a.vary, a.sort, a.format, a.effects)
@@ -118,13 +118,13 @@ def _table(arguments: argparse.Namespace) -> None:
             )
         records = _records(results)
         tables = _tables(results, records)
-        (check if arguments.check else write)(results, content(results, tables))
+        (check_files if arguments.check else write_files)(results, texts_of(results, tables))
         left_out = _left_out(results, records, tables)
         print("\n".join(left_out), end="\n" if left_out else "")
         if left_out and arguments.strict:
             raise SystemExit(1)
     else:
-        show(arguments.runs, choice)
+        print_tables(arguments.runs, choice)
 
 
 def tables_of(results: Path) -> list[Table]:
@@ -171,8 +171,7 @@ def _left_out(results: Path, records: Sequence[Record], tables: Sequence[Table])
     return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if missing else []
 
 
-def content(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
-    """The text of every file that is made from these tables."""
+def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.page import page
     from lra.report.render import WRITERS
 
@@ -185,7 +184,7 @@ def content(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     return files | {results / "index.html": page(tables, results)}
 
 
-def write(results: Path, files: dict[Path, str]) -> None:
+def write_files(results: Path, files: dict[Path, str]) -> None:
     """Write these files, and remove tables that no longer have records."""
     for path, text in files.items():
         with disk_errors(path):
@@ -197,7 +196,7 @@ def write(results: Path, files: dict[Path, str]) -> None:
         print(f"{stale} removed, because no record belongs to it")
 
 
-def check(results: Path, files: dict[Path, str]) -> None:
+def check_files(results: Path, files: dict[Path, str]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
     wrong = {
         path: "differs from its records" if path.exists() else "is missing"
@@ -220,10 +219,10 @@ def _on_disk(results: Path) -> set[Path]:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from lra.report.versus import show
+    from lra.report.versus import print_comparison
 
     a = arguments
-    show(a.a, a.b, Path(a.runs), a.task, Path(a.data_dir))
+    print_comparison(a.a, a.b, Path(a.runs), a.task, Path(a.data_dir))
 
 
 def _check_records(arguments: argparse.Namespace) -> None:
@@ -231,11 +230,11 @@ def _check_records(arguments: argparse.Namespace) -> None:
     from lra.results.record import load_records
 
     records = load_records(arguments.folders)
-    found = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    counts = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
     print(
-        f"{len(records)} records: {found[audit.PROVEN]} follow from their answers and the prepared "
-        f"data, {found[audit.RECOMPUTED]} from their answers, {found[audit.TRUSTED]} have no "
-        "answers and are trusted"
+        f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
+        f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
+        "have no answers and are trusted"
     )
 
 
@@ -245,9 +244,9 @@ def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
     from lra.results.record import export, load_records
 
     audit.refuse_contradictions(load_records(sources))
-    found = export(sources, Path(target), answers=answers)
-    print(f"{len(found['new'])} new records in {target}, {len(found['known'])} already there")
-    for record in found["other"]:
+    copied = export(sources, Path(target), answers=answers)
+    print(f"{len(copied['new'])} new records in {target}, {len(copied['known'])} already there")
+    for record in copied["other"]:
         print(
             f"  {record.path} repeats a known run with another outcome: the run that finished "
             "first is kept"

@@ -23,14 +23,14 @@ def refuse_mixtures(
     absent: str | None = "absent",
 ) -> None:
     """UserError with every fact in which the runs of one table, or of one task of it, differ."""
-    found = differences(records, of_table, absent=absent)
+    lines = differences(records, of_table, absent=absent)
     for task in dict.fromkeys(r["task"] for r in records):
         runs = [r for r in records if r["task"] == task]
-        found += [f"on {task}, {line}" for line in differences(runs, of_task, absent=absent)]
-    if found:
+        lines += [f"on {task}, {line}" for line in differences(runs, of_task, absent=absent)]
+    if lines:
         raise UserError(
             f"table '{name}' would mix runs that cannot be compared; {remedy} (docs/results.md). "
-            "They differ:\n  " + "\n  ".join(found)
+            "They differ:\n  " + "\n  ".join(lines)
         )
 
 
@@ -38,7 +38,7 @@ def differences(records: Sequence[Record], facts_of: FactsOf, *, absent: str | N
     """`key is this (linear, luna) or that (softmax)`, for every fact with more than one value. A
     run without a fact has the value `absent`; if that is None, the run is ignored."""
     by_record = [facts_of(r) for r in records]
-    found = []
+    lines = []
     for key in dict.fromkeys(k for facts in by_record for k in facts):
         names: dict[str, set[str]] = defaultdict(set)
         for record, facts in zip(records, by_record, strict=True):
@@ -46,8 +46,8 @@ def differences(records: Sequence[Record], facts_of: FactsOf, *, absent: str | N
                 names[str(facts.get(key, absent))].add(record.attention)
         if len(names) > 1:
             values = " or ".join(f"{v} ({_listed(names[v])})" for v in sorted(names))
-            found.append(f"{key} is {values}")
-    return found
+            lines.append(f"{key} is {values}")
+    return lines
 
 
 def _listed(names: set[str]) -> str:
@@ -66,8 +66,8 @@ def differing(records: Sequence[Record], settings_of: FactsOf) -> dict[str, list
         facts = settings_of(r)
         for key in keys[r.attention]:
             seen[r.attention, key][r["task"]].add(str(facts.get(key)))
-    found: dict[str, list[str]] = {r.attention: [] for r in records}
+    differ: dict[str, list[str]] = {r.attention: [] for r in records}
     for (attention, key), by_task in seen.items():
         if any(len(values) > 1 for values in by_task.values()):
-            found[attention].append(key)
-    return found
+            differ[attention].append(key)
+    return differ

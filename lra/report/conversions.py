@@ -63,9 +63,9 @@ def build(kind: str, model: str, records: Sequence[Record]) -> Table:
     cells = cells_by_row(
         records,
         lambda r: _name(r, naming[r.attention], usual.get(r.attention)),
-        lambda r, name: published.find(kind, name.method, r["task"]),
+        lambda r, name: published.published_score(kind, name.method, r["task"]),
     )
-    top = {t: Cell([teacher[t]], [], published.find(kind, "teacher", t)) for t in tasks}
+    top = {t: Cell([teacher[t]], [], published.published_score(kind, "teacher", t)) for t in tasks}
     rows = [
         _row(kind, name, by_task, teacher, floor)
         for name, by_task in [(RowName(TEACHER, TEACHER, "teacher"), top), *cells.items()]
@@ -96,13 +96,13 @@ def _row(
 ) -> TableRow:
     runs = [record for cell in cells.values() for record in cell.records]
     attention = runs[0].attention if runs else "softmax"
-    known = published.find(kind, name.method, RECOVERY)
+    printed = published.published_score(kind, name.method, RECOVERY)
     return TableRow(
         label=name.label,
         attention=attention,
         cells=cells,
         summary=_recovery(cells, teacher, floor),
-        published_summary=known.value if known else None,
+        published_summary=printed.value if printed else None,
         tasks=f"{len(cells)}/{len(teacher)}",
         ranked=attention != "softmax",  # softmax is not a conversion
     )
@@ -121,7 +121,6 @@ def _recovery(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> dict
 
 
 def _mean_of_ratios(cells: Mapping[str, Cell], teacher: ByTask) -> float:
-    """Percent: the mean over tasks of score / teacher."""
     return 100 * stats.mean([cell.mean / teacher[task] for task, cell in cells.items()])
 
 
@@ -137,12 +136,11 @@ def _headroom(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> floa
 
 
 def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of stage 2, which all rows of a table share."""
     return {k: v for k, v in recipe.items() if k not in STAGE_1}
 
 
 def _shared(record: Record) -> dict[str, Any]:
-    """What runs of one table have in common on a task; early records lack some facts."""
+    """Facts that runs of one table share on a task; early records lack some facts."""
     labels = record.get("labels")
     facts = {
         "teacher": record["settings.teacher"],
@@ -150,31 +148,31 @@ def _shared(record: Record) -> dict[str, Any]:
         "labels": f"those of {digest(labels)}" if labels else None,
     }
     recipe = record["settings.recipe"]
-    known = {key: value for key, value in facts.items() if value}
-    return known | (_budget(recipe) if recipe.get("epochs") else {})
+    recorded = {key: value for key, value in facts.items() if value}
+    return recorded | (_budget(recipe) if recipe.get("epochs") else {})
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """What may differ between two rows of one attention, besides the stages."""
-    own = options_of(record) | {"code": record.code}
+    """Settings that may differ between two rows of one attention, besides the stages."""
+    settings = options_of(record) | {"code": record.code}
     if record["stage1"] is not None:
         recipe = record["settings.recipe"]
-        own |= {k: recipe[k] for k in STAGE_1 if k in recipe}
-        own.setdefault("joint", 0)  # left out of records at its default
-        if own["stage1_steps"] is None:
-            own["stage1_steps"] = "epoch"
-    return own
+        settings |= {k: recipe[k] for k in STAGE_1 if k in recipe}
+        settings.setdefault("joint", 0)  # left out of records at its default
+        if settings["stage1_steps"] is None:
+            settings["stage1_steps"] = "epoch"
+    return settings
 
 
 def _naming(records: Sequence[Record]) -> dict[str, list[str]]:
     """Per attention, the settings in which its runs differ; those of stage 1 among runs that have
     it."""
-    found: dict[str, list[str]] = {r.attention: [] for r in records}
+    naming: dict[str, list[str]] = {r.attention: [] for r in records}
     for staged in (True, False):
         runs = [r for r in records if (r["stage1"] is not None) == staged]
         for attention, keys in differing(runs, _settings).items():
-            found[attention] += [key for key in keys if key not in found[attention]]
-    return found
+            naming[attention] += [key for key in keys if key not in naming[attention]]
+    return naming
 
 
 def _usual(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
@@ -224,7 +222,6 @@ def _notes(
     naming: dict[str, list[str]],
     usual: dict[str, dict[str, Any]],
 ) -> list[str]:
-    """What a reader must know to read the numbers."""
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     second = next((r for r in records if r.get("settings.recipe.epochs")), records[0])
     machines = {(r.get("machine.device") or "unknown device", r.get("versions.torch") or "?")
@@ -283,12 +280,12 @@ def _example_by_example(
         pairs = ((short[a], short[b]), (short[b], short[a]))
         return {a, b} <= complete or any(b.startswith((f"{a} ", f"{a},")) for a, b in pairs)
 
-    found: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
+    tested: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
     for task in tasks:
         runs = {r.label: r.cells[task].records for r in rows if task in r.cells}
         for pair in paired.compare(runs, wanted):
-            found[pair.a, pair.b][task] = pair
-    body = [[*names, *(_shown(by_task.get(t)) for t in tasks)] for names, by_task in found.items()]
+            tested[pair.a, pair.b][task] = pair
+    body = [[*names, *(_shown(by_task.get(t)) for t in tasks)] for names, by_task in tested.items()]
     return [["first", "second", *tasks], *body] if body else []
 
 

@@ -1,4 +1,4 @@
-"""What each setting changes while all others are equal, over any crossed set of runs."""
+"""Effects: the change by each setting while all others are equal, over any crossed set of runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from lra.report.table import (
 )
 from lra.results.record import Record
 
-BASES = (
-    "softmax",
-    "none",
-)  # what the others are compared with; else the usual value, or the smallest
+BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
 SLOT = "dwc"  # an option that every attention has
 SHARED = (f"attention.{SLOT}", "pretrain.name", "processes")  # may differ in every table
 NO_SETTINGS = ("task", "seed", "tried")
@@ -46,25 +43,25 @@ def effects(
         levels = _levels(records, vary, lambda r: {**_options(r), "code": r.code})
     if together:
         names = [short_name(key) for key in together]
-        levels = [_as_one(found, names) for found in levels]
+        levels = [_as_one(run, names) for run in levels]
         usual = _as_one(usual, names) if usual else {}
-    for found, r in zip(levels, records, strict=True):
-        found["tried"] = str((tried or {}).get(r.path))
-    scores = {_place(found): r.score for found, r in zip(levels, records, strict=True)}
+    for run, r in zip(levels, records, strict=True):
+        run["tried"] = str((tried or {}).get(r.path))
+    scores = {_place(run): r.score for run, r in zip(levels, records, strict=True)}
     if len(scores) < len(levels):
         raise UserError("runs differ in settings that no effect shows; name them in `vary`")
-    settings = dict.fromkeys(k for found in levels for k in found if k not in NO_SETTINGS)
+    settings = dict.fromkeys(k for run in levels for k in run if k not in NO_SETTINGS)
     effects = []
     for setting in settings:
-        values = sorted({found[setting] for found in levels if setting in found}, key=sortable)
+        values = sorted({run[setting] for run in levels if setting in run}, key=sortable)
         bases = (b for b in (*BASES, usual.get(setting)) if b in values)
         base = next(bases, values[0])
         for value in values:
             cells: dict[Any, list[float]] = defaultdict(list)
-            for found in levels:
-                other = scores.get(_place(found | {setting: base}))
-                if found.get(setting) == value != base and other is not None:
-                    cells[_place(found | {"seed": None})].append(scores[_place(found)] - other)
+            for run in levels:
+                other = scores.get(_place(run | {setting: base}))
+                if run.get(setting) == value != base and other is not None:
+                    cells[_place(run | {"seed": None})].append(scores[_place(run)] - other)
             if cells:
                 effects.append(Effect(setting, str(value), str(base), list(cells.values())))
     return effects
@@ -72,26 +69,25 @@ def effects(
 
 def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> list[Levels]:
     """The value of every setting in each run; `own_of` gives those of its attention alone."""
-    own = differing(records, own_of)
-    several = len(own) > 1
+    naming = differing(records, own_of)
+    several = len(naming) > 1
     shared = [*SHARED, *filter(None, vary)]
-    found = []
+    of_runs = []
     for r in records:
-        given = own_of(r)
-        options = {key: _plain(given.get(key)) for key in own[r.attention]}
+        settings = own_of(r)
+        options = {key: _number_or_text(settings.get(key)) for key in naming[r.attention]}
         levels = {"task": r["settings.task.name"], "seed": r["seed"]}
         levels |= (
             {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
         )
-        levels |= {short_name(key): _plain(setting_of(r, key, "none")) for key in shared}
-        found.append(levels)
-    return found
+        levels |= {short_name(key): _number_or_text(setting_of(r, key, "none")) for key in shared}
+        of_runs.append(levels)
+    return of_runs
 
 
 def _usual(records: Sequence[Record]) -> Levels:
-    """What `attention=<name>` sets, where all runs have one attention."""
     several = len({r.attention for r in records}) > 1
-    return {} if several else {key: _plain(v) for key, v in usual_of(records[0]).items()}
+    return {} if several else {key: _number_or_text(v) for key, v in usual_of(records[0]).items()}
 
 
 def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
@@ -102,16 +98,15 @@ def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
                 f"`together` names '{name}', which is no setting in which these runs differ"
             )
     value = " x ".join(str(levels[name]) for name in names)
-    rest = {key: found for key, found in levels.items() if key not in names}
+    rest = {key: level for key, level in levels.items() if key not in names}
     return {" x ".join(names): value} | rest
 
 
 def _options(record: Record) -> dict[str, Any]:
-    """The options of the method itself."""
     return {key: value for key, value in options_of(record).items() if key != SLOT}
 
 
-def _plain(value: Any) -> float | str:
+def _number_or_text(value: Any) -> float | str:
     return value if isinstance(value, int | float) else str(value)
 
 

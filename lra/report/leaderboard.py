@@ -72,8 +72,8 @@ def build_all(
             tables[spec.name] = build(spec, records)
     for spec in specs:
         if spec.name in tables and spec.against in tables:
-            found = agreements(tables[spec.name], tables[spec.against])
-            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=found)
+            orders = agreements(tables[spec.name], tables[spec.against])
+            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=orders)
     return list(tables.values())
 
 
@@ -83,10 +83,10 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
         if all(setting_of(r, key) is None for r in records):
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
     records, repeated = first_attempts(records)
-    chosen, tried = _chosen(records, spec.choose)
-    places = {r.path for r in chosen}
+    best, tried = _chosen(records, spec.choose)
+    places = {r.path for r in best}
     unchosen = [r for r in records if r.path not in places]
-    records = [_in_column(r, spec.columns) for r in chosen]
+    records = [_in_column(r, spec.columns) for r in best]
 
     def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
         ignored = (*may_differ(spec.vary), spec.choose)
@@ -147,15 +147,15 @@ def _chosen(records: Sequence[Record], key: str) -> tuple[Sequence[Record], dict
         others = [(k, v) for k, v in flat(record["settings"], "") if k != key]
         kind = str((record["data.fingerprint"], record.code, others))
         groups[kind][setting_of(record, key)].append(record)
-    chosen: list[Record] = []
+    selected: list[Record] = []
     tried: dict[Path, Any] = {}
     for values in groups.values():
         seeds = {value: len({r["seed"] for r in runs}) for value, runs in values.items()}
         whole = (runs for value, runs in values.items() if seeds[value] == max(seeds.values()))
         best = max(whole, key=lambda runs: stats.mean([r["dev.accuracy"] for r in runs]))
         tried |= dict.fromkeys([r.path for r in best], sorted(values, key=sortable))
-        chosen += best
-    return chosen, tried
+        selected += best
+    return selected, tried
 
 
 def _in_column(record: Record, setting: str) -> Record:
@@ -167,7 +167,6 @@ def _in_column(record: Record, setting: str) -> Record:
 
 
 def _columns(records: Sequence[Record], setting: str) -> list[str]:
-    """In the order of the benchmark's tables, or of the setting's values."""
     order = {r["task"]: sortable(setting_of(r, setting)) for r in records}
     place = {name: i for i, name in enumerate(data.builtin_tasks())}  # others follow, by name
     return sorted(order, key=order.__getitem__ if setting else lambda t: (place.get(t, 99), t))
@@ -181,19 +180,19 @@ def _naming(spec: TableSpec, records: Sequence[Record]) -> dict[str, list[str]]:
     options that differ from what `attention=<name>` sets, and those that the table varies."""
 
     def settings(record: Record) -> dict[str, Any]:
-        own = {f"attention.{option}": value for option, value in options_of(record).items()}
-        facts = {key: value for key, value in own.items() if key not in spec.vary}
+        options = {f"attention.{option}": value for option, value in options_of(record).items()}
+        facts = {key: value for key, value in options.items() if key not in spec.vary}
         return facts | {"code": _code(record)}
 
-    found = differing(records, settings)
+    naming = differing(records, settings)
     pretrained = [r for r in records if r.get("settings.pretrain")]
     for name, keys in differing(pretrained, lambda r: {"code": r.code}).items():
-        found[name] += keys
+        naming[name] += keys
     for record in records:
         usual, options = usual_of(record), options_of(record).items()
         unusual = [f"attention.{key}" for key, value in options if value != usual.get(key, value)]
-        found[record.attention] += unusual
-    return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in found.items()}
+        naming[record.attention] += unusual
+    return {name: list(dict.fromkeys([*keys, *spec.vary])) for name, keys in naming.items()}
 
 
 def _code(record: Record) -> str:
@@ -209,13 +208,14 @@ def _name(record: Record, naming: Mapping[str, Sequence[str]]) -> RowName:
         keys.append("processes")
     if record.get("settings.pretrain") and "pretrain.name" not in keys:
         keys.append("pretrain.name")
-    known = {"code": record.code, "pretrain.name": "none"}
-    values = (setting_of(record, key, known.get(key)) for key in keys)
+    absent = {"code": record.code, "pretrain.name": "none"}
+    values = (setting_of(record, key, absent.get(key)) for key in keys)
     return record.attention, tuple(zip(map(short_name, keys), values, strict=True))
 
 
 def _published(table: str | None, record: Record) -> Published | None:
-    return published.find(table, record.attention, record["task"], record["settings.attention"])
+    options = record["settings.attention"]
+    return published.published_score(table, record.attention, record["task"], options)
 
 
 def _row(
@@ -254,12 +254,12 @@ def _order(rows: Sequence[TableRow]) -> Callable[[TableRow], Any]:
 
 
 def _machine(record: Record) -> tuple[Any, ...]:
-    """What two runs must share for their speeds to be compared."""
+    """Facts that two runs must share for their speeds to be compared."""
     return tuple(record.get(f"machine.{k}") for k in ("device", "threads", "processes"))
 
 
 def _conditions(records: Sequence[Record]) -> str:
-    """What the runs share in a few words; every protocol, where a table varies it."""
+    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
 
     def every(show: Callable[[Record], str]) -> str:
         return " and ".join(sorted({show(r) for r in records}))
@@ -280,19 +280,19 @@ def comparable(
     """The runs of each task in groups that may share a table, in which the settings of `vary` may
     differ; each with the facts in which it differs from other groups of its task."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    known: dict[tuple[str, str], dict[str, str]] = {}
+    facts_of: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
         facts = {k: str(v) for k, v in compared(record).items() if k not in may_differ(vary)}
         key = record["task"], str(sorted(facts.items()))
         groups[key].append(record)
-        known[key] = facts
-    found = []
+        facts_of[key] = facts
+    together = []
     for key, group in groups.items():
-        of_task = [facts for other, facts in known.items() if other[0] == key[0]]
+        of_task = [facts for other, facts in facts_of.items() if other[0] == key[0]]
         names = dict.fromkeys(name for facts in of_task for name in facts)
         differ = [name for name in names if len({facts.get(name) for facts in of_task}) > 1]
-        found.append((group, {name: known[key].get(name, "absent") for name in differ}))
-    return found
+        together.append((group, {name: facts_of[key].get(name, "absent") for name in differ}))
+    return together
 
 
 def may_differ(vary: Sequence[str]) -> tuple[str, ...]:

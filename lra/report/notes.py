@@ -1,4 +1,4 @@
-"""What a reader of a leaderboard must know: the sentences under a table of training runs."""
+"""Notes for a reader of a leaderboard: the sentences under a table of training runs."""
 
 from __future__ import annotations
 
@@ -40,68 +40,65 @@ def notes(
 
 
 def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list[str]:
-    """What a number is, and what its marks mean."""
     cells = [cell for row in rows for cell in row.cells.values()]
     seeds = [len(cell.records) for cell in cells]
-    found = [
+    sentences = [
         f"Runs of {conditions}. Test accuracy in %: mean over seeds ± sample standard deviation "
         "(number of seeds)."
     ]
     if any(pairs_of(row.options) not in row.label for row in rows):
-        found.append("Names leave out options that have their usual value.")
+        sentences.append("Names leave out options that have their usual value.")
     if len(rows) > 1:
-        found.append("Bold: the best mean of its column, if it has several seeds.")
+        sentences.append("Bold: the best mean of its column, if it has several seeds.")
     if len(rows) > 1 and max(seeds) > 1:
-        found.append(
+        sentences.append(
             "≈: too close to the best of its column for these seeds to show a difference (Welch's "
             f"t-test with Holm's correction, p ≥ {stats.LEVEL:g})."
         )
     if len(rows) > 1 and min(seeds) == 1:
-        found.append("Rows with a single seed are not tested: their differences may be chance.")
+        sentences.append("Rows with a single seed are not tested: their differences may be chance.")
     if any(compute_class(cell.records[0]["compute"]) != "-" for cell in cells):
-        found.append(
+        sentences.append(
             'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
             'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
             "means that no setting of the method meets it, for the reason given with its runs."
         )
     if any((cell.dead or 0) >= LEAST_DEAD for cell in cells):
-        found.append(f"Dead queries: {DEAD_QUERIES}, the mean over seeds.")
+        sentences.append(f"Dead queries: {DEAD_QUERIES}, the mean over seeds.")
     if spec.choose:
         runs = (r for cell in cells for r in cell.records)
         values = sorted({setting_of(r, spec.choose) for r in runs}, key=sortable)
-        found.append(
+        sentences.append(
             f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
             f"with most seeds; chosen were {', '.join(map(str, values))}."
         )
-    return found
+    return sentences
 
 
 def _caution(spec: TableSpec, rows: Sequence[TableRow], tasks: Sequence[str]) -> list[str]:
-    """What rows are not, or not yet."""
     cells = [cell for row in rows for cell in row.cells.values()]
-    found = []
+    sentences = []
     if len(tasks) > 1 and spec.columns:
-        found.append("Average: the mean over all columns; tasks: how many of them the row has.")
+        sentences.append("Average: the mean over all columns; tasks: how many of them the row has.")
     elif len(tasks) > 1:
-        found.append(
+        sentences.append(
             "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
             "many of the five the row has."
         )
     if not all(cell.learned for cell in cells):
-        found.append("∅: no better than always giving one answer; such a row is not ranked.")
+        sentences.append("∅: no better than always giving one answer; such a row is not ranked.")
     if any(r.code == UNKNOWN for cell in cells for r in cell.records):
-        found.append(
+        sentences.append(
             "Runs from before records held the hash of their code are not averaged with later ones."
         )
     if not spec.speed:
-        found.append(
+        sentences.append(
             "Speed and memory are not shown because the runs shared their machine with other work."
         )
-    return found
+    return sentences
 
 
 def _pretraining(records: Sequence[Record]) -> list[str]:
-    """What pretrained rows had beside the others, if there are any."""
     begun_with = [r["pretraining.run"] for r in records if r.get("pretraining")]
     if not begun_with:
         return []

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lra.report import published
-from lra.report.looks import places
 from lra.report.notes import compute_class
 from lra.report.render import committed, stages
+from lra.report.styles import places
 from lra.report.table import Cell, Table, options_of, pairs_of
 from lra.results.record import TRAINING, Record
 
@@ -67,14 +67,14 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _cell(cell: Cell, timed: bool | None) -> dict[str, Any]:
     """`timed` is None for a cell without costs, else whether its speed can be compared."""
-    known = cell.published
+    printed = cell.published
     shown: dict[str, Any] = {
         "mean": cell.mean,
         "deviation": cell.deviation,
         "best": cell.best,
         "learned": cell.learned,
-        "tie": cell.tie,
-        "published": {"value": known.value, "source": known.source} if known else None,
+        "tie": None if cell.tie is None else round(cell.tie, 6),
+        "published": {"value": printed.value, "source": printed.source} if printed else None,
         "difference": cell.difference,
         "runs": [r.run for r in cell.records],
     }
@@ -109,7 +109,6 @@ def _run(record: Record, results: Path) -> dict[str, Any]:
 
 
 def _training(record: Record) -> dict[str, str]:
-    """What the page shows of a training run."""
     f = record.facts
     dead = record.get("test.dead_rows")
     return {
@@ -134,7 +133,6 @@ def _training(record: Record) -> dict[str, str]:
 
 
 def _conversion(record: Record) -> dict[str, str]:
-    """What the page shows of a conversion."""
     return {
         "scores": stages(record, 2),
         "options": pairs_of(options_of(record)),
@@ -148,7 +146,7 @@ def _conversion(record: Record) -> dict[str, str]:
 
 
 def _scored(test: Mapping[str, Any]) -> str:
-    """What the accuracy is a share of; a task may score several tokens of an example."""
+    """`200 examples, 800 answers`: a task may score several tokens of an example."""
     examples, answers = test["examples"], test.get("scored") or test["examples"]
     return f"{examples} examples" + (f", {answers} answers" if answers > examples else "")
 

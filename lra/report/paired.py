@@ -38,11 +38,11 @@ def compare(
 ) -> list[Pair]:
     """The wanted pairs of rows on one task, as far as their records have answers."""
     values = {label: _values(records) for label, records in rows.items()}
-    known = {label: value for label, value in values.items() if value is not None}
+    answered = {label: value for label, value in values.items() if value is not None}
     pairs = {
-        (a, b): known[a] - known[b]
-        for a, b in itertools.combinations(known, 2)
-        if wanted(a, b) and len(known[a]) == len(known[b])
+        (a, b): answered[a] - answered[b]
+        for a, b in itertools.combinations(answered, 2)
+        if wanted(a, b) and len(answered[a]) == len(answered[b])
     }
     adjusted = holm({pair: sign_flips(d) for pair, d in pairs.items()})
     return [Pair(a, b, 100 * float(d.mean()), adjusted[a, b]) for (a, b), d in pairs.items()]
@@ -63,10 +63,10 @@ def sign_flips(differences: np.ndarray) -> float:
 
 def _values(records: Sequence[Record]) -> np.ndarray | None:
     """(examples,): mean over seeds of each example's value; None where a record lacks answers."""
-    found = []
+    seeds = []
     for record in records:
-        if (given := record.answers) is None:
+        if (answers := record.answers) is None:
             return None
         squared = record["task"] == REGRESSION
-        found.append(1.0 - (given.answers - given.labels) ** 2 if squared else given.right)
-    return np.mean(found, axis=0) if found else None
+        seeds.append(1.0 - (answers.answers - answers.labels) ** 2 if squared else answers.right)
+    return np.mean(seeds, axis=0) if seeds else None

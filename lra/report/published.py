@@ -15,28 +15,26 @@ FILE = Path(__file__).with_name("published.yaml")
 
 
 class Published(NamedTuple):
-    """One published score, in percent."""
-
     value: float
     source: str  # a key of sources()
 
 
-def find(
+def published_score(
     table: str | None, method: str, task: str, options: Mapping[str, Any] | None = None
 ) -> Published | None:
     """The score of a method on a task in a published table. Rows of LUNA's ablations are named by
     its options."""
     if table is None:
         return None
-    found = _table(table)
-    for name, row in found["rows"].items() if task in found["tasks"] else ():
+    printed = _table(table)
+    for name, row in printed["rows"].items() if task in printed["tasks"] else ():
         if name == method or (method == "luna" and "=" in name and _has(options or {}, name)):
-            return Published(row["values"][found["tasks"].index(task)], row["source"])
+            return Published(row["values"][printed["tasks"].index(task)], row["source"])
     return None
 
 
 def _has(options: Mapping[str, Any], name: str) -> bool:
-    """Whether the options have all values in a name such as `M=8 L=4`."""
+    """Tell if the options have all values in a name such as `M=8 L=4`."""
     named = (pair.split("=") for pair in name.split())
     return all(str(options.get(key)) == value for key, value in named)
 
@@ -61,7 +59,7 @@ def contents() -> dict[str, Any]:
 
 
 def _table(name: str) -> dict[str, Any]:
-    known = contents()["tables"]
-    if name not in known:
-        raise UserError(f"no published table '{name}'{nearest(name, known)}")
-    return known[name]
+    tables = contents()["tables"]
+    if name not in tables:
+        raise UserError(f"no published table '{name}'{nearest(name, tables)}")
+    return tables[name]

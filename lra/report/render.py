@@ -80,7 +80,6 @@ TEX = {
 
 
 def costs(table: Table, task: str, row: TableRow) -> list[str]:
-    """The cells of one row under `cost_columns`."""
     cell = row.cells[task]
     dead = ["–" if cell.dead is None else f"{cell.dead:.1f}%"] if table.dead(task) else []
     return [
@@ -116,8 +115,8 @@ def tail(table: Table, row: TableRow) -> list[str]:
 def stages(record: Record, digits: int) -> str:
     """The scores of a conversion, stage by stage; empty for a training run."""
     scores = record.get("scores") or {}
-    known = [stage for stage in STAGES if stage in scores]
-    return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in known)
+    measured = [stage for stage in STAGES if stage in scores]
+    return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in measured)
 
 
 def committed(path: Path, results: Path) -> str | None:
@@ -130,7 +129,6 @@ def committed(path: Path, results: Path) -> str | None:
 
 
 def markdown(table: Table, results: Path) -> str:
-    """Every score is a link to its runs."""
     body = [
         [escape_md(row.label), *(_linked(row, t) for t in table.tasks),
          *map(escape_md, tail(table, row))]
@@ -149,7 +147,7 @@ def markdown(table: Table, results: Path) -> str:
     if table.agreements:
         name = table.agreements[0].other.name
         parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
-        orders = (map(escape_md, agreement(found)) for found in table.agreements)
+        orders = (map(escape_md, agreement(line)) for line in table.agreements)
         parts.append(grid(AGREEMENT_COLUMNS, orders))
     if table.pairs:
         head, *pairs = table.pairs
@@ -160,20 +158,20 @@ def markdown(table: Table, results: Path) -> str:
     return "\n\n".join([*parts, "## Runs", grid(columns, runs)]) + "\n"
 
 
-def effect(found: Effect) -> list[str]:
+def effect(line: Effect) -> list[str]:
     """The cells of one line: `positions: rope against none`, and its numbers."""
-    low, high = min(found.differences), max(found.differences)
-    half = found.half_width
-    interval = "–" if half is None else f"{found.mean - half:+.1f} to {found.mean + half:+.1f}"
-    name = f"{found.setting}: {found.level} against {found.base}"
-    pairs = f"{len(found.cells)} ({len(found.differences)})"
-    return [name, f"{found.mean:+.1f}", interval, pairs, f"{low:+.1f} to {high:+.1f}"]
+    low, high = min(line.differences), max(line.differences)
+    half = line.half_width
+    interval = "–" if half is None else f"{line.mean - half:+.1f} to {line.mean + half:+.1f}"
+    name = f"{line.setting}: {line.level} against {line.base}"
+    pairs = f"{len(line.cells)} ({len(line.differences)})"
+    return [name, f"{line.mean:+.1f}", interval, pairs, f"{low:+.1f} to {high:+.1f}"]
 
 
-def agreement(found: Agreement) -> list[str]:
-    interval = "{:+.2f} to {:+.2f}".format(*found.interval) if found.interval else "–"
-    methods = str(len(found.shared))
-    return [found.column, found.task, methods, f"{found.correlation:+.2f}", interval]
+def agreement(order: Agreement) -> list[str]:
+    interval = "{:+.2f} to {:+.2f}".format(*order.interval) if order.interval else "–"
+    methods = str(len(order.shared))
+    return [order.column, order.task, methods, f"{order.correlation:+.2f}", interval]
 
 
 def _linked(row: TableRow, task: str) -> str:
@@ -198,14 +196,14 @@ def _cost_tables(table: Table) -> Iterable[str]:
         yield grid(["attention", *cost_columns(table, task)], body)
 
 
-def _beside_md(found: Beside | None) -> list[str]:
-    if found is None:
+def _beside_md(comparison: Beside | None) -> list[str]:
+    if comparison is None:
         return []
     return [
         "## Beside the published numbers",
-        escape_md(found.explanation),
-        grid(found.head, [[escape_md(row[0]), *row[1:]] for row in found.body]),
-        "\n".join(f"* {source}." for source in found.sources),
+        escape_md(comparison.explanation),
+        grid(comparison.head, [[escape_md(row[0]), *row[1:]] for row in comparison.body]),
+        "\n".join(f"* {source}." for source in comparison.sources),
     ]
 
 
@@ -315,13 +313,13 @@ def to_json(table: Table) -> dict[str, Any]:
         for row in table.rows
     ]
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    found = {"effects": [dataclasses.asdict(e) for e in table.effects]} if table.effects else {}
-    return {**head, "tasks": table.tasks, "rows": rows, **found, "notes": table.notes}
+    effects = {"effects": [dataclasses.asdict(e) for e in table.effects]} if table.effects else {}
+    return {**head, "tasks": table.tasks, "rows": rows, **effects, "notes": table.notes}
 
 
 def _json_cell(table: Table, task: str, cell: Cell) -> dict[str, Any]:
     n = len(cell.values)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "score": cell.mean,
         "standard_error": None if cell.deviation is None else cell.deviation / n**0.5,
         "n": n,
@@ -332,10 +330,10 @@ def _json_cell(table: Table, task: str, cell: Cell) -> dict[str, Any]:
     if task in table.timed:
         timed = ("steps_per_second", "peak_memory_mib") if table.timed[task] else ()
         counted = {key: cell.cost(f"compute.{key}") for key in ("parameters", "flops")}
-        found |= counted | {key: cell.cost(key) for key in timed}
-        found["compute"] = compute_class(cell.records[0]["compute"])
-        found |= {"dead_queries": cell.dead} if table.dead(task) else {}
-    return found | {"runs": [record.run for record in cell.records]}
+        facts |= counted | {key: cell.cost(key) for key in timed}
+        facts["compute"] = compute_class(cell.records[0]["compute"])
+        facts |= {"dead_queries": cell.dead} if table.dead(task) else {}
+    return facts | {"runs": [record.run for record in cell.records]}
 
 
 # ---------------------------------------------------------------------- LaTeX
@@ -370,12 +368,12 @@ def latex_cost(table: Table, results: Path) -> str:
 
 
 def latex_published(table: Table, results: Path) -> str:
-    found = beside(table)
-    if found is None:
+    comparison = beside(table)
+    if comparison is None:
         return ""
-    body = [_tex_line(map(escape_tex, row)) for row in found.body]
-    comments = [found.explanation, *(f"{source}." for source in found.sources)]
-    return tabular(f"{table.title}: beside the published numbers", comments, found.head, body)
+    body = [_tex_line(map(escape_tex, row)) for row in comparison.body]
+    comments = [comparison.explanation, *(f"{source}." for source in comparison.sources)]
+    return tabular(f"{table.title}: beside the published numbers", comments, comparison.head, body)
 
 
 def tabular(title: str, comments: Iterable[str], head: Sequence[str], body: Iterable[str]) -> str:

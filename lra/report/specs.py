@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import groups
 from lra.base.config import UserError
@@ -41,35 +43,24 @@ def specs(results: Path) -> list[TableSpec]:
     """The entries of tables.yaml in a results folder, or those of the file beside this module."""
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
+    schema = OmegaConf.structured(TableSpec)
     try:
-        found = [TableSpec(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (TypeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        merged = [OmegaConf.merge(schema, entry) for entry in listed]
+        entries: list[Any] = [OmegaConf.to_object(entry) for entry in merged]
+    except (TypeError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a list of tables: {reason}") from error
-    for spec in found:
-        _check_fields(spec, path)
-    twice = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
-    unknown = sorted({s.against for s in found} - {s.name for s in found} - {""})
+    for spec in entries:
+        if spec.together and not spec.effects:
+            raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects`")
+    twice = {s.name for s in entries if [t.name for t in entries].count(s.name) > 1}
+    unknown = sorted({s.against for s in entries} - {s.name for s in entries} - {""})
     if unknown:
         raise UserError(f"{path} sets a table against '{unknown[0]}', which it does not have")
     if twice:
         raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
-    return found
-
-
-def _check_fields(spec: TableSpec, path: Path) -> None:
-    """UserError for a field of another type, and for one without the field it needs."""
-    usual = TableSpec(name="", title="")
-    for field in dataclasses.fields(TableSpec):
-        kind, value = type(getattr(usual, field.name)), getattr(spec, field.name)
-        if not isinstance(value, kind) and value is not None and kind is not type(None):
-            wanted = {list: "a list", dict: "a mapping", str: "a text", bool: "true or false"}
-            raise UserError(
-                f"{path}: {field.name} of table '{spec.name}' must be "
-                f"{wanted.get(kind, 'a number')}, not {value!r}"
-            )
-    if spec.together and not spec.effects:
-        raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects: true`")
+    return entries
 
 
 def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
@@ -82,7 +73,7 @@ def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
 def _condition(
     key: str, allowed: Any, attentions: set[str], records: Sequence[Record]
 ) -> Callable[[Record], bool]:
-    """Whether a record meets a condition: `luna.M: 8` is one for luna's runs only, any other key is
+    """A test of one condition: `luna.M: 8` is one for luna's runs only, any other key is
     a fact or a setting of every run."""
     name, _, option = key.partition(".")
     owner = name if option and name in attentions else None

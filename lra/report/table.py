@@ -45,7 +45,6 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Mean minus published value."""
         return None if self.published is None else self.mean - self.published.value
 
     @property
@@ -61,7 +60,7 @@ class Cell:
 
     @property
     def learned(self) -> bool:
-        """Whether the mean is above the floor; true where the floor is unknown."""
+        """True if the mean is above the floor, and where the floor is unknown."""
         # Accuracies are float32; one example of 25,000 is 0.004.
         return self.floor is None or self.mean > self.floor + 1e-3
 
@@ -69,17 +68,16 @@ class Cell:
     def dead(self) -> float | None:
         """Percent of the queries of the last test batch whose weights sum to 0, in the worst
         layer; the mean over seeds. None for methods that cannot fail so."""
-        found = [r["test.dead_rows"] for r in self.records if r.get("test.dead_rows") is not None]
-        return 100 * stats.mean(found) if found else None
+        shares = [r["test.dead_rows"] for r in self.records if r.get("test.dead_rows") is not None]
+        return 100 * stats.mean(shares) if shares else None
 
     def cost(self, key: str) -> float:
-        """The mean over seeds of one fact."""
         return stats.mean([r[key] for r in self.records])
 
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """What one level of a setting changes against the base, over pairs of runs that differ in
+    """The change by one level of a setting against the base, over pairs of runs that differ in
     nothing else."""
 
     setting: str  # attention, or the last word of the setting's name
@@ -103,14 +101,10 @@ class Effect:
     def half_width(self) -> float | None:
         """Half the width of the 95 % interval: over pairs of rows, each the mean of its seeds; of
         one or two pairs, which say nothing of others, over seeds. None for single runs."""
-        if len(self.cells) > 2:
-            return stats.half_width(self.means)
-        return stats.half_width_within(self.cells)
+        return stats.half_width([self.means] if len(self.cells) > 2 else self.cells)
 
 
 class Shared(NamedTuple):
-    """A method that two tables have."""
-
     attention: str
     here: Cell
     there: Cell
@@ -166,7 +160,7 @@ class Table:
         return self.tasks[0] if self.timed and len(self.tasks) == 1 else None
 
     def dead(self, task: str) -> bool:
-        """Whether the rows of this task show dead queries: a tenth of a percent of them."""
+        """Tell if the rows of this task show dead queries: a tenth of a percent of them."""
         cells = (row.cells[task] for row in self.rows if task in row.cells)
         return any((cell.dead or 0) >= LEAST_DEAD for cell in cells)
 
@@ -176,7 +170,6 @@ class Table:
 
     @property
     def at_floor(self) -> bool:
-        """Whether a cell is no better than always giving one answer."""
         return not all(cell.learned for _, _, cell in self.cells())
 
     def cells(self) -> Iterator[tuple[TableRow, str, Cell]]:
@@ -219,7 +212,7 @@ def refuse_same_names(table: str, rows: Sequence[TableRow]) -> None:
 
 
 def mark_best(rows: Sequence[TableRow], tasks: Sequence[str]) -> list[TableRow]:
-    """The same rows with the best cell of every task, and the cells that tie with it, marked.
+    """Mark the best cell of every task, and the cells that tie with it.
 
     A cell at the floor, where nothing was learned, does not take part, nor is a best mean of a
     single seed marked, whose lead may be chance.
@@ -246,21 +239,20 @@ def options_of(record: Record) -> dict[str, Any]:
     """The options of a run's attention; those that are younger than the record as they usually
     are."""
     usual = usual_of(record) if record.kind == TRAINING else {}
-    found = usual | later_options(record.attention) | record["attention"]
-    return {key: value for key, value in found.items() if key != "name"}
+    options = usual | later_options(record.attention) | record["attention"]
+    return {key: value for key, value in options.items() if key != "name"}
 
 
 def usual_of(record: Record) -> dict[str, Any]:
-    """The options that `attention=<name>` sets under the protocol of a training run."""
     return usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
 
 
 def setting_of(record: Record, key: str, absent: Any = None) -> Any:
     """A setting of a training run, `protocol.recipe.lr` or `attention.M`."""
-    found = record.get(f"settings.{key}")
-    if found is None and key.startswith("attention."):
-        found = options_of(record).get(key.removeprefix("attention."))
-    return absent if found is None else found
+    value = record.get(f"settings.{key}")
+    if value is None and key.startswith("attention."):
+        value = options_of(record).get(key.removeprefix("attention."))
+    return absent if value is None else value
 
 
 def short_name(setting: str) -> str:
@@ -291,7 +283,7 @@ class Beside(NamedTuple):
 
 
 def beside(table: Table) -> Beside | None:
-    """None where no cell of the table has a published number."""
+    """Set measured beside published numbers; None where no cell has a published one."""
     rows = [r for r in table.rows if any(c.published for c in r.cells.values())]
     if not rows or table.published is None:
         return None

@@ -54,7 +54,7 @@ SORTED_BY = {
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What `lra table` shows of a folder, and how."""
+    """The tables that `lra table` shows of a folder, and their form."""
 
     tasks: Sequence[str] = ()  # all
     attentions: Sequence[str] = ()
@@ -64,7 +64,7 @@ class Choice:
     effects: bool = False  # what each setting changes, under each table
 
 
-def show(folder: str | Path, choice: Choice) -> None:
+def print_tables(folder: str | Path, choice: Choice) -> None:
     """Runs that differ in more than the attention, its options, the seed and what the choice lets
     vary never share a table."""
     records = _chosen(load_records([folder]), Path(folder), choice)
@@ -88,21 +88,21 @@ def _chosen(records: Sequence[Record], folder: Path, choice: Choice) -> list[Rec
         raise UserError(f"{folder} holds no finished run; train one first: lra train")
     vary = {k for r in records for k in compared(r) if _is_value(r.get(f"settings.{k}"))}
     tasks, attentions = {r["task"] for r in records}, {r.attention for r in records}
-    for option, names, known in (
+    for option, names, names_of_runs in (
         ("task", choice.tasks, tasks),
         ("attention", choice.attentions, attentions),
         ("vary", choice.vary, vary),
         ("sort", [choice.sort] if choice.sort else [], {*SORTED_BY, *tasks}),
     ):
         for name in names:
-            if name not in known:
-                near = nearest(name, known)
+            if name not in names_of_runs:
+                near = nearest(name, names_of_runs)
                 raise UserError(f"--{option} {name}: the runs in {folder} have none{near}")
     tasks, attentions = set(choice.tasks) or tasks, set(choice.attentions) or attentions
-    chosen = [r for r in records if r["task"] in tasks and r.attention in attentions]
-    if not chosen:
+    selected = [r for r in records if r["task"] in tasks and r.attention in attentions]
+    if not selected:
         raise UserError(f"{folder} holds no finished run of these attentions on these tasks")
-    return chosen
+    return selected
 
 
 def _is_value(setting: Any) -> bool:
@@ -110,7 +110,7 @@ def _is_value(setting: Any) -> bool:
 
 
 def _sorted(table: Table, by: str) -> Table:
-    """The same table with its rows in another order; rows without the number come last."""
+    """Put the rows of a table in another order; rows without the number come last."""
     if by not in SORTED_BY and by not in table.tasks:
         return table
     fact, more_is_better = SORTED_BY.get(by, ("", True))
@@ -175,8 +175,8 @@ def _effects(table: Table) -> Grid:
     grid = _empty("effect of each setting", EFFECTS)
     for column in EFFECT_COLUMNS:
         grid.add_column(column, justify="left" if column == "setting" else "right")
-    for found in table.effects:
-        grid.add_row(*effect(found))
+    for line in table.effects:
+        grid.add_row(*effect(line))
     return grid
 
 
@@ -203,8 +203,8 @@ def _line(table: Table, row: TableRow) -> list[str]:
         seeds = " ".join(str(r["seed"]) for r in cell.records)
         spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
         return [row.label, f"{cell.mean:.1f}%{spread}{mark(cell)}", *tail(table, row), seeds]
-    found = (row.cells.get(task) for task in table.tasks)
-    cells = ["" if cell is None else cell.text + mark(cell) for cell in found]
+    by_task = (row.cells.get(task) for task in table.tasks)
+    cells = ["" if cell is None else cell.text + mark(cell) for cell in by_task]
     return [row.label, *cells, *tail(table, row)]
 
 

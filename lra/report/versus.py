@@ -48,19 +48,19 @@ class Comparison:
 
 def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = None) -> Comparison:
     """Compare two sets of runs, each of one row; lengths are known if the data are prepared."""
-    given = [[_answers(r) for r in runs] for runs in (a, b)]
-    labels = given[0][0].labels
+    sides = [[_answers(r) for r in runs] for runs in (a, b)]
+    labels = sides[0][0].labels
     n = len(labels)
     examples = a[0].get("test.examples", n)
     together = n // examples if n % examples == 0 else 1
-    digests = {g.labels_digest for side in given for g in side}
+    digests = {g.labels_digest for side in sides for g in side}
     if len(digests) > 1:
         raise UserError(
             "these runs were not tested on the same examples: compare runs on the same data"
         )
-    right = [np.stack([g.right for g in side]).astype(float) for side in given]  # (seeds, n)
+    right = [np.stack([g.right for g in side]).astype(float) for side in sides]  # (seeds, n)
     mean_a, mean_b = (r.mean(0) for r in right)
-    pairs = list(itertools.product(*given))
+    pairs = list(itertools.product(*sides))
     groups = [_group(f"class {c}", labels == c, mean_a, mean_b) for c in np.unique(labels).tolist()]
     if (lengths := _lengths(a[0], data_dir, n)) is not None:
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, BINS + 1), method="lower"))
@@ -84,7 +84,7 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     )
 
 
-def find(word: str, records: Iterable[Record]) -> list[Record]:
+def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
     """The runs that a word names: the path of a record or of a run's folder, or an attention with
     some of its options and settings, `luna,M=8,task.pairs=32`."""
     place = Path(word)
@@ -95,21 +95,21 @@ def find(word: str, records: Iterable[Record]) -> list[Record]:
         return [record]
     name, *options = word.split(",")
     wanted = dict(option.partition("=")[::2] for option in options)
-    found = [
+    named = [
         r
         for r in records
         if r.attention == name and all(_has(r, key, text) for key, text in wanted.items())
     ]
-    if not found:
+    if not named:
         raise UserError(f"'{word}' names no run: give a path, or an attention as in luna,M=8,L=8")
-    several = {(r["identity"], r.code) for r in found}
+    several = {(r["identity"], r.code) for r in named}
     if len(several) > 1:
-        differ = sorted({k for x, y in itertools.pairwise(found) for k in _difference(x, y)})
+        differ = sorted({k for x, y in itertools.pairwise(named) for k in _difference(x, y)})
         raise UserError(
             f"'{word}' names runs of {len(several)} rows, which differ in {', '.join(differ)}: "
             "name these options, choose with --task or --runs, or give paths"
         )
-    return found
+    return named
 
 
 def _has(record: Record, key: str, text: str) -> bool:
@@ -125,11 +125,11 @@ def _is_path(word: str) -> bool:
     return "/" in word or word.endswith(".json")  # a folder may have an attention's name
 
 
-def show(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
+def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
     words = [w for w in (a, b) if not _is_path(w)]
-    known = first_attempts(load_records([runs]))[0] if words else []
-    known = [r for r in known if task in (None, r["task"])]
-    left, right = find(a, known), find(b, known)
+    records = first_attempts(load_records([runs]))[0] if words else []
+    records = [r for r in records if task in (None, r["task"])]
+    left, right = find_runs(a, records), find_runs(b, records)
     c = compare(left, right, data_dir)
     sign = "differ" if c.p < stats.LEVEL else "could be chance"
     each = "answers" if c.answers > c.examples else "examples"
@@ -154,12 +154,12 @@ def show(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
 
 
 def _answers(record: Record) -> Any:
-    if (given := record.answers) is None:
+    if (answers := record.answers) is None:
         raise UserError(
             f"{record.path} has no answers beside it: runs of this version keep them, earlier ones "
             "have to be run again"
         )
-    return given
+    return answers
 
 
 def _group(name: str, inside: np.ndarray, a: np.ndarray, b: np.ndarray) -> Group:

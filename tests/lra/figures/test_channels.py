@@ -12,7 +12,7 @@ import torch
 import luna
 from lra.base.config import UserError
 from lra.figures import channels, students
-from lra.figures.channels import COLOURS, DEAD, LayerChannels
+from lra.figures.trained import conditions, name
 from lra.training.trained import Trained
 
 from .conftest import LUNA, PAIR, SOFTMAX, TEXT
@@ -28,42 +28,12 @@ def test_channels_are_those_of_the_checkpoint(trained: Callable[..., Trained], t
     hidden = (c.e[1, 2] * u[:, None] + c.f[1, 2]).relu()
     psi = (hidden @ c.a[1, 2] + c.g[1, 2]).relu()
     np.testing.assert_allclose(layer.psi[1, [0, 20, 49], 2], psi.detach(), rtol=1e-4, atol=1e-6)
+    assert name(run) == "listops, luna M=2 L=3 share=head, seed 1, best checkpoint"
+    assert conditions(run).endswith("\ndata: a bundled miniature, for trying things out")
     pytest.importorskip("matplotlib")
-    paths = channels.draw([layer], "T", tmp_path / "grid")
+    paths = channels.draw_channels([layer], "T", tmp_path / "grid")
     assert [p.suffix for p in paths] == [".png", ".svg"]
     assert all(p.stat().st_size > 5000 for p in paths)
-
-
-def test_a_channel_that_is_dead_in_one_layer_is_drawn_alive_in_the_next():
-    figure_type = pytest.importorskip("matplotlib.figure").Figure
-    u = np.linspace(-1, 1, 5)
-    alive = np.ones((1, 5, 2))
-    dead = alive * [0, 1]
-    layers = [LayerChannels(f"layer {i}", u, u, psi) for i, psi in enumerate((dead, alive))]
-    figure = figure_type()
-    channels.overlay(figure, layers, 1, "T")
-    first, second = (axes for axes in figure.axes if axes.get_legend())
-    named = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in (first, second)]
-    assert named == [[r"$\psi_{1}$ = 0", r"$\psi_{2}$"], [r"$\psi_{1}$", r"$\psi_{2}$"]]
-    colours = [[line.get_color() for line in axes.lines] for axes in (first, second)]
-    assert colours[0][0] == DEAD
-    assert DEAD not in [*COLOURS, *colours[1]]
-    assert colours[0][1] == colours[1][1]
-
-
-@pytest.mark.parametrize(("n_channels", "panels"), [(8, (1, 8)), (9, (2, 5))])
-def test_many_channels_take_several_lines(n_channels: int, panels: tuple[int, int]):
-    figure_type = pytest.importorskip("matplotlib.figure").Figure
-    u = np.linspace(-1, 1, 5)
-    psi = np.arange(n_channels) * np.ones((1, 5, 1))
-    figure = figure_type()
-    layers = [LayerChannels(f"layer {i}", u, u, psi) for i in range(2)]
-    channels.grid(figure, layers, "T")
-    drawn = [axes for axes in figure.axes if axes.lines]
-    assert len(drawn) == 2 * n_channels
-    for number, axes in enumerate(drawn):
-        assert axes.get_subplotspec().get_gridspec().get_geometry() == panels
-        assert axes.lines[0].get_ydata()[0] == number % n_channels
 
 
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):

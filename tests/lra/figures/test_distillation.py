@@ -50,7 +50,7 @@ def test_seeds_share_a_line_and_settings_have_lines_of_their_own(tmp_path: Path)
     one = distillation.curves([runs / "a" / "seed-0" / "result.json"])
     assert [line.label for line in one] == ["luna"]
     pytest.importorskip("matplotlib")
-    svg = distillation.draw(shown, tmp_path / "figure")[1].read_text(encoding="utf-8")
+    svg = distillation.draw_distillation(shown, tmp_path / "figure")[1].read_text(encoding="utf-8")
     assert "sst2, tiny; stage 1: 4 steps of 2; stage 2: 3 epochs; all / 600 examples" in svg
 
 

@@ -24,7 +24,7 @@ def test_maps_are_rows_of_the_attention_matrix(trained: Callable[..., Trained], 
     ids = run.prepared.split("test").ids(np.array([3]))[0]
     assert (rows.ids == ids[ids > 0][:n]).all()
     pytest.importorskip("matplotlib")
-    assert all(p.exists() for p in maps.draw(run, rows, "T", tmp_path / "m"))
+    assert all(p.exists() for p in maps.draw_maps(run, rows, "T", tmp_path / "m"))
     with pytest.raises(UserError, match="there is no test example 1000000: choose from 0 to"):
         maps.attention_rows(run, 10**6)
 

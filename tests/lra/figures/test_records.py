@@ -10,7 +10,7 @@ import pytest
 from lra.cli import main
 from lra.figures import agreement
 from lra.figures import records as figures
-from lra.report import looks
+from lra.report import styles
 from lra.report.leaderboard import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import TableRow
@@ -27,7 +27,7 @@ def rows(runs: Path, published: str | None = None) -> list[TableRow]:
     return table(runs, published=published).rows
 
 
-def test_a_sweep_is_drawn_against_its_option_with_published_values_apart(make: Make, runs: Path):
+def test_a_sweep_has_measured_and_published_lines(make: Make, runs: Path):
     for m in (4, 8, 16):
         for seed in (1, 2):
             make("luna", 0.4 + m / 100 + seed / 50, seed=seed, task="image", options={"M": m})
@@ -43,22 +43,6 @@ def test_a_sweep_is_drawn_against_its_option_with_published_values_apart(make: M
     assert list(measured.lines[0].get_ydata()) == pytest.approx([47, 51, 59])
 
 
-def test_published_values_far_off_have_a_panel_of_the_same_scale(make: Make, runs: Path):
-    for m in (4, 8, 16):
-        make("luna", 0.15 + m / 1000, task="image", options={"M": m})
-    figure = Figure()
-    figures.sweep(figure, rows(runs, "M"), "image")
-    above, below = figure.axes
-    assert [axes.get_legend_handles_labels()[1] for axes in (above, below)] == [
-        ["published (another protocol)"], ["measured"]
-    ]  # fmt: skip
-    spans = [high - low for low, high in (axes.get_ylim() for axes in (above, below))]
-    assert spans[0] == pytest.approx(spans[1])
-    for axes in (above, below):
-        low, high = axes.get_ylim()
-        assert all(low < y < high for line in axes.lines[:1] for y in line.get_ydata())
-
-
 def test_the_heading_says_what_was_done_and_how_exact_it_is(make: Make, runs: Path):
     make("luna", 0.5)
     make("luna", 0.5, seed=2)
@@ -72,25 +56,6 @@ def test_the_heading_says_what_was_done_and_how_exact_it_is(make: Make, runs: Pa
     ]
 
 
-def test_the_heading_counts_answers_where_tokens_are_scored(make: Make, runs: Path):
-    make("luna", 0.5, test__examples=250, test__scored=8000)
-    found = table(runs)
-    heading = figures._heading(found, found.rows, "listops")
-    assert "one standard error of 8,000 test answers is 0.6 points" in heading
-
-
-def test_one_answer_to_everything_is_marked_where_it_is_in_sight(make: Make, runs: Path):
-    make("luna", 0.12)
-    make("linear", 0.09)
-    figure = Figure()
-    figures.compute(figure, rows(runs), "listops")
-    (axes,) = figure.axes
-    assert [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "--"] == [
-        [pytest.approx(10)] * 2
-    ]
-    assert "one answer\nto everything" in {t.get_text() for t in axes.texts}
-
-
 def test_two_options_make_a_map(make: Make, runs: Path):
     for m, l in ((4, 2), (4, 8), (16, 2)):
         make("luna", (m + l) / 100, options={"M": m, "L": l})
@@ -101,14 +66,6 @@ def test_two_options_make_a_map(make: Make, runs: Path):
     (image,) = figure.axes[0].get_images()
     shown = image.get_array().filled(-1)
     assert shown == pytest.approx(np.array([[6, 18], [12, -1]]))  # rows: L = 2, 8; M = 4, 16
-
-
-def test_only_numbers_are_a_sweep(make: Make, runs: Path):
-    make("luna", 0.4, options={"kernel": "rff"})
-    make("luna", 0.5)
-    assert figures.swept(rows(runs)) == []
-    make("linear", 0.5)
-    assert figures.swept(rows(runs)) == []
 
 
 def test_curves_are_means_over_seeds(make: Make, runs: Path):
@@ -146,27 +103,16 @@ def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, 
     assert best == [100, 100]
     assert other == pytest.approx([67, 51])
     assert list(axes.containers[0].lines[0].get_xdata()) == [16, 32]
-    assert [p.name for p in figures.write([found], tmp_path / "f")] == [
+    assert [p.name for p in figures.write_figures([found], tmp_path / "f")] == [
         "t-pairs.png",
         "t-pairs.svg",
     ]
 
 
-def test_capacity_has_every_row_of_two_values(make: Make, runs: Path, tmp_path: Path):
-    for method, columns in (("luna", (16, 32)), ("softmax", (32, 64)), ("linear", (16,))):
-        for pairs in columns:
-            make(method, 0.5, pairs=pairs)
-    found = table(runs, columns="task.pairs")
-    _, picture = figures.write([found], tmp_path)
-    drawn = picture.read_text(encoding="utf-8")
-    assert [name in drawn for name in ("luna", "softmax", "linear")] == [True, True, False]
-    assert "1 row with one value left out" in drawn
-
-
 def test_capacity_is_not_drawn_against_words(make: Make, runs: Path, tmp_path: Path):
     for source in ("generated", "tiny"):
         make("luna", 0.5, source=source)
-    assert figures.write([table(runs, columns="task.source")], tmp_path) == []
+    assert figures.write_figures([table(runs, columns="task.source")], tmp_path) == []
 
 
 def test_runs_without_a_curve_are_left_out(make: Make, runs: Path, tmp_path: Path):
@@ -179,7 +125,7 @@ def test_runs_without_a_curve_are_left_out(make: Make, runs: Path, tmp_path: Pat
     assert [text.get_text() for text in figure.axes[0].texts] == ["luna"]
     for curve in runs.rglob("metrics.csv"):
         curve.unlink()
-    written = {p.stem for p in figures.write([table(runs)], tmp_path)}
+    written = {p.stem for p in figures.write_figures([table(runs)], tmp_path)}
     assert written == {"t-listops-compute"}
 
 
@@ -209,14 +155,14 @@ def test_rows_of_one_attention_are_named_by_their_options(make: Make, runs: Path
         figure = Figure()
         picture(figure, found, "listops")
         figure.draw_without_rendering()  # names are no formulas
-    assert len({look["color"] for look in figures._looks(found)}) == 2
+    assert len({style["color"] for style in figures._styles(found)}) == 2
     make("linear", 0.5)
     assert sorted(figures._names(rows(runs))) == ["linear", "luna kernel=$x^$",
                                                   "luna kernel=learned"]  # fmt: skip
 
 
 def test_of_many_curves_the_few_that_matter_are_named(make: Make, runs: Path):
-    names = sorted(looks.KNOWN)
+    names = sorted(styles.METHODS)
     for i, name in enumerate(names):
         make(name, 0.3 + i / 100)
     figure = Figure()
@@ -235,9 +181,9 @@ def test_a_table_against_another_has_a_point_per_method(make: Make, runs: Path, 
     specs = [TableSpec(**names, where={"task": "recall"}),
              TableSpec(name="short", title="Short", where={"task": "listops"})]  # fmt: skip
     probe, _ = build_all(specs, records.load_records([runs]), runs)
-    assert {p.name for p in figures.write([probe], tmp_path)} >= {"probe-against-short.png"}
+    assert {p.name for p in figures.write_figures([probe], tmp_path)} >= {"probe-against-short.png"}
     figure = Figure()
-    agreement.draw(figure, probe.agreements[0])
+    agreement.draw_agreement(figure, probe.agreements[0])
     (axes,) = figure.axes
     assert {t.get_text() for t in axes.texts} == {"softmax", "luna", "linear", "t2r", "performer"}
     (x, *_), (y, *_) = axes.containers[0].lines[0].get_data()

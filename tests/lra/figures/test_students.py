@@ -42,7 +42,7 @@ def test_titles_say_what_the_models_were_given(text_models: dict[str, Path], tmp
     write_run(place, 0, 1.0, recipe=RECORD["recipe"] | {"epochs": 1})
     budget = "sst2, minilm; stage 1: 4 steps of 2; stage 2: 1 epoch; all examples"
     shown = tokens.cls_to_words([place, text_models["hedgehog"]], TEXT)
-    html, _, svg = tokens.draw(shown, tmp_path / "figure")
+    html, _, svg = tokens.draw_tokens(shown, tmp_path / "figure")
     assert budget in html.read_text(encoding="utf-8")
     assert budget in svg.read_text(encoding="utf-8")
     (student,) = students.open_students([place])

@@ -80,18 +80,8 @@ class Browser:
         actions = [
             {"type": kind, "value": KEYS[name]} for name in names for kind in ("keyDown", "keyUp")
         ]
-        self._act({"type": "key", "id": "keyboard", "actions": actions})
-
-    def hover(self, css: str) -> None:
-        move = {"type": "pointerMove", "duration": 0, "x": 0, "y": 0}
-        move["origin"] = {ELEMENT: self.find(css)}
-        self._act({"type": "pointer", "id": "mouse", "actions": [move]})
-
-    def _act(self, source: dict[str, Any]) -> None:
-        self._ask("POST", "/actions", {"actions": [source]})
-
-    def resize(self, width: int, height: int) -> None:
-        self._ask("POST", "/window/rect", {"width": width, "height": height})
+        keyboard = {"type": "key", "id": "keyboard", "actions": actions}
+        self._ask("POST", "/actions", {"actions": [keyboard]})
 
     def emulate(self, command: str, **parameters: Any) -> None:
         """A command of the DevTools protocol."""

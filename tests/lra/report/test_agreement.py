@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from lra.base.config import UserError
-from lra.report.agreement import interval, ranks, spearman
 from lra.report.leaderboard import build_all
 from lra.report.render import markdown
 from lra.report.specs import TableSpec, specs
@@ -32,19 +31,6 @@ def probe(runs: Path) -> Table:
         runs,
     )  # fmt: skip
     return found[0]
-
-
-def test_a_correlation_of_ranks_shares_those_of_equal_values():
-    assert ranks([0.3, 0.1, 0.3, 0.9]) == [2.5, 1, 2.5, 4]
-    # The example of the textbooks: IQ against hours of television, -29/165.
-    iq = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110]
-    hours = [7, 27, 2, 50, 28, 29, 20, 12, 6, 17]
-    assert spearman(iq, hours) == pytest.approx(-29 / 165)
-    assert spearman(iq, [h**3 for h in hours]) == pytest.approx(-29 / 165)
-    assert spearman([1, 2, 3], [5, 5, 5]) == 0
-    # tanh(atanh(0.5) -+ 1.96 sqrt(1.06 / 19))
-    assert interval(0.5, 22) == pytest.approx((0.0858, 0.7667), abs=1e-3)
-    assert interval(1.0, 5) is None  # five methods in one order prove little
 
 
 def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Path):
@@ -82,7 +68,7 @@ def test_of_rows_that_are_equally_far_the_first_by_label_counts(make: Make, runs
     assert luna.here.mean == 10  # M=16, not the best
 
 
-def test_too_few_methods_say_nothing_and_an_unknown_table_is_named(make: Make, runs: Path):
+def test_too_few_methods_and_an_unknown_table(make: Make, runs: Path):
     for method in METHODS[:4]:
         make(method, 0.5, pairs=16, task="recall")
         make(method, 0.5)

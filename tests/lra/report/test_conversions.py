@@ -31,7 +31,7 @@ def table(convert: Make, runs: Path) -> Table:
     return found
 
 
-def test_rows_are_methods_with_their_stages_and_the_control_comes_first(table: Table):
+def test_rows_are_methods_with_stages_and_the_control_is_first(table: Table):
     assert [row.label for row in table.rows] == [
         "softmax, the teacher", "softmax, trained on (control)", "t2r", "t2r, stage 2 only", "luna",
     ]  # fmt: skip
@@ -83,9 +83,7 @@ def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Pat
     assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
 
 
-def test_the_usual_settings_have_the_shortest_name_and_the_published_value(
-    convert: Make, runs: Path, tmp_path: Path
-):
+def test_the_usual_settings_have_the_shortest_name(convert: Make, runs: Path, tmp_path: Path):
     """What most runs of an attention have; the others are named by what they have instead, and
     compared with it."""
     answers = {"predictions": {"dev": [1] * 9 + [0] * 9}, "labels": {"dev": [1] * 18}}

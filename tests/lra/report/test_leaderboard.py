@@ -46,7 +46,7 @@ def test_an_average_is_over_five_tasks_and_needs_all_of_them(make: Make, runs: P
     assert found.rows[0].label == "luna"  # a row without an average is ranked behind
 
 
-def test_rows_of_one_attention_are_named_by_what_differs_and_sorted_by_it(make: Make, runs: Path):
+def test_rows_of_one_attention_are_named_and_sorted_by_options(make: Make, runs: Path):
     for m in (32, 4, 8, 16):
         make("luna", 0.1 + m / 100, options={"M": m})
     found = table(runs, published="M")
@@ -145,9 +145,7 @@ def test_runs_of_different_code_are_different_rows(make: Make, runs: Path):
     assert any("not averaged with later ones" in note for note in found.notes)
 
 
-def test_of_several_attempts_the_first_to_finish_is_shown_and_the_others_named(
-    make: Make, runs: Path, tmp_path: Path
-):
+def test_the_first_attempt_to_finish_is_shown(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     make("luna", 0.9, folder="seed-1-attempt-2", attempt=2,
          times__finished="2026-01-02T00:00:00+0000")  # fmt: skip
@@ -165,7 +163,7 @@ def test_every_protocol_is_named_where_a_table_varies_it(make: Make, runs: Path)
     assert "protocol luna v1 and official v1" in found.notes[0]
 
 
-def test_columns_may_be_values_of_a_setting_at_the_rate_that_dev_chooses(make: Make, runs: Path):
+def test_columns_of_a_setting_at_the_rate_that_dev_chooses(make: Make, runs: Path):
     """At 64 pairs a rate is best on dev but not on test; one with the best seed of all lacks the
     other, because it diverged."""
     spec = {"columns": "task.pairs", "choose": "protocol.recipe.lr"}
@@ -185,12 +183,3 @@ def test_columns_may_be_values_of_a_setting_at_the_rate_that_dev_chooses(make: M
     assert any("chosen were 0.1, 0.2, 0.4." in note for note in found.notes)
     with pytest.raises(UserError, match="would mix runs"):
         table(runs, choose="protocol.recipe.lr")
-
-
-def test_an_option_that_came_later_has_its_default_in_earlier_runs(make: Make, runs: Path):
-    make("luna", 0.4)
-    make("luna", 0.5, options={"projections": "frozen"})
-    assert {r.label for r in table(runs).rows} == {
-        "luna projections=frozen",
-        "luna projections=learned",
-    }

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import itertools
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -86,7 +82,6 @@ chromium = pytest.mark.skipif(not available(), reason="needs chromium and chrome
 @pytest.fixture
 def shown(window: Browser, file: Path) -> Iterator[Browser]:
     """The page freshly opened; afterwards nothing was logged and nothing else asked for."""
-    window.resize(1300, 1000)
     window.console(), window.requests()
     window.open(file.as_uri())
     yield window
@@ -100,17 +95,6 @@ def rows(shown: Browser) -> list[str]:
 
 def header(number: int) -> str:
     return f"#head th:nth-child({number}) button"
-
-
-@chromium
-def test_the_browser_reports_errors_and_requests(window: Browser, tmp_path: Path):
-    (tmp_path / "bad.html").write_text(
-        "<img src=missing.png><script>oops()</script>", encoding="utf-8"
-    )
-    window.console(), window.requests()
-    window.open((tmp_path / "bad.html").as_uri())
-    assert any("oops is not defined" in line for line in window.console())
-    assert any(url.endswith("missing.png") for url in window.requests())
 
 
 @chromium
@@ -172,18 +156,6 @@ def test_published_values_beside(shown: Browser):
 
 
 @chromium
-def test_a_tooltip_on_hover_and_on_focus(shown: Browser):
-    shown.hover("#scatter .point:last-of-type")
-    tip = shown.texts("#tip")[0]
-    assert re.match(r"\w+: \d\d\.\d ± 1\.0 \(3\) %, [\d.]+ GFLOPs, [\d.]+ steps/s, \d+ MiB", tip)
-    assert shown.run("return document.getElementById('tip').hidden") is False
-    shown.press("Escape")
-    assert shown.run("return document.getElementById('tip').hidden") is True
-    shown.run("document.querySelector('#body td button').focus()")
-    assert shown.texts("#tip") == ["luna on listops: 3 runs\nbest mean of the column"]
-
-
-@chromium
 def test_details_by_keyboard(shown: Browser):
     shown.run("document.querySelector('#body td button').focus()")
     shown.press("Enter")
@@ -201,90 +173,3 @@ def test_details_by_keyboard(shown: Browser):
     shown.run("document.querySelector('#scatter .point').focus()")
     shown.press("Space")
     assert shown.run("return document.getElementById('details').open") is True
-
-
-@chromium
-def test_every_control_is_reached_by_tab(shown: Browser):
-    seen = set()
-    for _ in range(60):
-        shown.press("Tab")
-        seen.add(shown.run("const e = document.activeElement; return e.id || e.className.baseVal "
-                           "|| e.parentElement.tagName"))  # fmt: skip
-    assert {"table", "filter", "task", "published", "TH", "TD", "point", "legend"} - seen <= {
-        "legend"  # a legend's button is reported by its parent's tag, DIV
-    }
-    assert "DIV" in seen
-
-
-@chromium
-def test_curves_are_hidden_and_shown_by_the_legend(shown: Browser):
-    assert len(shown.texts("#curves .curve")) == 9
-    shown.click("#legend button")
-    assert len(shown.texts("#curves .curve")) == 6
-    shown.press("Enter")
-    assert len(shown.texts("#curves .curve")) == 9
-
-
-@chromium
-def test_it_fits_a_phone_and_long_names_leave_room_for_numbers(shown: Browser):
-    size = {"width": 375, "height": 812, "deviceScaleFactor": 2, "mobile": True}
-    shown.emulate("Emulation.setDeviceMetricsOverride", **size)
-    shown.run(
-        "state.table.rows[0].label = 'luna dwc=conv2d kernel=bank_coef envelope=none'; show()"
-    )
-    wide = shown.run("return [document.documentElement.scrollWidth, innerWidth]")
-    number = shown.run("return document.querySelector('#body td button').getBoundingClientRect()")
-    shown.emulate("Emulation.clearDeviceMetricsOverride")
-    assert wide == [375, 375]
-    assert 0 < number["left"] < number["right"] < 375
-
-
-@chromium
-def test_names_of_points_cover_no_other_name(shown: Browser):
-    """Eight rows in one place: some go without a name, every one has its point and its tooltip."""
-    label = "`a row with a long name ${i}`"
-    shown.run(
-        "const t = state.table, first = t.rows[0];"
-        f"t.rows = [...Array(8).keys()].map(i => ({{ ...first, label: {label} }})); show()"
-    )
-    assert len(shown.texts("#scatter .point")) == 8
-    boxes = shown.run(
-        "return [...document.querySelectorAll('.name')].map(n => n.getBoundingClientRect())"
-    )
-    assert 1 <= len(boxes) < 8
-    for a, b in itertools.combinations(boxes, 2):
-        x = min(a["right"], b["right"]) - max(a["left"], b["left"])
-        y = min(a["bottom"], b["bottom"]) - max(a["top"], b["top"])
-        assert x <= 0 or y <= 0 or x * y < 0.2 * a["width"] * a["height"]
-
-
-@chromium
-def test_light_and_dark(shown: Browser):
-    def background(scheme: str) -> str:
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        shown.emulate("Emulation.setEmulatedMedia", features=features)
-        return shown.run("return getComputedStyle(document.body).backgroundColor")
-
-    assert background("light") == "rgb(252, 252, 250)"
-    assert background("dark") == "rgb(21, 24, 28)"
-    shown.emulate("Emulation.setEmulatedMedia", features=[])
-
-
-@chromium
-def test_from_a_web_server(window: Browser, file: Path):
-    handler = functools.partial(Quiet, directory=str(file.parent))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        window.console(), window.requests()
-        url = f"http://127.0.0.1:{server.server_address[1]}/index.html"
-        window.open(url)
-        assert rows(window) == ["luna", "linear", "softmax"]
-        asked = {u for u in window.requests() if not u.startswith("data:")}
-        server.shutdown()
-    assert window.console() == []
-    assert asked == {url}
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass

@@ -16,7 +16,7 @@ from lra.results import record as records
 from ..synthetic import Make
 
 
-def test_the_terminal_splits_what_cannot_be_compared_and_names_rows(
+def test_the_terminal_splits_what_cannot_be_compared(
     make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     make("luna", 0.41)
@@ -90,10 +90,7 @@ def test_every_format_on_standard_output(
     assert len(tables) == 3
     assert printed("csv").count("table,row,attention") == 1
     assert printed("tex").count(r"\begin{tabular}") == 3
-    md = printed("md")
-    assert "# listops\n\n| attention |" in md
-    assert "| luna | [**42.0 ± 1.4 (2)**](#luna-listops)" in md
-    assert "](../" not in md  # no link to a record, which lies elsewhere
+    assert "](../" not in printed("md")  # no link to a record, which lies elsewhere
 
 
 def test_names_that_no_run_has_are_answered_with_the_nearest(

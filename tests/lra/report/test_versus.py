@@ -40,7 +40,7 @@ def test_shares_test_and_groups(answering, runs: Path):
     n = torch.arange(N)
     answering("luna", n < 300)
     answering("softmax", n >= 200)
-    a, b = (versus.find(name, load_records([runs])) for name in ("luna", "softmax"))
+    a, b = (versus.find_runs(name, load_records([runs])) for name in ("luna", "softmax"))
     found = versus.compare(a, b)
     assert (found.a, found.b, found.both, found.only_a, found.only_b) == (75, 50, 25, 50, 25)
     assert found.agreement == 25  # two classes: where one is right and the other wrong they differ
@@ -55,7 +55,7 @@ def test_the_same_answers_are_no_difference(answering, runs: Path):
     right = torch.arange(N) % 3 > 0
     for seed in (1, 2):
         answering("luna", right, seed=seed)
-    a = versus.find("luna", load_records([runs]))
+    a = versus.find_runs("luna", load_records([runs]))
     found = versus.compare(a[:1], a[1:])
     assert (found.p, found.agreement, found.settings) == (1.0, 100.0, {})
 
@@ -67,9 +67,9 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
         versus.compare(load_records([luna.parent]), load_records([other.parent]))
     answering("luna", right, options={"M": 4})
     with pytest.raises(UserError, match=r"2 rows, which differ in attention\.M"):
-        versus.find("luna", load_records([runs]))
-    assert len(versus.find("luna,M=4", load_records([runs]))) == 1
-    assert len(versus.find("luna,M=4.0,protocol.recipe.lr=2e-3", load_records([runs]))) == 1
+        versus.find_runs("luna", load_records([runs]))
+    assert len(versus.find_runs("luna,M=4", load_records([runs]))) == 1
+    assert len(versus.find_runs("luna,M=4.0,protocol.recipe.lr=2e-3", load_records([runs]))) == 1
     make("linear", 0.3)
     words = ["compare", "linear", str(luna.parent), "--runs", str(runs)]
     assert cli.main(words) == 2
@@ -78,20 +78,11 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
     assert "'lunar' names no run" in capsys.readouterr().err
 
 
-def test_on_the_terminal(answering, runs: Path, capsys: pytest.CaptureFixture[str]):
-    answering("luna", torch.arange(N) < 300)
-    answering("softmax", torch.arange(N) < 300)
-    assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
-    out = capsys.readouterr().out
-    assert "accuracy   A 75.00 %   B 75.00 %   difference +0.00 points" in out
-    assert "p = 1 (could be chance)" in out
-
-
 def test_the_answers_of_one_example_are_flipped_together(answering, runs: Path, capsys):
     n = torch.arange(N)
     answering("luna", n < 250, examples=8, test__scored=N)  # 50 answers an example
     answering("softmax", n < 200, examples=8, test__scored=N)
-    a, b = (versus.find(name, load_records([runs])) for name in ("luna", "softmax"))
+    a, b = (versus.find_runs(name, load_records([runs])) for name in ("luna", "softmax"))
     assert versus.compare(a, b).p == 1.0, "one example of eight differs"
     assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
     out = capsys.readouterr().out

@@ -13,8 +13,8 @@ LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "v", "P")
 FIRST = ("luna", "softmax")  # the two methods with a colour of their own
 # The others take palette and lines in turn, in this order. A name added at its end changes no other
-# method's look; a method that is not in it gets a look from its name, see `_place`.
-KNOWN = (
+# method's style; a method that is not in it gets a look from its name, see `_place`.
+METHODS = (
     *FIRST, "bigbird", "cosformer", "hedgehog", "informer", "kernelized", "linear", "linformer",
     "local", "longformer", "lotformer", "nystrom", "performer", "performer_relu", "polaformer",
     "reformer", "rff", "skyformer", "synthesizer", "t2r", "uniform", "agent", "based", "conv",
@@ -23,8 +23,6 @@ KNOWN = (
 
 
 class Drawn(Protocol):
-    """Anything that is drawn in the look of its method."""
-
     @property
     def attention(self) -> str: ...
 
@@ -43,12 +41,12 @@ def places(rows: Sequence[Drawn]) -> list[int]:
 
 
 def _place(name: str) -> int:
-    """Its place in KNOWN; for other methods one that the name alone decides, among looks that no
-    method of KNOWN has. So a new method never changes how another one is drawn."""
-    if name in KNOWN:
-        return KNOWN.index(name)
-    own = len(FIRST) + (len(LINES) - 1) * len(PALETTE)
-    return own + zlib.crc32(name.encode()) % len(PALETTE)
+    """Its place in METHODS; for other methods one that the name alone decides, among looks that no
+    method of METHODS has. So a new method never changes how another one is drawn."""
+    if name in METHODS:
+        return METHODS.index(name)
+    unlisted = len(FIRST) + (len(LINES) - 1) * len(PALETTE)
+    return unlisted + zlib.crc32(name.encode()) % len(PALETTE)
 
 
 def _factors(rows: Sequence[Drawn]) -> list[tuple[str, list[str]]]:
@@ -59,7 +57,7 @@ def _factors(rows: Sequence[Drawn]) -> list[tuple[str, list[str]]]:
     return [(name, values) for name, values in columns.items() if len(set(values)) > 1]
 
 
-def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]]:
+def styles_of(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]]:
     """Colour, line style, marker and filling of each row, in matplotlib's words. Colour shows the
     method or the first option that differs, line and marker the next, filling the one after.
     Rows of one method that are `ordered`, by a number say, go from dark to light."""
@@ -69,35 +67,34 @@ def looks(rows: Sequence[Drawn], *, ordered: bool = True) -> list[dict[str, Any]
         shades = colormaps["viridis"]
         plain = {"linestyle": "-", "marker": "o", "fillstyle": "full"}
         return [plain | {"color": shades(0.8 * i / (len(rows) - 1))} for i in range(len(rows))]
-    found = [_look(place) for place in places(rows)]
+    styles = [_style(place) for place in places(rows)]
     if len({row.attention for row in rows}) == len(rows):
-        return found
-    for look in found:
-        look |= {"linestyle": "-", "marker": "o"}
+        return styles
+    for style in styles:
+        style |= {"linestyle": "-", "marker": "o"}
     for (_, values), values_of in zip(_factors(rows)[1:3], (_shape, _filling), strict=False):
         order = list(dict.fromkeys(values))
-        for look, value in zip(found, values, strict=True):
-            look |= values_of(order.index(value))
-    return found
+        for style, value in zip(styles, values, strict=True):
+            style |= values_of(order.index(value))
+    return styles
 
 
 def of_method(attention: str) -> dict[str, Any]:
-    """The look of a method's only row."""
-    return _look(_place(attention))
+    return _style(_place(attention))
 
 
 def keys(rows: Sequence[Drawn], channels: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """What colours, shapes and fillings mean: `(dwc=conv2d, its look)`. Empty where every row is of
-    a method of its own, because names are written beside the points."""
+    """The meaning of colours, shapes and fillings: `(dwc=conv2d, its style)`. Empty where every row
+    is of a method of its own, because names are written beside the points."""
     if len({row.attention for row in rows}) == len(rows):
         return []
-    found = []
-    looks_of = (_tint, _shape, _filling)
-    for (name, values), look_of in zip(_factors(rows), looks_of, strict=False):
+    entries = []
+    functions = (_tint, _shape, _filling)
+    for (name, values), style_of in zip(_factors(rows), functions, strict=False):
         for i, value in enumerate(dict.fromkeys(values)) if name != "attention" else ():
-            look = {k: v for k, v in look_of(i).items() if k in ("color", *channels)}
-            found.append((f"{name}={value}", look))
-    return found
+            style = {k: v for k, v in style_of(i).items() if k in ("color", *channels)}
+            entries.append((f"{name}={value}", style))
+    return entries
 
 
 def _tint(turn: int) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def _filling(turn: int) -> dict[str, Any]:
     return {"fillstyle": ("full", "none", "left", "top")[turn % 4]}
 
 
-def _look(place: int) -> dict[str, Any]:
+def _style(place: int) -> dict[str, Any]:
     if place < len(FIRST):
         colour = (LUNA, SOFTMAX)[place]
         shape = {"linestyle": "-", "marker": "D" if place == 0 else "o"}
