@@ -61,8 +61,8 @@ class Distilled:
 
     @property
     def warnings(self) -> list[str]:
-        found = [f"{head} is dead: its features are 0" for head in self.after.dead_heads()]
-        return found + [
+        dead = [f"{head} is dead: its features are 0" for head in self.after.dead_heads()]
+        return dead + [
             f"{layer}: KL {kl:.2f} after stage 1 is above {KL_WARNING}"
             for layer, kl in self.after.layers().items()
             if kl > KL_WARNING
@@ -109,12 +109,12 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str =
     dead: dict[str, Tensor] = {}
     rows: dict[str, Tensor] = {}
     names = {module: name for name, module in host.converted_layers(student).items()}
-    chosen = feature_maps(student)
+    maps = feature_maps(student)
 
     def probe(module: nn.Module, q, k, v, mask, x):
         name = names[module]
         T = teacher_rows(module, q, k, mask)
-        attention = chosen.get(name)
+        attention = maps.get(name)
         if attention is not None and attention.has_matrix:
             A = attention.matrix(q, k, mask, x)
             real = real_queries(q, mask)  # (B, 1, n)

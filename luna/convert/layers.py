@@ -61,21 +61,21 @@ def find_sites(model: nn.Module) -> list[Site]:
     """Every softmax attention, in the order of `named_modules()`; a LunaError if the model cannot
     be converted."""
     modules = dict(model.named_modules())
-    found = {n: m for n, m in modules.items() if is_hugging_face(m) or is_timm(m)}
-    other = _other_attention(modules, set(found))
+    attentions = {n: m for n, m in modules.items() if is_hugging_face(m) or is_timm(m)}
+    other = _other_attention(modules, set(attentions))
     if other:
         raise LunaError(
             f"{type(model).__name__} has attention that cannot be converted: {other}; "
             f"supported are {SUPPORTED}"
         )
-    if not found:
+    if not attentions:
         raise LunaError(
             f"{type(model).__name__} has no attention that can be converted; "
             f"supported are {SUPPORTED}"
         )
-    for name, module in found.items():
+    for name, module in attentions.items():
         _check_layout(name, module)
-    return [_site(name, module) for name, module in found.items()]
+    return [_site(name, module) for name, module in attentions.items()]
 
 
 def is_hugging_face(module: nn.Module) -> bool:
@@ -108,11 +108,11 @@ def position_limit(model: nn.Module) -> int:
     )
 
 
-def _other_attention(modules: dict[str, nn.Module], found: set[str]) -> str:
+def _other_attention(modules: dict[str, nn.Module], attentions: set[str]) -> str:
     def related(name: str) -> bool:
         return any(
             name == f or name.startswith(f + ".") or f.startswith(name + ".") or not name
-            for f in found
+            for f in attentions
         )
 
     names = [

@@ -74,8 +74,8 @@ class Layerwise:
         def joint(model: nn.Module, batch: ModelInputs) -> Tensor:
             self.total, self.pending = 0.0, []
             with host.probing(model, probe):
-                own = loss(model, batch)
-            return own + weight * torch.stack(self.pending).sum()
+                task_loss = loss(model, batch)
+            return task_loss + weight * torch.stack(self.pending).sum()
 
         return joint
 
@@ -135,10 +135,10 @@ class Layerwise:
 @contextlib.contextmanager
 def only_trainable(model: nn.Module, parameters: dict[str, nn.Parameter]) -> Iterator[None]:
     """Inside, requires_grad is True for `parameters` alone; it is restored afterwards."""
-    chosen = {id(p) for p in parameters.values()}
+    ids = {id(p) for p in parameters.values()}
     before = [(p, p.requires_grad) for p in model.parameters()]
     for p, _ in before:
-        p.requires_grad_(id(p) in chosen)
+        p.requires_grad_(id(p) in ids)
     try:
         yield
     finally:

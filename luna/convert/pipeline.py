@@ -216,12 +216,12 @@ class _Stages:
     def score(self, model: nn.Module) -> dict[str, float]:
         """The scores on every split. Those of the first split have the metric's own names, the
         others the split's name before them."""
-        found: dict[str, float] = {}
+        every: dict[str, float] = {}
         for split, labels in self.data.labels.items():
             scores = self.spec.metric(self.answers(model, split), labels)
             first = split == self.splits[0]
-            found |= scores if first else {f"{split}_{k}": s for k, s in scores.items()}
-        return found
+            every |= scores if first else {f"{split}_{k}": s for k, s in scores.items()}
+        return every
 
     def answers(self, model: nn.Module, split: str) -> Tensor:
         """One answer per example; the record keeps them for paired tests between runs."""
@@ -241,8 +241,8 @@ def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[s
 
 
 def _check_head(model: Any, spec: tasks.ConversionTask, data: str | Path | None) -> None:
-    own = spec.classes(data)
-    classes, needed = model.config.num_labels, 1 if own is None else len(own)
+    names = spec.classes(data)
+    classes, needed = model.config.num_labels, 1 if names is None else len(names)
     if classes != needed:
         raise LunaError(
             f"the checkpoint's head has {classes} outputs, task '{spec.name}' needs {needed}: give "

@@ -23,17 +23,17 @@ def redraw_dead(
     """Draw the feature map of every dead head again, but no head twice; returns the heads drawn."""
     maps = feature_maps(student)
     done = {(record["layer"], record["head"]) for record in already}
-    found: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
     for layer, fractions in dead.items():
         heads = [h for h, f in enumerate(fractions) if f > threshold and (layer, h) not in done]
         if not heads:
             continue
         fresh = build_like(
-            maps[layer], described(student)["options"], seed=1_000_003 * step + len(found)
+            maps[layer], described(student)["options"], seed=1_000_003 * step + len(drawn)
         )
         if _copy_heads(maps[layer], fresh, heads, len(fractions), optimizer):
-            found += [{"layer": layer, "head": h, "step": step} for h in heads]
-    return found
+            drawn += [{"layer": layer, "head": h, "step": step} for h in heads]
+    return drawn
 
 
 def _copy_heads(

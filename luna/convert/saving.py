@@ -130,10 +130,10 @@ def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> No
             by_layer[layer][name] = tensor
     missing = []
     for layer, attention in maps.items():
-        own, given = attention.state_dict(), by_layer[layer]
-        missing += [f"{layer}{PHI}{n}" for n in own.keys() - given.keys() if _required(n)]
-        unexpected += [f"{layer}{PHI}{n}" for n in given.keys() - own.keys() if _required(n)]
-        wrong = [n for n in own.keys() & given.keys() if own[n].shape != given[n].shape]
+        expected, saved = attention.state_dict(), by_layer[layer]
+        missing += [f"{layer}{PHI}{n}" for n in expected.keys() - saved.keys() if _required(n)]
+        unexpected += [f"{layer}{PHI}{n}" for n in saved.keys() - expected.keys() if _required(n)]
+        wrong = [n for n in expected.keys() & saved.keys() if expected[n].shape != saved[n].shape]
         _check(source, "mismatched", [f"{layer}{PHI}{n}" for n in wrong])
     _check(source, "missing", missing)
     _check(source, "unexpected", unexpected)

@@ -73,5 +73,5 @@ def _save(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: 
 
 def _load(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     start = prefix + GENERATOR
-    kept = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
-    state_dict[prefix + EXTRA] = {key.removeprefix(start): state for key, state in kept.items()}
+    states = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
+    state_dict[prefix + EXTRA] = {key.removeprefix(start): state for key, state in states.items()}

@@ -42,9 +42,9 @@ class ConversionData(ABC):
         self.recipe, self.seed, self.scored = recipe, seed, dict(scored)
         self.examples = train[: recipe.train_examples]
         if recipe.select == "train_split":
-            kept, held_out = hold_out(len(self.examples))
+            rest, held_out = hold_out(len(self.examples))
             self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
-            self.examples = [self.examples[i] for i in kept]
+            self.examples = [self.examples[i] for i in rest]
         self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
 
     @abstractmethod

@@ -59,13 +59,13 @@ class Glue(ConversionTask):
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         # The hub's MNLI models come in every order; binary tasks have numbers for names.
-        given = tuple(name.lower().replace("-", "_") for name in names)
-        own = self.labels
-        if own in (None, BINARY) or are_numbers(names) or own == given:
+        lowered = tuple(name.lower().replace("-", "_") for name in names)
+        classes = self.labels
+        if classes in (None, BINARY) or are_numbers(names) or classes == lowered:
             return
         raise LunaError(
             f"the checkpoint's classes are {', '.join(names)}, those of '{self.name}' are "
-            f"{', '.join(own or ())}, in this order: give a model finetuned on it"
+            f"{', '.join(classes or ())}, in this order: give a model finetuned on it"
         )
 
     def open(

@@ -96,16 +96,16 @@ class ImageNet(ImageFolder):
     name: str = "imagenet1k"
 
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        found = super().classes(data)
-        if hashlib.sha256("\n".join(found).encode()).hexdigest() != SYNSETS:
-            odd = [f for f in found if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
-            which = f"{_some(odd)}: not a synset" if odd else f"{found[0]} ... {found[-1]}"
+        folders = super().classes(data)
+        if hashlib.sha256("\n".join(folders).encode()).hexdigest() != SYNSETS:
+            odd = [f for f in folders if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
+            which = f"{_some(odd)}: not a synset" if odd else f"{folders[0]} ... {folders[-1]}"
             raise LunaError(
-                f"{data}/train has {len(found)} folders ({which}) instead of ImageNet-1K's 1000 "
+                f"{data}/train has {len(folders)} folders ({which}) instead of ImageNet-1K's 1000 "
                 "synsets n01440764 ... n15075141: for a part of it, or other images, use "
                 "task=image_folder"
             )
-        return found
+        return folders
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         if FIRST in names[0].lower() and LAST in names[-1].lower():
@@ -186,29 +186,29 @@ def _folders(split: Path) -> tuple[str, ...]:
     if not split.is_dir():
         raise LunaError(f"the folder {split} is missing: {LAYOUT}")
     with os.scandir(split) as entries:
-        found = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    if not found:
+        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    if not names:
         raise LunaError(
             f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without folders: sort it "
             "by its ground truth)"
         )
-    return tuple(found)
+    return tuple(names)
 
 
 def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
     """Every image (its path below `root`) with the index of its class, sorted."""
-    found: list[Example] = []
+    examples: list[Example] = []
     there = set(_folders(root / split))
     for label, name in enumerate(classes):
         if name not in there:
             continue
         with os.scandir(root / split / name) as entries:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
-        own = [(f"{split}/{name}/{f}", label) for f in files if not f.startswith(".")]
-        if not own:
+        images = [(f"{split}/{name}/{f}", label) for f in files if not f.startswith(".")]
+        if not images:
             raise LunaError(f"{root / split / name} contains no images: {LAYOUT}")
-        found += own
-    return found
+        examples += images
+    return examples
 
 
 def _some(names: Sequence[str]) -> str:

@@ -280,7 +280,7 @@ def test_a_teacher_learns_a_folder_of_images(painter):
     assert record["score"] > 0.9
     assert record["floor"] == pytest.approx(1 / 3)
     assert model.config.id2label == COLOURS
-    assert Pixels.read(str(folder / "model")).given == PREPROCESSOR
+    assert Pixels.read(str(folder / "model")).config == PREPROCESSOR
     assert describe(model) is None
 
 
