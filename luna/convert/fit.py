@@ -49,7 +49,6 @@ class Distilled:
 
     method: str
     loss: str
-    inputs: str
     lr: float
     steps: int
     before: Fit
@@ -103,7 +102,7 @@ def attention_maps(model: nn.Module, batch: ModelInputs) -> AttentionMaps:
 
 
 @torch.no_grad()
-def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str = "teacher") -> Fit:
+def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
     """KL and dead rows of every layer and head, as means over the real queries of all batches."""
     kl: dict[str, Tensor] = {}
     dead: dict[str, Tensor] = {}
@@ -123,8 +122,6 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str =
             kl[name] = kl.get(name, 0) + excess.sum((0, 2)).double()
             dead[name] = dead.get(name, 0) + gone.sum((0, 2)).double()
             rows[name] = rows.get(name, 0) + real.sum().double()
-        if inputs == "student":
-            return host.attend(module, q, k, v, mask, x)
         return T.to(v.dtype) @ v, None
 
     with evaluating(student), host.probing(student, probe):

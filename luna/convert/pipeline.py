@@ -195,7 +195,7 @@ class _Stages:
         recipe = self.recipe
         loss: LossOf = self.data.loss
         if recipe.joint and recipe.stage1 is not None and feature_parameters(student):
-            loss = Layerwise(student, recipe.stage1, "student").beside(loss, recipe.joint)
+            loss = Layerwise(student, recipe.stage1).beside(loss, recipe.joint)
         return finetune(
             student,
             self.data.train,
