@@ -23,7 +23,7 @@ model = load({folder!r})  # with its feature maps; transformers alone refuses th
 ```"""
 
 
-def card(name: str, record: Mapping[str, Any]) -> str:
+def write_card(name: str, record: Mapping[str, Any]) -> str:
     """The card of the model in the folder `name`, from the record of luna.convert.pipeline.run."""
     method = full_name(record["attention"] or "softmax", record["options"])
     linear = record["attention"] not in (None, "softmax")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from luna.convert.cache import StateLayer
 
 IMPLEMENTATION = "luna"  # the name in the registries of transformers
+WRONG_MASK = "an attention mask must be (B, n) or (B, 1, n, n), got {}"
 
 # (module, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
 Probe = Callable[..., tuple[Tensor, Tensor | None]]
@@ -199,16 +200,7 @@ def attention_function(
     if key.shape[1] != query.shape[1]:  # grouped heads: several heads of q share one of k and v
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-    mask = key_mask(attention_mask, query)
-    if (
-        attention_mask is not None
-        and attention_mask.ndim == 4
-        and getattr(module, "is_causal", False)
-    ):
-        raise LunaError(
-            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
-            "(B, n) in place of a 4-D one"
-        )
+    mask = key_mask(attention_mask, query, causal=getattr(module, "is_causal", False))
     out, weights = run_layer(
         module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
     )
@@ -235,9 +227,7 @@ def mask_function(
     if attention_mask is None:
         return None
     if attention_mask.ndim != 2:
-        raise LunaError(
-            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(attention_mask.shape)}"
-        )
+        raise LunaError(WRONG_MASK.format(tuple(attention_mask.shape)))
     mask = attention_mask[:, -kv_length:].bool()
     # Without padding there is no mask; compiled code cannot branch on contents.
     if not torch.compiler.is_compiling() and bool(mask.all()):
@@ -245,16 +235,27 @@ def mask_function(
     return mask
 
 
-def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
+def key_mask(mask: Tensor | None, q: Tensor, *, causal: bool) -> Tensor | None:
     """The mask as (B, n). transformers passes a caller's 4-D mask on unchanged: it is reduced to
-    one row if all its rows agree; otherwise it is an error."""
+    one row if all its rows agree. Its dtype decides the polarity, not its values: without padding
+    an additive mask is all zeros, like a 0/1 mask of padding alone."""
     if mask is None or mask.ndim == 2:
         return mask
     if mask.ndim != 4:
+        raise LunaError(WRONG_MASK.format(tuple(mask.shape)))
+    if causal:
         raise LunaError(
-            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(mask.shape)}"
+            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
+            "(B, n) in place of a 4-D one"
         )
-    visible = _visible(mask)
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
+    visible = mask if mask.dtype == torch.bool else mask == 0
+    if mask.is_floating_point() and not bool((visible | (mask <= -1e4)).all()):
+        raise LunaError(
+            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
+            "number of its dtype hides it; this one has values between"
+        )
     row = visible[:, :1, :1]
     if not torch.equal(visible, row.expand_as(visible)):
         raise LunaError(
@@ -262,19 +263,3 @@ def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
             "heads); converted attention supports padding only"
         )
     return row[:, 0, 0].expand(len(q), -1)
-
-
-def _visible(mask: Tensor) -> Tensor:
-    """True = keep. The dtype decides the polarity, not the values: without padding an additive mask
-    is all zeros, like a 0/1 mask of padding alone."""
-    if mask.dtype == torch.bool:
-        return mask
-    if not mask.is_floating_point():
-        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
-    visible = mask == 0
-    if not bool((visible | (mask <= -1e4)).all()):
-        raise LunaError(
-            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
-            "number of its dtype hides it; this one has values between"
-        )
-    return visible
