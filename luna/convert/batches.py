@@ -36,8 +36,8 @@ def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> An
     with memory_advice(batch):
         if isinstance(batch, Tensor):
             return model(batch.to(device), **no_state)
-        given = {k: v for k, v in batch.items() if labels or k != "labels"}
-        return model(**{k: v.to(device) for k, v in given.items()}, **no_state)
+        inputs = {k: v for k, v in batch.items() if labels or k != "labels"}
+        return model(**{k: v.to(device) for k, v in inputs.items()}, **no_state)
 
 
 def own_loss(model: nn.Module, batch: ModelInputs) -> Tensor:
@@ -59,14 +59,14 @@ def _check(model: nn.Module, batch: ModelInputs, *, labels: bool) -> None:
                 f"truncate to max_length={limit} when tokenising"
             )
     classes = getattr(getattr(model, "config", None), "num_labels", None)
-    given = batch.get("labels") if labels else None
-    if given is None or classes in (None, 1) or given.is_floating_point() or not len(given):
+    targets = batch.get("labels") if labels else None
+    if targets is None or classes in (None, 1) or targets.is_floating_point() or not len(targets):
         return
-    if given.ndim > 1:  # a language model's: one token per position
+    if targets.ndim > 1:  # a language model's: one token per position
         return
-    if int(given.max()) >= classes or int(given.min()) < 0:
+    if int(targets.max()) >= classes or int(targets.min()) < 0:
         raise LunaError(
-            f"labels go from {int(given.min())} to {int(given.max())}, the model's head has "
+            f"labels go from {int(targets.min())} to {int(targets.max())}, the model's head has "
             f"{classes} classes: load the checkpoint with num_labels of the task"
         )
 

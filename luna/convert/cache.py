@@ -74,10 +74,10 @@ class StateLayer(CacheLayerMixin):
         self.state, self.seen, self.real = None, 0, None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        def chosen(t: Tensor) -> Tensor:
+        def select(t: Tensor) -> Tensor:
             return t.index_select(0, beam_idx.to(t.device))
 
-        self.state, self.real = tree_map_only(Tensor, chosen, (self.state, self.real))
+        self.state, self.real = tree_map_only(Tensor, select, (self.state, self.real))
 
     def crop(self, tokens_to_remove: int) -> None:
         raise LunaError(

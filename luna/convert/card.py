@@ -23,7 +23,7 @@ model = load({folder!r})  # with its feature maps; transformers alone refuses th
 ```"""
 
 
-def card(name: str, record: Mapping[str, Any]) -> str:
+def write_card(name: str, record: Mapping[str, Any]) -> str:
     """The card of the model in the folder `name`, from the record of luna.convert.pipeline.run."""
     method = full_name(record["attention"] or "softmax", record["options"])
     linear = record["attention"] not in (None, "softmax")
@@ -55,8 +55,8 @@ def card(name: str, record: Mapping[str, Any]) -> str:
 def _recovery(record: Mapping[str, Any]) -> str:
     if record["attention"] is None:
         return ""  # a teacher, which recovers nothing
-    kept, headroom = record["recovery"], record["headroom_recovery"]
-    parts = [] if kept is None else [f"{kept:.1f} % of the teacher's score"]
+    recovery, headroom = record["recovery"], record["headroom_recovery"]
+    parts = [] if recovery is None else [f"{recovery:.1f} % of the teacher's score"]
     if headroom is not None:
         parts.append(f"{headroom:.1f} % of what the teacher has above a constant answer")
     return f"Recovery: {', '.join(parts)}." if parts else ""

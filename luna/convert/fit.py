@@ -49,7 +49,6 @@ class Distilled:
 
     method: str
     loss: str
-    inputs: str
     lr: float
     steps: int
     before: Fit
@@ -61,8 +60,8 @@ class Distilled:
 
     @property
     def warnings(self) -> list[str]:
-        found = [f"{head} is dead: its features are 0" for head in self.after.dead_heads()]
-        return found + [
+        dead = [f"{head} is dead: its features are 0" for head in self.after.dead_heads()]
+        return dead + [
             f"{layer}: KL {kl:.2f} after stage 1 is above {KL_WARNING}"
             for layer, kl in self.after.layers().items()
             if kl > KL_WARNING
@@ -103,18 +102,18 @@ def attention_maps(model: nn.Module, batch: ModelInputs) -> AttentionMaps:
 
 
 @torch.no_grad()
-def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str = "teacher") -> Fit:
+def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
     """KL and dead rows of every layer and head, as means over the real queries of all batches."""
     kl: dict[str, Tensor] = {}
     dead: dict[str, Tensor] = {}
     rows: dict[str, Tensor] = {}
     names = {module: name for name, module in host.converted_layers(student).items()}
-    chosen = feature_maps(student)
+    maps = feature_maps(student)
 
     def probe(module: nn.Module, q, k, v, mask, x):
         name = names[module]
         T = teacher_rows(module, q, k, mask)
-        attention = chosen.get(name)
+        attention = maps.get(name)
         if attention is not None and attention.has_matrix:
             A = attention.matrix(q, k, mask, x)
             real = real_queries(q, mask)  # (B, 1, n)
@@ -123,8 +122,6 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs], *, inputs: str =
             kl[name] = kl.get(name, 0) + excess.sum((0, 2)).double()
             dead[name] = dead.get(name, 0) + gone.sum((0, 2)).double()
             rows[name] = rows.get(name, 0) + real.sum().double()
-        if inputs == "student":
-            return host.attend(module, q, k, v, mask, x)
         return T.to(v.dtype) @ v, None
 
     with evaluating(student), host.probing(student, probe):

@@ -5,14 +5,15 @@ one. A function registered without a mask function always receives None, so that
 silently be attended to. Ours returns the caller's (B, n) mask, so memory stays O(n).
 
 A converted layer has the submodule `luna_attn`, its attention (the registry's `softmax` where the
-layer stays softmax). A layer without it raises: a checkpoint that was loaded without
-luna.convert.load must not silently run softmax.
+layer stays softmax), and `luna_layer`, which is no module and is saved nowhere. A layer without
+them raises: a checkpoint that was loaded without luna.convert.load must not silently run softmax.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,9 +26,26 @@ if TYPE_CHECKING:
     from luna.convert.cache import StateLayer
 
 IMPLEMENTATION = "luna"  # the name in the registries of transformers
+WRONG_MASK = "an attention mask must be (B, n) or (B, 1, n, n), got {}"
 
 # (module, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
 Probe = Callable[..., tuple[Tensor, Tensor | None]]
+
+
+@dataclass(eq=False)
+class ConvertedLayer:
+    """A converted layer, and the inputs of its present call that transformers does not pass on."""
+
+    attention: Attention
+    dropout: float = 0.0  # on the output, in training
+    probe: Probe | None = None
+    x: Tensor | None = None  # hidden states
+    state: StateLayer | None = None  # of a decoder: its part of the cache
+    hook: Any = None  # keeps x and state
+
+
+def converted(module: nn.Module) -> ConvertedLayer:
+    return module.luna_layer  # type: ignore[return-value]
 
 
 def converted_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -48,22 +66,22 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """The student's output (B, H, n, d) and, on request, its matrix (B, H, n, n). `state` is what a
     decoder keeps of the tokens before."""
-    attention: Any = module.luna_attn
+    layer = converted(module)
     if state is None:
-        out = attention(q, k, v, mask, x)
+        out = layer.attention(q, k, v, mask, x)
     else:
         if weights and state.seen:
             raise LunaError(
                 "a state keeps no keys, so that there is no attention map over earlier tokens: "
                 "use_cache=False for output_attentions"
             )
-        out = state.extend(attention, q, k, v, mask)
-    if module.luna_dropout:
-        out = F.dropout(out, float(module.luna_dropout), module.training)  # type: ignore[arg-type]
-    return out, attention.matrix(q, k, mask, x) if weights else None
+        out = state.extend(layer.attention, q, k, v, mask)
+    if layer.dropout:
+        out = F.dropout(out, layer.dropout, module.training)
+    return out, layer.attention.matrix(q, k, mask, x) if weights else None
 
 
-def run(
+def run_layer(
     module: nn.Module,
     q: Tensor,
     k: Tensor,
@@ -74,63 +92,58 @@ def run(
     weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention of a converted layer, or the function that `probing` has put in its place."""
-    if getattr(module, "luna_attn", None) is None:
+    if not hasattr(module, "luna_layer"):
         raise LunaError(
             f"this {type(module).__name__} should run linear attention but has no feature map: "
             "load converted models with luna.convert.load(folder)"
         )
     if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
         q = q * (scaling * q.shape[-1] ** 0.5)  # every method itself scales by d^(-1/2)
-    x: Any = module.luna_x
-    state: Any = module.luna_state
-    module.luna_x = module.luna_state = None  # type: ignore[assignment]
-    if module.luna_probe is not None:
-        return module.luna_probe(module, q, k, v, mask, x)  # type: ignore[operator]
+    layer = converted(module)
+    x, state = layer.x, layer.state
+    layer.x = layer.state = None
+    if layer.probe is not None:
+        return layer.probe(module, q, k, v, mask, x)
     return attend(module, q, k, v, mask, x, weights=weights, state=state)
 
 
 @contextlib.contextmanager
 def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
     """Inside, `probe` computes every converted layer."""
-    layers = converted_layers(model).values()
-    for module in layers:
-        module.luna_probe = probe  # type: ignore[assignment]
+    layers = [converted(module) for module in converted_layers(model).values()]
+    for layer in layers:
+        layer.probe = probe
     try:
         yield
     finally:
-        for module in layers:
-            module.luna_probe = None  # type: ignore[assignment]
+        for layer in layers:
+            layer.probe = None
 
 
 def attach(module: nn.Module, attention: Attention, *, context_dropout: float = 0.0) -> None:
-    """Make `attention` a submodule of the host's layer and add the attributes that `run` reads."""
+    """Make `attention` a submodule of the host's layer, beside which `luna_layer` has the rest."""
     module.luna_attn = attention
-    module.luna_dropout = context_dropout  # type: ignore[assignment]
-    module.luna_probe = module.luna_x = module.luna_state = None  # type: ignore[assignment]
+    layer = ConvertedLayer(attention, context_dropout)
+    module.luna_layer = layer  # type: ignore[assignment]
     if attention.needs_x or attention.causal:
-        hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
-        module.luna_hook = hook  # type: ignore[assignment]
+        layer.hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
 
 
 def detach(module: nn.Module) -> None:
-    if hasattr(module, "luna_hook"):
-        module.luna_hook.remove()  # type: ignore[operator, union-attr]
-        del module.luna_hook
-    del module.luna_attn, module.luna_dropout, module.luna_probe
-    del module.luna_x, module.luna_state
+    if (hook := converted(module).hook) is not None:
+        hook.remove()
+    del module.luna_attn, module.luna_layer
 
 
 def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    # transformers passes q, k and v; a few methods need the hidden states as well, and a decoder
-    # its part of the cache.
-    attention = module.luna_attn
-    if attention.needs_x:
-        module.luna_x = args[0] if args else kwargs["hidden_states"]
-    if attention.causal:
+    layer = converted(module)
+    if layer.attention.needs_x:
+        layer.x = args[0] if args else kwargs["hidden_states"]
+    if layer.attention.causal:
         from luna.convert.cache import state_layer  # needs transformers
 
         cache = kwargs.get("past_key_values")
-        module.luna_state = None if cache is None else state_layer(cache, module.layer_idx)
+        layer.state = None if cache is None else state_layer(cache, module.layer_idx)
 
 
 # ---------------------------------------------------------------------- transformers
@@ -187,17 +200,8 @@ def attention_function(
     if key.shape[1] != query.shape[1]:  # grouped heads: several heads of q share one of k and v
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-    mask = key_mask(attention_mask, query)
-    if (
-        attention_mask is not None
-        and attention_mask.ndim == 4
-        and getattr(module, "is_causal", False)
-    ):
-        raise LunaError(
-            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
-            "(B, n) in place of a 4-D one"
-        )
-    out, weights = run(
+    mask = key_mask(attention_mask, query, causal=getattr(module, "is_causal", False))
+    out, weights = run_layer(
         module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
     )
     return out.transpose(1, 2).contiguous(), weights
@@ -223,9 +227,7 @@ def mask_function(
     if attention_mask is None:
         return None
     if attention_mask.ndim != 2:
-        raise LunaError(
-            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(attention_mask.shape)}"
-        )
+        raise LunaError(WRONG_MASK.format(tuple(attention_mask.shape)))
     mask = attention_mask[:, -kv_length:].bool()
     # Without padding there is no mask; compiled code cannot branch on contents.
     if not torch.compiler.is_compiling() and bool(mask.all()):
@@ -233,16 +235,27 @@ def mask_function(
     return mask
 
 
-def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
+def key_mask(mask: Tensor | None, q: Tensor, *, causal: bool) -> Tensor | None:
     """The mask as (B, n). transformers passes a caller's 4-D mask on unchanged: it is reduced to
-    one row if all its rows agree; otherwise it is an error."""
+    one row if all its rows agree. Its dtype decides the polarity, not its values: without padding
+    an additive mask is all zeros, like a 0/1 mask of padding alone."""
     if mask is None or mask.ndim == 2:
         return mask
     if mask.ndim != 4:
+        raise LunaError(WRONG_MASK.format(tuple(mask.shape)))
+    if causal:
         raise LunaError(
-            f"an attention mask must be (B, n) or (B, 1, n, n), got {tuple(mask.shape)}"
+            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
+            "(B, n) in place of a 4-D one"
         )
-    visible = _visible(mask)
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
+    visible = mask if mask.dtype == torch.bool else mask == 0
+    if mask.is_floating_point() and not bool((visible | (mask <= -1e4)).all()):
+        raise LunaError(
+            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
+            "number of its dtype hides it; this one has values between"
+        )
     row = visible[:, :1, :1]
     if not torch.equal(visible, row.expand_as(visible)):
         raise LunaError(
@@ -250,19 +263,3 @@ def key_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
             "heads); converted attention supports padding only"
         )
     return row[:, 0, 0].expand(len(q), -1)
-
-
-def _visible(mask: Tensor) -> Tensor:
-    """True = keep. The dtype decides the polarity, not the values: without padding an additive mask
-    is all zeros, like a 0/1 mask of padding alone."""
-    if mask.dtype == torch.bool:
-        return mask
-    if not mask.is_floating_point():
-        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
-    visible = mask == 0
-    if not bool((visible | (mask <= -1e4)).all()):
-        raise LunaError(
-            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
-            "number of its dtype hides it; this one has values between"
-        )
-    return visible

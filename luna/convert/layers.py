@@ -6,6 +6,7 @@ imported: it needs torchvision). A module of another class that is called attent
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -61,21 +62,18 @@ def find_sites(model: nn.Module) -> list[Site]:
     """Every softmax attention, in the order of `named_modules()`; a LunaError if the model cannot
     be converted."""
     modules = dict(model.named_modules())
-    found = {n: m for n, m in modules.items() if is_hugging_face(m) or is_timm(m)}
-    other = _other_attention(modules, set(found))
-    if other:
-        raise LunaError(
-            f"{type(model).__name__} has attention that cannot be converted: {other}; "
-            f"supported are {SUPPORTED}"
+    attentions = {n: m for n, m in modules.items() if is_hugging_face(m) or is_timm(m)}
+    other = _other_attention(modules, set(attentions))
+    if other or not attentions:
+        reason = (
+            f"attention that cannot be converted: {other}"
+            if other
+            else ("no attention that can be converted")
         )
-    if not found:
-        raise LunaError(
-            f"{type(model).__name__} has no attention that can be converted; "
-            f"supported are {SUPPORTED}"
-        )
-    for name, module in found.items():
+        raise LunaError(f"{type(model).__name__} has {reason}; supported are {SUPPORTED}")
+    for name, module in attentions.items():
         _check_layout(name, module)
-    return [_site(name, module) for name, module in found.items()]
+    return [_site(name, module) for name, module in attentions.items()]
 
 
 def is_hugging_face(module: nn.Module) -> bool:
@@ -108,20 +106,25 @@ def position_limit(model: nn.Module) -> int:
     )
 
 
-def _other_attention(modules: dict[str, nn.Module], found: set[str]) -> str:
+def _other_attention(modules: dict[str, nn.Module], attentions: set[str]) -> str:
     def related(name: str) -> bool:
         return any(
             name == f or name.startswith(f + ".") or f.startswith(name + ".") or not name
-            for f in found
+            for f in attentions
         )
 
-    names = [
+    return shortened(
         f"{name} ({type(m).__name__})"
         for name, m in modules.items()
         if type(m).__name__.endswith(("Attention", "Attn")) and not related(name)
         if any(True for _ in m.parameters())
-    ]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    )
+
+
+def shortened(names: Iterable[str]) -> str:
+    """The first three, and how many there are beyond."""
+    every = list(names)
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
 
 
 def _check_layout(name: str, module: nn.Module) -> None:

@@ -3,12 +3,11 @@ student's."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from luna.base import autocast_off
+from luna.convert.host import converted
 
 FLOOR = 1e-8  # relu features give exact zeros: a row's loss is at most -log(1e-8) = 18.42
 
@@ -31,9 +30,8 @@ def softmax_rows(
 
 
 def teacher_rows(module: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """What the softmax attention of this converted layer gives."""
-    causal: Any = module.luna_attn.causal  # type: ignore[union-attr]
-    return softmax_rows(q, k, mask, causal=causal)
+    """The matrix of the softmax attention that this converted layer replaces."""
+    return softmax_rows(q, k, mask, causal=converted(module).attention.causal)
 
 
 def row_cross_entropy(teacher: Tensor, student: Tensor, *, floor: float = FLOOR) -> Tensor:

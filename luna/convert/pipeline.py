@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import stage1, stage2, tasks
-from luna.convert.card import card
+from luna.convert.card import write_card
 from luna.convert.layerwise import Layerwise, LossOf
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.recovery import headroom
@@ -34,6 +34,7 @@ from luna.convert.states import write_folder, write_whole
 from luna.convert.swap import (
     convert,
     describe,
+    described,
     evaluating,
     feature_parameters,
     full_name,
@@ -86,16 +87,17 @@ def run(
         _remove_states(folder)
         return done
     _check_head(teacher, spec, data)
-    _name_problem(teacher)
     opened = spec.open(data, processor, recipe, seed=seed)
     opened.check(teacher)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "run.json", identity)
+    _write_json(folder / "run.json", identity)
 
     started = time.monotonic()
     work = _Stages(spec, opened, recipe, folder, log or (lambda message: None))
-    student = work.stages(teacher, attention, seed, identity["options"])
+    student = work.train(teacher, attention, seed, identity["options"])
     description = describe(student) or {}
+    phi = feature_parameters(student) if description else {}
+    device = next(student.parameters()).device
     result = identity | {
         **(origin or {}),
         "schema": SCHEMA,
@@ -105,25 +107,25 @@ def run(
         "scores": work.scores,
         **_recovery(work.scores, work.floor),
         "stage1": work.distilled,
-        "stage2": None if work.finetuned is None else work.finetuned.to_dict(),
+        "stage2": work.finetuned,
         "predictions": {split: work.answers(student, split).tolist() for split in work.splits},
         "labels": {split: opened.labels[split].tolist() for split in work.splits},
-        "phi_parameters": _count(student),
+        "phi_parameters": sum(p.numel() for p in phi.values()),
         "train_examples": len(opened.examples),
         "seconds": time.monotonic() - started,
         "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
-        "device": _device(student),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 
     def save(model: Path) -> None:
         student.save_pretrained(model)  # type: ignore[operator]
         processor.save_pretrained(model)
-        (model / "README.md").write_text(card(MODEL, result), encoding="utf-8")
+        (model / "README.md").write_text(write_card(MODEL, result), encoding="utf-8")
 
     write_folder(folder / MODEL, save)
-    _write(folder / RESULT, result)
+    _write_json(folder / RESULT, result)
     _remove_states(folder)
     return result
 
@@ -133,69 +135,68 @@ class _Stages:
 
     def __init__(
         self,
-        spec: tasks.ConversionTask,
+        task: tasks.ConversionTask,
         data: tasks.ConversionData,
         recipe: ConversionRecipe,
         folder: Path,
         log: Log,
     ):
-        self.spec, self.data, self.recipe = spec, data, recipe
-        self.folder, self.log = folder, log
+        self.task, self.data, self.recipe, self.folder, self.log = task, data, recipe, folder, log
         self.splits = [split for split in data.labels if split != HELD_OUT]
-        self.floor = constant(data.labels[self.splits[0]], spec.metric)["score"]
+        self.floor = constant(data.labels[self.splits[0]], task.metric)["score"]
         self.scores: dict[str, dict[str, float]] = {}
         self.distilled: dict[str, Any] | None = None
-        self.finetuned: Finetuned | None = None
+        self.finetuned: dict[str, Any] | None = None
 
-    def stages(
+    def train(
         self, teacher: nn.Module, attention: str | None, seed: int, options: Mapping[str, Any]
     ) -> nn.Module:
         """The student after all stages, with the scores after each."""
-        task, student = self.spec.name, teacher
+        name, student = self.task.name, teacher
         self.scores["teacher"] = self.score(teacher)
-        self.log(f"{task}: teacher {self.scores['teacher']['score']:.4f}")
+        self.log(f"{name}: teacher {self.scores['teacher']['score']:.4f}")
         if attention is not None:
             student = convert(teacher, attention, seed=seed, **options)
             self.scores["swap"] = self.score(student)
-            name = full_name(attention, describe(student)["options"])  # type: ignore[index]
-            self.log(f"{task}: {name} swapped in {self.scores['swap']['score']:.4f}")
+            method = full_name(attention, described(student)["options"])
+            self.log(f"{name}: {method} swapped in {self.scores['swap']['score']:.4f}")
             if self.recipe.stage1 is not None and feature_parameters(student):
-                student = self.stage1(student, teacher)
+                student = self.stage1(student, teacher, self.recipe.stage1)
                 self.scores["stage1"] = self.score(student)
         if self.recipe.epochs:
             torch.manual_seed(seed)  # dropout
-            self.finetuned = done = self.stage2(student)
-            self.scores["best"] = done.epochs[done.best_epoch - 1]["scores"]
-            self.scores["last"] = done.epochs[-1]["scores"]
+            report = self.stage2(student)
+            self.finetuned = report.to_dict()
+            self.scores["best"] = report.epochs[report.best_epoch - 1]["scores"]
+            self.scores["last"] = report.epochs[-1]["scores"]
         return student
 
-    def stage1(self, student: nn.Module, teacher: nn.Module) -> nn.Module:
+    def stage1(self, student: nn.Module, teacher: nn.Module, loss: str) -> nn.Module:
         """The fitted student, from the run's folder if it is there. The held-out batches do not
         depend on the seed, so that runs can be compared."""
         adapter, report = self.folder / ADAPTER, self.folder / STAGE1
         if report.is_file():
             self.distilled = json.loads(report.read_text(encoding="utf-8"))
             return load_adapter(teacher, adapter)
-        assert self.recipe.stage1 is not None
         self.distilled = distill(
             student,
             self.data.train(0),
             steps=self.recipe.stage1_steps,
             lr=self.recipe.stage1_lr,
-            loss=self.recipe.stage1,
+            loss=loss,
             held_out=list(itertools.islice(self.data.evaluation(self.splits[0]), 2)),
             folder=self.folder,
             log=self.log,
         ).to_dict()
         save_adapter(student, adapter)
-        _write(report, self.distilled)
+        _write_json(report, self.distilled)
         return student
 
     def stage2(self, student: nn.Module) -> Finetuned:
         recipe = self.recipe
         loss: LossOf = self.data.loss
         if recipe.joint and recipe.stage1 is not None and feature_parameters(student):
-            loss = Layerwise(student, recipe.stage1, "student").beside(loss, recipe.joint)
+            loss = Layerwise(student, recipe.stage1).beside(loss, recipe.joint)
         return finetune(
             student,
             self.data.train,
@@ -214,14 +215,13 @@ class _Stages:
         )
 
     def score(self, model: nn.Module) -> dict[str, float]:
-        """The scores on every split. Those of the first split have the metric's own names, the
-        others the split's name before them."""
-        found: dict[str, float] = {}
+        """The scores on every split, after the first with the split's name before the metric's."""
+        every: dict[str, float] = {}
         for split, labels in self.data.labels.items():
-            scores = self.spec.metric(self.answers(model, split), labels)
-            first = split == self.splits[0]
-            found |= scores if first else {f"{split}_{k}": s for k, s in scores.items()}
-        return found
+            scores = self.task.metric(self.answers(model, split), labels)
+            prefix = "" if split == self.splits[0] else f"{split}_"
+            every |= {prefix + name: score for name, score in scores.items()}
+        return every
 
     def answers(self, model: nn.Module, split: str) -> Tensor:
         """One answer per example; the record keeps them for paired tests between runs."""
@@ -240,34 +240,19 @@ def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[s
     }
 
 
-def _check_head(model: Any, spec: tasks.ConversionTask, data: str | Path | None) -> None:
-    own = spec.classes(data)
-    classes, needed = model.config.num_labels, 1 if own is None else len(own)
+def _check_head(model: Any, task: tasks.ConversionTask, data: str | Path | None) -> None:
+    names = task.classes(data)
+    classes, needed = model.config.num_labels, 1 if names is None else len(names)
     if classes != needed:
         raise LunaError(
-            f"the checkpoint's head has {classes} outputs, task '{spec.name}' needs {needed}: give "
+            f"the checkpoint's head has {classes} outputs, task '{task.name}' needs {needed}: give "
             f"a model finetuned on it, or load this one with num_labels={needed}"
         )
-    spec.check_head([model.config.id2label[i] for i in range(classes)], data)
-
-
-def _name_problem(model: Any) -> None:
-    """What transformers writes into the config at the first training step, of which a run that is
-    resumed may have none."""
+    task.check_head([model.config.id2label[i] for i in range(classes)], data)
     if model.config.problem_type is None:
-        classes = model.config.num_labels > 1
-        model.config.problem_type = "single_label_classification" if classes else "regression"
-
-
-def _count(model: nn.Module) -> int:
-    if describe(model) is None:
-        return 0
-    return sum(p.numel() for p in feature_parameters(model).values())
-
-
-def _device(model: nn.Module) -> str:
-    device = next(model.parameters()).device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        # transformers writes it at the first training step, of which a resumed run may have none.
+        kind = "single_label_classification" if classes > 1 else "regression"
+        model.config.problem_type = kind
 
 
 def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -285,11 +270,11 @@ def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _remove_states(folder: Path) -> None:
-    """States to resume from are four times the model's size and no longer needed."""
+    """Remove the states to resume from, which are four times the model's size."""
     for state in (stage1.STATE, stage2.STATE):
         (folder / state).unlink(missing_ok=True)
 
 
-def _write(path: Path, record: dict[str, Any]) -> None:
+def _write_json(path: Path, record: dict[str, Any]) -> None:
     text = json.dumps(record, indent=1)
     write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -73,15 +73,15 @@ class ConversionRecipe:
     def facts(self) -> dict[str, Any]:
         """The numbers that identify a run. Those that were added later are left out at their
         default, so that earlier records keep their identity."""
-        given, default = asdict(self), asdict(ConversionRecipe())
+        values, default = asdict(self), asdict(ConversionRecipe())
         later = ("weight_decay", "warmup", "joint", "select", "images")
-        return {k: v for k, v in given.items() if k not in later or v != default[k]}
+        return {k: v for k, v in values.items() if k not in later or v != default[k]}
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
     if value not in choices:
-        known = ", ".join("null" if choice is None else choice for choice in choices)
-        raise LunaError(f"{name} must be one of {known}, got {value!r}")
+        listed = ", ".join("null" if choice is None else choice for choice in choices)
+        raise LunaError(f"{name} must be one of {listed}, got {value!r}")
 
 
 def _check_range(

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import host
-from luna.convert.states import write_whole
+from luna.convert.layers import shortened
+from luna.convert.states import GENERATOR, write_whole
 from luna.convert.swap import PHI, convert, described, feature_maps, weights_hash
 
 
@@ -45,7 +46,7 @@ def load(folder: str | Path) -> Any:
         None, config=plain, state_dict=weights, output_loading_info=True
     )
     for what in ("missing", "unexpected", "mismatched"):
-        _check(folder, what, report[f"{what}_keys"])
+        _check_keys(folder, what, report[f"{what}_keys"])
     if (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     return _restore(model, description, phi, source=folder, inplace=True).eval()
@@ -119,42 +120,35 @@ def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> No
     numbers stay."""
     maps = feature_maps(model)
     layers = {_numbers(name): name for name in maps}
-    by_layer: dict[str, dict[str, Tensor]] = {name: {} for name in maps}
-    unexpected = []
+    expected = {f"{n}{PHI}{key}": t for n, m in maps.items() for key, t in m.state_dict().items()}
+    saved = {}
     for key, tensor in phi.items():
         where, _, name = key.partition(PHI)
-        layer = layers.get(_numbers(where))
-        if layer is None:
-            unexpected.append(key)
-        else:
-            by_layer[layer][name] = tensor
-    missing = []
+        saved[f"{layers.get(_numbers(where), where)}{PHI}{name}"] = tensor
+    both = expected.keys() & saved.keys()
+    _check_keys(source, "mismatched", (k for k in both if expected[k].shape != saved[k].shape))
+    _check_keys(source, "missing", filter(_required, expected.keys() - saved.keys()))
+    _check_keys(source, "unexpected", filter(_required, saved.keys() - expected.keys()))
     for layer, attention in maps.items():
-        own, given = attention.state_dict(), by_layer[layer]
-        missing += [f"{layer}{PHI}{n}" for n in own.keys() - given.keys() if _required(n)]
-        unexpected += [f"{layer}{PHI}{n}" for n in given.keys() - own.keys() if _required(n)]
-        wrong = [n for n in own.keys() & given.keys() if own[n].shape != given[n].shape]
-        _check(source, "mismatched", [f"{layer}{PHI}{n}" for n in wrong])
-    _check(source, "missing", missing)
-    _check(source, "unexpected", unexpected)
-    for layer, attention in maps.items():
-        attention.load_state_dict(by_layer[layer])
+        start = layer + PHI
+        attention.load_state_dict(
+            {key.removeprefix(start): t for key, t in saved.items() if key.startswith(start)}
+        )
 
 
-def _required(name: str) -> bool:
-    return not name.startswith("generator_")  # present only after the generator was used
+def _required(key: str) -> bool:
+    return not key.partition(PHI)[2].startswith(GENERATOR)  # there after a generator was used
 
 
 def _numbers(name: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"(?<=\.)\d+(?=\.|$)", name))
 
 
-def _check(source: str | Path, problem: str, keys: Iterable[Any]) -> None:
-    """Raise a LunaError if there are tensors with this problem."""
+def _check_keys(source: str | Path, problem: str, keys: Iterable[Any]) -> None:
+    """Refuse tensors that have this problem."""
     names = sorted(str(key) for key in keys)
     if names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        raise LunaError(f"{source} does not fit the model, {problem}: {', '.join(names[:5])}{more}")
+        raise LunaError(f"{source} does not fit the model, {problem}: {shortened(names)}")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ layerwise.py has the losses and where they are computed, fit.py what is measured
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 import time
@@ -17,17 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError
-from luna.convert.batches import ModelInputs, memory_advice
+from luna.base import Attention, LunaError
+from luna.convert.batches import ModelInputs
 from luna.convert.fit import DEAD_HEAD, Distilled, Fit, measure
 from luna.convert.layerwise import Layerwise
 from luna.convert.recipe import LOSSES, check_choice
-from luna.convert.redraw import redraw_dead
-from luna.convert.states import read_state, write_state
-from luna.convert.swap import described, feature_maps, feature_parameters
+from luna.convert.stage import Stage
+from luna.convert.swap import build_like, described, feature_maps, feature_parameters
 
 STATE = "stage1.pt"
-INPUTS = ("teacher", "student")
 
 
 def distill(
@@ -37,75 +36,59 @@ def distill(
     steps: int | None = None,
     lr: float = 3e-2,
     loss: str = "ce",
-    inputs: str = "teacher",
     held_out: Iterable[ModelInputs] | None = None,
     evaluate_every: int = 50,
-    redraw: bool = True,
-    chunk: int | None = None,
-    recompute: bool = False,
     folder: str | Path | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Distilled:
-    """Fit the feature maps of a converted model, in place; the best ones seen are kept.
+    """Fit the feature maps of a converted model, in place; the best ones seen are kept. The map of
+    a dead head is drawn again, once.
 
     batches    mappings of the model's keywords (labels are ignored) or tensors
     steps      number of batches, repeated where they end; None: each batch once
     lr         rate of AdamW without weight decay, on a cosine to 0
     loss       ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
-    inputs     what each layer sees: the teacher's hidden states, or the student's own (the graphs
-               of all layers are then alive at once)
     held_out   batches on which the KL is measured; None: the first two of `batches`
-    redraw     draw the feature map of a dead head again, once
-    chunk      examples per backward pass: bounds memory, changes no result
-    recompute  compute the student's matrices again in the backward pass instead of keeping them
     folder     keeps the state at every evaluation; the same call on the same batches resumes there
     """
     steps = _length(batches) if steps is None else steps
-    _check(student, loss, inputs, steps, evaluate_every, 1 if chunk is None else chunk)
+    _check_options(student, loss, steps, evaluate_every)
     started = time.monotonic()
     stream = _endless(batches)
     held = list(itertools.islice(stream, 2)) if held_out is None else list(held_out)
     if held_out is None:  # they are trained on as well
         stream = itertools.chain(held, stream)
-    settings = {"steps": steps, "lr": lr, "loss": loss, "inputs": inputs, "redraw": redraw}
-    work = Layerwise(student, loss, inputs, chunk, recompute)
-    run = _Distillation(student, settings)
+    losses = Layerwise(student, loss)
+    run = _Distillation(student, {"steps": steps, "lr": lr, "loss": loss})
     state = None if folder is None else Path(folder) / STATE
     if state is None or not run.resume(state):
-        run.start(measure(student, held, inputs=inputs))
+        run.before = measure(student, held)
+        run.add(run.before)
 
     for batch in itertools.islice(stream, run.step, steps):
-        run.optimizer.zero_grad()
-        with memory_advice(batch):
-            run.losses.append(work.backward(batch))
-            step, last = run.step, run.losses[-1]
-            if not math.isfinite(last):
-                raise LunaError(f"stage 1 diverged at step {step} (loss {last}): lower lr={lr:g}")
-            run.optimizer.step()
-        run.schedule.step()
+        run.losses.append(run.take_step(batch, functools.partial(losses.backward, batch)))
+        step = run.step
         if step % evaluate_every and step < steps:
             continue
-        fit = measure(student, held, inputs=inputs)
+        fit = measure(student, held)
         run.add(fit)
         if log is not None:
-            log(f"stage 1 step {step}/{steps}: loss {last:.4f}, KL {fit.mean():.4f}")
-        if redraw and step < steps:
-            run.redrawn += redraw_dead(
-                student, fit.dead, DEAD_HEAD, run.optimizer, run.redrawn, step
-            )
+            log(f"stage 1 step {step}/{steps}: loss {run.losses[-1]:.4f}, KL {fit.mean():.4f}")
+        if step < steps:
+            run.redrawn += redraw_dead(student, fit.dead, run.optimizer, run.redrawn, step)
         if state is not None:
             run.save(state)
-    run.restore_best()
+    for layer, (_, best) in run.best.items():
+        run.maps[layer].load_state_dict(best)
     description = described(student)
     description["stage"] = "stage1"
     return Distilled(
         method=description["method"],
         loss=loss,
-        inputs=inputs,
         lr=lr,
         steps=steps,
         before=run.before,
-        after=measure(student, held, inputs=inputs),
+        after=measure(student, held),
         curve=run.curve,
         losses=run.losses,
         redrawn=run.redrawn,
@@ -113,18 +96,20 @@ def distill(
     )
 
 
-class _Distillation:
-    """Progress of stage 1, and the feature maps with the lowest KL so far. With the teacher's
-    inputs layers are independent problems, so that the best is chosen per layer."""
+class _Distillation(Stage):
+    """Progress of stage 1, and of each layer the feature map with the lowest KL so far: layers are
+    independent problems."""
 
+    name = "stage 1"
+    results = ("losses", "curve", "redrawn", "best")
     before: Fit
 
     def __init__(self, student: nn.Module, settings: dict[str, Any]):
-        self.maps, self.settings = feature_maps(student), settings
         parameters = list(feature_parameters(student).values())
-        self.optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=0.0)
-        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
-        self.schedule = cosine(self.optimizer, T_max=settings["steps"])
+        optimizer = torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=0.0)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=settings["steps"])
+        super().__init__(settings, optimizer, cosine)
+        self.maps = feature_maps(student)
         self.losses: list[float] = []
         self.curve: list[dict[str, Any]] = []
         self.redrawn: list[dict[str, Any]] = []
@@ -134,58 +119,27 @@ class _Distillation:
     def step(self) -> int:
         return len(self.losses)
 
-    def start(self, fit: Fit) -> None:
-        self.before = fit
-        self.add(fit)
-
     def add(self, fit: Fit) -> None:
         each = fit.layers()
         self.curve.append({"step": self.step, "kl": each})
-        together = self.settings["inputs"] == "student"
         for layer, attention in self.maps.items():
-            kl = fit.mean() if together else each.get(layer, math.nan)
+            kl = each.get(layer, math.nan)
             if layer not in self.best or not kl >= self.best[layer][0]:
                 self.best[layer] = (kl, copy.deepcopy(attention.state_dict()))
 
-    def restore_best(self) -> None:
-        for layer, (_, state) in self.best.items():
-            self.maps[layer].load_state_dict(state)
+    def state(self) -> dict[str, Any]:
+        maps = {layer: attention.state_dict() for layer, attention in self.maps.items()}
+        return {"maps": maps, "before": asdict(self.before)}
 
-    def save(self, path: Path) -> None:
-        state = {
-            "settings": self.settings,
-            "maps": {layer: attention.state_dict() for layer, attention in self.maps.items()},
-            "optimizer": self.optimizer.state_dict(),
-            "plan": self.schedule.state_dict(),
-            "before": asdict(self.before),
-            "losses": self.losses,
-            "curve": self.curve,
-            "redrawn": self.redrawn,
-            "best": self.best,
-        }
-        write_state(path, state)
-
-    def resume(self, path: Path) -> bool:
-        if not path.is_file():
-            return False
-        state = read_state(path, self.settings)
+    def load(self, state: dict[str, Any]) -> None:
         for layer, attention in self.maps.items():
             attention.load_state_dict(state["maps"][layer])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["plan"])
         self.before = Fit(**state["before"])
-        self.losses, self.curve = state["losses"], state["curve"]
-        self.redrawn, self.best = state["redrawn"], state["best"]
-        return True
 
 
-def _check(
-    student: nn.Module, loss: str, inputs: str, steps: int, evaluate_every: int, chunk: int
-) -> None:
+def _check_options(student: nn.Module, loss: str, steps: int, evaluate_every: int) -> None:
     check_choice("distill's loss", loss, LOSSES)
-    check_choice("distill's inputs", inputs, INPUTS)
-    numbers = {"steps": steps, "evaluate_every": evaluate_every, "chunk": chunk}
-    for name, number in numbers.items():
+    for name, number in {"steps": steps, "evaluate_every": evaluate_every}.items():
         if number < 1:
             raise LunaError(f"distill's {name} must be at least 1, got {number}")
     if not feature_parameters(student):
@@ -212,3 +166,50 @@ def _endless(batches: Iterable[ModelInputs]) -> Iterator[ModelInputs]:
             raise LunaError(
                 "the batches ran out: give distill a list or a loader, not a used-up iterator"
             )
+
+
+@torch.no_grad()
+def redraw_dead(
+    student: nn.Module,
+    dead: dict[str, list[float]],
+    optimizer: torch.optim.Optimizer,
+    already: list[dict[str, Any]],
+    step: int,
+) -> list[dict[str, Any]]:
+    """Draw the feature map of every dead head again, but no head twice; returns the heads drawn.
+    Relu features that are all zero get no gradient and would stay dead."""
+    maps = feature_maps(student)
+    done = {(record["layer"], record["head"]) for record in already}
+    drawn: list[dict[str, Any]] = []
+    for layer, fractions in dead.items():
+        heads = [h for h, f in enumerate(fractions) if f > DEAD_HEAD and (layer, h) not in done]
+        if not heads:
+            continue
+        fresh = build_like(
+            maps[layer], described(student)["options"], seed=1_000_003 * step + len(drawn)
+        )
+        if _copy_heads(maps[layer], fresh, heads, len(fractions), optimizer):
+            drawn += [{"layer": layer, "head": h, "step": step} for h in heads]
+    return drawn
+
+
+def _copy_heads(
+    attention: Attention,
+    fresh: Attention,
+    heads: list[int],
+    n_heads: int,
+    optimizer: torch.optim.Optimizer,
+) -> bool:
+    """Copy the slices of `heads`. A parameter that heads share is copied only if all are dead."""
+    changed = False
+    for old, new in zip(attention.parameters(), fresh.parameters(), strict=True):
+        per_head = old.ndim > 0 and len(old) == n_heads
+        if not per_head and len(heads) < n_heads:
+            continue
+        part = heads if per_head else slice(None)
+        old[part] = new[part].to(old)
+        for moment in optimizer.state.get(old, {}).values():
+            if moment.shape == old.shape:
+                moment[part] = 0
+        changed = True
+    return changed

@@ -9,6 +9,7 @@ through the same loop.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -20,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batches, ModelInputs, memory_advice, own_loss
+from luna.convert.batches import Batches, ModelInputs, own_loss
 from luna.convert.recipe import SCHEDULES, check_choice
-from luna.convert.states import read_state, write_state
+from luna.convert.stage import Stage
 from luna.convert.swap import describe, feature_parameters
 
 STATE = "stage2.pt"
@@ -90,12 +91,12 @@ def finetune(
         "patience": patience,
         "schedule": schedule,
         "clip": clip,
-        **({"warmup": warmup} if warmup else {}),  # states from before it existed still resume
+        **({"warmup": warmup} if warmup else {}),  # records from before it existed
     }
-    _check(settings)
+    _check_options(settings)
     run = _Finetuning(model, metric, settings, steps=len(train(1)))
     report, state = run.report, None if folder is None else Path(folder) / STATE
-    if state is not None and state.is_file():
+    if state is not None:
         run.resume(state)
 
     while not report.done:
@@ -124,62 +125,49 @@ def finetune(
     return report
 
 
-class _Finetuning:
-    """Progress of stage 2: the report so far, the weights of the best epoch, and what trains."""
+class _Finetuning(Stage):
+    """Progress of stage 2: the report so far, and the weights of the best epoch."""
+
+    name = "stage 2"
+    results = ("best",)
 
     def __init__(self, model: nn.Module, metric: str, settings: dict[str, Any], *, steps: int):
-        self.model, self.settings = model, settings
-        self.report = Finetuned(metric, settings)
-        self.best: dict[str, Tensor] = {}
-        self.optimizer = build_optimizer(
+        optimizer = build_optimizer(
             model, settings["lr"], settings["phi_lr"], settings["weight_decay"]
         )
         factor, total = rate_factor(settings), steps * settings["epochs"]
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: factor(step / total)
-        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step / total))
+        super().__init__(settings | {"metric": metric}, optimizer, schedule)
+        self.model, self.report = model, Finetuned(metric, settings)
+        self.best: dict[str, Tensor] = {}
 
     def epoch(self, batches: Batches, loss_of: Callable[[nn.Module, ModelInputs], Tensor]) -> float:
         """One pass over the batches; returns the mean of their losses."""
-        self.model.train()
-        total, n = 0.0, 0
-        for batch in batches:
-            with memory_advice(batch):
-                loss = loss_of(self.model, batch)
-                self.optimizer.zero_grad()
-                loss.backward()
-                if not math.isfinite(loss.item()):
-                    rate = self.optimizer.param_groups[0]["lr"]
-                    raise LunaError(
-                        f"stage 2 diverged (loss {loss.item()} at lr {rate:.1e}): lower lr"
-                    )
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.settings["clip"])
-                self.optimizer.step()
-            self.schedule.step()
-            total, n = total + loss.item(), n + 1
-        return total / n
 
-    def save(self, path: Path) -> None:
-        state = {
-            "settings": self.settings | {"metric": self.report.metric},
+        def backward(batch: ModelInputs) -> float:
+            loss = loss_of(self.model, batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings["clip"])
+            return loss.item()
+
+        self.model.train()
+        total = 0.0
+        for batch in batches:
+            total += self.take_step(batch, functools.partial(backward, batch))
+        return total / len(batches)
+
+    def state(self) -> dict[str, Any]:
+        return {
             "report": asdict(self.report),
             "model": self.model.state_dict(),
-            "best": self.best,
-            "optimizer": self.optimizer.state_dict(),
-            "plan": self.schedule.state_dict(),
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
-        write_state(path, state)
 
-    def resume(self, path: Path) -> None:
-        state = read_state(path, self.settings | {"metric": self.report.metric})
-        saved = state["report"]
-        self.report.epochs, self.report.best_epoch = saved["epochs"], saved["best_epoch"]
-        self.report.done, self.best = saved["done"], state["best"]
+    def load(self, state: dict[str, Any]) -> None:
+        for name in ("epochs", "best_epoch", "done"):
+            setattr(self.report, name, state["report"][name])
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["plan"])
         torch.set_rng_state(state["rng"])
         if torch.cuda.is_available() and state["cuda_rng"]:
             torch.cuda.set_rng_state_all(state["cuda_rng"])
@@ -210,7 +198,7 @@ def rate_factor(settings: Mapping[str, Any]) -> Callable[[float], float]:
     return lambda t: t / warmup if t < warmup else decay((t - warmup) / (1 - warmup))
 
 
-def _check(settings: dict[str, Any]) -> None:
+def _check_options(settings: dict[str, Any]) -> None:
     for name in ("epochs", "patience"):
         if settings[name] < 1:
             raise LunaError(f"finetune's {name} must be at least 1, got {settings[name]}")

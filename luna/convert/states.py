@@ -1,19 +1,14 @@
-"""Files and folders that are complete or absent, the state of an interrupted stage, and random
-generators as tensors of a state dict."""
+"""Files and folders that are complete or absent, and random generators as tensors."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
-
-from luna.base import LunaError
 
 EXTRA, GENERATOR = "_extra_state", "generator_"
 
@@ -29,31 +24,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_folder(path: Path, write: Callable[[Path], object]) -> None:
-    """The same for a folder, in place of one that is there."""
+    """Let `write` fill a folder, then put it in place of one that is there."""
     partial = path.with_suffix(".tmp")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     write(partial)
     shutil.rmtree(path, ignore_errors=True)
     partial.replace(path)
-
-
-def write_state(path: Path, state: dict[str, Any]) -> None:
-    content = io.BytesIO()  # torch would turn an error of the disk into one of its own
-    torch.save(state, content)
-    write_whole(path, lambda partial: partial.write_bytes(content.getbuffer()))
-
-
-def read_state(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The state in `path`; a LunaError if it belongs to a run with other settings."""
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # zip, pickle and runtime errors, whatever a damaged file causes
-        raise LunaError(f"{path} cannot be read ({error}): delete it to start over") from error
-    if state["settings"] != settings:
-        raise LunaError(
-            f"{path} belongs to a run with other settings ({state['settings']}): use another folder"
-        )
-    return state
 
 
 # ---------------------------------------------------------------------- random generators
@@ -73,5 +49,5 @@ def _save(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: 
 
 def _load(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     start = prefix + GENERATOR
-    kept = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
-    state_dict[prefix + EXTRA] = {key.removeprefix(start): state for key, state in kept.items()}
+    states = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
+    state_dict[prefix + EXTRA] = {key.removeprefix(start): state for key, state in states.items()}

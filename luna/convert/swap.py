@@ -81,20 +81,20 @@ def convert(
     fingerprint = weights_hash(model)
     model = model if inplace else copy.deepcopy(model)
     sites = find_sites(model)
-    chosen = _choose(layers, len(sites))
-    given = {name: value for name, value in options.items() if value is not None}
-    known = presets(attention, sites[0].head_dim)
-    if preset is not None and preset not in known:
+    numbers = _choose(layers, len(sites))
+    without_none = {name: value for name, value in options.items() if value is not None}
+    by_preset = presets(attention, sites[0].head_dim)
+    if preset is not None and preset not in by_preset:
         problem = f"conversion to '{attention}' has no preset '{preset}'"
-        raise LunaError(problem + nearest(preset, known))
-    options = known.get(preset or next(iter(known), ""), {}) | given
-    same = (name for name, values in known.items() if values.items() <= options.items())
+        raise LunaError(problem + nearest(preset, by_preset))
+    options = by_preset.get(preset or next(iter(by_preset), ""), {}) | without_none
+    same = (name for name, values in by_preset.items() if values.items() <= options.items())
     max_len = position_limit(model) if max_len is None else max_len
 
     attentions = [
         _build(
             site,
-            *((attention, options) if i in chosen else ("softmax", {})),
+            *((attention, options) if i in numbers else ("softmax", {})),
             max_len=max_len,
             profile=profile,
             seed=seed * len(sites) + i,
@@ -105,8 +105,8 @@ def convert(
         "method": attention,
         "options": options,
         "preset": next(same, None),
-        "layers": [sites[i].name for i in chosen],
-        "layer_numbers": chosen,
+        "layers": [sites[i].name for i in numbers],
+        "layer_numbers": numbers,
         "max_len": max_len,
         "profile": profile,
         "seed": seed,
@@ -117,7 +117,7 @@ def convert(
         "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
     }
     for i, (site, new) in enumerate(zip(sites, attentions, strict=True)):
-        _put(model, site, new, context_dropout if i in chosen else 0.0)
+        _put(model, site, new, context_dropout if i in numbers else 0.0)
     _activate(model, sites, description)
     return model
 
@@ -156,20 +156,20 @@ def described(model: nn.Module) -> dict[str, Any]:
 
 def feature_maps(model: nn.Module) -> dict[str, Any]:
     """The attention of every converted layer, by the layer's name; softmax layers are left out."""
-    chosen = set(described(model)["layers"])
-    return {n: m.luna_attn for n, m in host.converted_layers(model).items() if n in chosen}
+    names = set(described(model)["layers"])
+    return {n: m.luna_attn for n, m in host.converted_layers(model).items() if n in names}
 
 
 def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Every trainable tensor of the feature maps, once, by its name in the model."""
-    found: dict[str, nn.Parameter] = {}
+    parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for layer, attention in feature_maps(model).items():
         for name, parameter in attention.named_parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                found[f"{layer}{PHI}{name}"] = parameter
-    return found
+                parameters[f"{layer}{PHI}{name}"] = parameter
+    return parameters
 
 
 # ---------------------------------------------------------------------- shared with the stages
@@ -272,8 +272,8 @@ def _activate(model: nn.Module, sites: Iterable[Site], description: dict[str, An
     # luna.convert.load then fails.
     config.attn_implementation = host.IMPLEMENTATION
     for site in sites:
-        own: Any = site.module.config
-        if own._attn_implementation != host.IMPLEMENTATION:
+        config: Any = site.module.config
+        if config._attn_implementation != host.IMPLEMENTATION:
             raise LunaError(
                 f"{site.name} did not take the new attention: its config is not the model's"
             )

@@ -40,14 +40,14 @@ class TextFile:
         except (OSError, UnicodeDecodeError) as error:
             raise LunaError(f"{path} cannot be read ({error}): give a text file, UTF-8") from error
         blocks = ids[: len(ids) // length * length].view(-1, length)
-        kept = len(blocks) - max(1, round(held_out * len(blocks)))
-        if kept < 1:
+        count = len(blocks) - max(1, round(held_out * len(blocks)))
+        if count < 1:
             raise LunaError(
                 f"{path} has {len(ids)} tokens, too few for two blocks of {length}, one to train "
                 "on and one held out: give a longer text or a smaller length"
             )
-        self.blocks, self.batch, self.seed = blocks[:kept], batch, seed
-        self.held_out = self._batches(blocks[kept:])
+        self.blocks, self.batch, self.seed = blocks[:count], batch, seed
+        self.held_out = self._batches(blocks[count:])
 
     def train(self, epoch: int) -> list[dict[str, Tensor]]:
         """The batches of an epoch, in an order drawn from the seed and its number alone."""

@@ -1,18 +1,28 @@
-"""Compares a kernel for GPUs with its reference before its results are used."""
+"""Says where the kernels for GPUs run, and compares each with its reference before it is used."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on the CPU, for tests
+
 Function = Callable[..., Tensor]
 
 LEFT_OUT: set[str] = set()  # kernels that were found wrong, until the process ends
 _compared: set[tuple[Any, ...]] = set()  # kernels, options and classes of shapes
+
+
+def on_gpu(device: str) -> bool:
+    """Say whether Triton's kernels run on a type of device."""
+    return TRITON and (device == "cuda" or INTERPRETED)
 
 
 def is_right(

@@ -72,8 +72,8 @@ def cache_folder(sources: Path) -> Path | None:
 
 def _places(sources: Path) -> Iterator[Path]:
     """Folders to keep machine code in, best first."""
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        yield Path(given)
+    if folder := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(folder)
         return
     yield sources / "__pycache__"
     with contextlib.suppress(RuntimeError):  # the user has no home

@@ -42,9 +42,9 @@ class ConversionData(ABC):
         self.recipe, self.seed, self.scored = recipe, seed, dict(scored)
         self.examples = train[: recipe.train_examples]
         if recipe.select == "train_split":
-            kept, held_out = hold_out(len(self.examples))
+            rest, held_out = hold_out(len(self.examples))
             self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
-            self.examples = [self.examples[i] for i in kept]
+            self.examples = [self.examples[i] for i in rest]
         self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
 
     @abstractmethod
@@ -81,9 +81,18 @@ class ConversionTask(ABC):
         """A fingerprint of data that the task's name does not determine."""
         return None
 
-    @abstractmethod
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
-        """Raise a LunaError if the names of the checkpoint's classes are not this task's."""
+        """Refuse a checkpoint whose classes are not this task's in the same order: the hub's MNLI
+        models come in every order."""
+        classes = self.classes(data)
+        if classes in (None, ("0", "1")) or are_numbers(names):
+            return
+        for i, (theirs, ours) in enumerate(zip(names, classes or (), strict=True)):
+            if theirs.lower().replace("-", "_") != ours.lower().replace("-", "_"):
+                raise LunaError(
+                    f"the checkpoint's class {i} is '{theirs}', that of '{self.name}' is '{ours}': "
+                    "give a model finetuned on it (stage=teacher makes one)"
+                )
 
     @abstractmethod
     def open(

@@ -1,8 +1,8 @@
-"""The eight GLUE tasks of the published tables, from the Hugging Face hub or from local TSV files.
+"""The eight GLUE tasks of the published tables.
 
 The files are `<folder>/<TASK>/train.tsv` and so on, as the benchmark distributes them (plain or
 .xz). Fields are split at tabs and quotes mean nothing: a reader that interprets them swallows whole
-lines.
+lines. Without a folder the package `datasets` gets them from the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -20,36 +20,41 @@ from luna.base import LunaError
 from luna.convert.host import transformers
 from luna.convert.layers import position_limit
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.tasks import hub, metrics
+from luna.convert.tasks import metrics
 from luna.convert.tasks.base import (
     ConversionData,
     ConversionTask,
     Example,
-    are_numbers,
     labels_of,
     split_into_batches,
 )
 
+PAIR = ("sentence1", "sentence2")
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
-PAIR = ("sentence1", "sentence2")
+REPOSITORY = "nyu-mll/glue"  # on the Hugging Face hub
 
 
 @dataclass(frozen=True)
 class Glue(ConversionTask):
     name: str
     folder: str
-    text: tuple[str, ...]  # columns of the sentence or the pair
-    label: str
-    labels: tuple[str, ...] | None  # None: a regression
-    metric: metrics.Metric
+    text: tuple[str, ...] = ("sentence",)  # columns of the sentence or the pair
+    label: str = "label"
+    labels: tuple[str, ...] | None = BINARY  # None: a regression
+    metric: metrics.Metric = metrics.classified
     header: tuple[str, ...] | None = None  # for files without a header line
     hub: tuple[str, ...] | None = None  # columns of the text on the hub, where they differ
     evaluate: tuple[str, ...] = ("dev",)  # the first one gives the result
-    skip_short: bool = False  # whether the benchmark's own files have rows that are cut off
+    skip_short: bool = False  # the benchmark's own files have rows that are cut off
 
     auto_model = "AutoModelForSequenceClassification"
     files = "config.json, tokenizer and safetensors"
+
+    @property
+    def layout(self) -> str:
+        """Names of the task's files, below the data's folder."""
+        return f"{self.folder}/{{{','.join(('train', *self.evaluate))}}}.tsv"
 
     def processor(self, source: str) -> Any:
         return transformers().AutoTokenizer.from_pretrained(source)
@@ -57,57 +62,38 @@ class Glue(ConversionTask):
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         return self.labels
 
-    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
-        # The hub's MNLI models come in every order; binary tasks have numbers for names.
-        given = tuple(name.lower().replace("-", "_") for name in names)
-        own = self.labels
-        if own in (None, BINARY) or are_numbers(names) or own == given:
-            return
-        raise LunaError(
-            f"the checkpoint's classes are {', '.join(names)}, those of '{self.name}' are "
-            f"{', '.join(own or ())}, in this order: give a model finetuned on it"
-        )
-
     def open(
         self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
     ) -> Texts:
         return Texts(self, data, processor, recipe, seed)
 
 
-_COLA_HEADER = ("source", "label", "mark", "sentence")
-_NLI = ("entailment", "neutral", "contradiction")
-_BOTH = ("dev_matched", "dev_mismatched")
-# Name, folder, columns of the text, column of the label, classes, metric.
-_COLA = Glue(
-    "cola", "CoLA", ("sentence",), "label", BINARY, metrics.acceptable, header=_COLA_HEADER
-)
-_SST2 = Glue("sst2", "SST-2", ("sentence",), "label", BINARY, metrics.classified)
-_MRPC = Glue(
-    "mrpc", "MRPC", ("#1 String", "#2 String"), "Quality", BINARY, metrics.paraphrase, hub=PAIR
-)
-_STSB = Glue("stsb", "STS-B", PAIR, "score", None, metrics.similarity)
-_QQP = Glue(
-    "qqp",
-    "QQP",
-    ("question1", "question2"),
-    "is_duplicate",
-    BINARY,
-    metrics.paraphrase,
-    skip_short=True,
-)
-_MNLI = Glue(
-    "mnli",
-    "MNLI",
-    PAIR,
-    "gold_label",
-    _NLI,
-    metrics.classified,
-    hub=("premise", "hypothesis"),
-    evaluate=_BOTH,
-)
-_QNLI = Glue("qnli", "QNLI", ("question", "sentence"), "label", ENTAILMENT, metrics.classified)
-_RTE = Glue("rte", "RTE", PAIR, "label", ENTAILMENT, metrics.classified)
-TASKS = {task.name: task for task in (_COLA, _SST2, _MRPC, _STSB, _QQP, _MNLI, _QNLI, _RTE)}
+_MNLI = ("entailment", "neutral", "contradiction")
+_COLA = ("source", "label", "mark", "sentence")
+_DEV = ("dev_matched", "dev_mismatched")
+TASKS = {
+    task.name: task
+    for task in (
+        Glue("cola", "CoLA", metric=metrics.acceptable, header=_COLA),
+        Glue("sst2", "SST-2"),
+        Glue(
+            *("mrpc", "MRPC", ("#1 String", "#2 String"), "Quality"),
+            metric=metrics.paraphrase,
+            hub=PAIR,
+        ),
+        Glue("stsb", "STS-B", PAIR, "score", None, metrics.similarity),
+        Glue(
+            *("qqp", "QQP", ("question1", "question2"), "is_duplicate"),
+            metric=metrics.paraphrase,
+            skip_short=True,
+        ),
+        Glue(
+            "mnli", "MNLI", PAIR, "gold_label", _MNLI, hub=("premise", "hypothesis"), evaluate=_DEV
+        ),
+        Glue("qnli", "QNLI", ("question", "sentence"), labels=ENTAILMENT),
+        Glue("rte", "RTE", PAIR, labels=ENTAILMENT),
+    )
+}
 
 
 class Texts(ConversionData):
@@ -115,14 +101,14 @@ class Texts(ConversionData):
 
     def __init__(
         self,
-        spec: Glue,
+        task: Glue,
         data: str | Path | None,
         tokenizer: Any,
         recipe: ConversionRecipe,
         seed: int,
     ):
-        train = read(spec, "train", data)
-        super().__init__(train, {s: read(spec, s, data) for s in spec.evaluate}, recipe, seed)
+        train, *scored = (read_examples(task, s, data) for s in ("train", *task.evaluate))
+        super().__init__(train, dict(zip(task.evaluate, scored, strict=True)), recipe, seed)
         self.tokenizer = tokenizer
         size = min(32, 4 * recipe.batch)  # so that a smaller batch helps where memory runs out
         self.evaluations = {
@@ -195,46 +181,37 @@ def _draw(lengths: list[int], size: int, seed: int) -> list[list[int]]:
 # ---------------------------------------------------------------------- reading
 
 
-def read(spec: Glue, split: str, data: str | Path | None) -> list[Example]:
+def read_examples(task: Glue, split: str, data: str | Path | None) -> list[Example]:
     """The examples of `data/<TASK>/<split>.tsv` (or .tsv.xz), or the hub's if data is None."""
     if data is None:
-        return hub.glue(spec.name, split, spec.hub or spec.text, spec.labels, files=layout(spec))
-    return _parse(spec, _find(spec, split, Path(data)))
-
-
-def layout(spec: Glue) -> str:
-    """Where the task's files are expected, below the data's folder."""
-    return f"{spec.folder}/{{{','.join(('train', *spec.evaluate))}}}.tsv"
-
-
-def _find(spec: Glue, split: str, data: Path) -> Path:
-    for suffix in (".tsv", ".tsv.xz"):
-        path = data / spec.folder / f"{split}{suffix}"
-        if path.is_file():
-            return path
+        return _read_hub(task, split)
+    path = Path(data) / task.folder / f"{split}.tsv"
+    packed = path.with_suffix(".tsv.xz")
+    if path.is_file() or packed.is_file():
+        return _read_file(task, path if path.is_file() else packed)
     raise LunaError(
-        f"{data / spec.folder / split}.tsv is missing: put GLUE's {spec.folder} folder "
-        f"({layout(spec)}; gluebenchmark.com/tasks) into {data}"
+        f"{path} is missing: put GLUE's {task.folder} folder ({task.layout}; "
+        f"gluebenchmark.com/tasks) into {data}"
     )
 
 
-def _parse(spec: Glue, path: Path) -> list[Example]:
+def _read_file(task: Glue, path: Path) -> list[Example]:
     rows = _rows(path)
-    header = spec.header or next(rows, (0, []))[1]
+    header = task.header or next(rows, (0, []))[1]
     place = {column: i for i, column in enumerate(header)}
-    missing = [c for c in (*spec.text, spec.label) if c not in place]
+    missing = [c for c in (*task.text, task.label) if c not in place]
     if missing:
         raise LunaError(
             f"{path} has no column {', '.join(map(repr, missing))}: its first line is "
-            f"{str(list(header))[:200]}; give GLUE's own {spec.folder}/{path.name}"
+            f"{str(list(header))[:200]}; give GLUE's own {task.folder}/{path.name}"
         )
     examples: list[Example] = []
     for number, row in rows:
         where = f"{path} line {number}"
         if len(row) == len(header):
-            text = tuple(row[place[c]] for c in spec.text)
-            examples.append((text, _label(spec, row[place[spec.label]], where)))
-        elif len(row) > len(header) or not spec.skip_short:
+            text = tuple(row[place[c]] for c in task.text)
+            examples.append((text, _label(task, row[place[task.label]], where)))
+        elif len(row) > len(header) or not task.skip_short:
             raise LunaError(
                 f"{where} has {len(row)} columns instead of {len(header)}: the file is damaged, "
                 "get it again"
@@ -255,14 +232,37 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise LunaError(f"{path} cannot be read ({error}): get the file again") from error
 
 
-def _label(spec: Glue, given: str, where: str) -> float:
-    if spec.labels is None:
-        try:
-            return float(given)
-        except ValueError:
-            raise LunaError(f"{where}: the score must be a number, got {given[:40]!r}") from None
-    if given not in spec.labels:
+def _label(task: Glue, text: str, where: str) -> float:
+    try:
+        return float(text) if task.labels is None else task.labels.index(text)
+    except ValueError:
+        labels = "a number" if task.labels is None else " or ".join(task.labels)
+        raise LunaError(f"{where}: the label must be {labels}, got {text[:40]!r}") from None
+
+
+def _read_hub(task: Glue, split: str) -> list[Example]:
+    """One split by the package `datasets`, in the order of the benchmark's own files."""
+    otherwise = f"or give a folder with {task.layout} (gluebenchmark.com/tasks), data.path=<folder>"
+    try:
+        import datasets
+    except ImportError as error:
         raise LunaError(
-            f"{where}: the label must be {' or '.join(spec.labels)}, got {given[:40]!r}"
-        )
-    return spec.labels.index(given)
+            f"without data.path, '{task.name}' comes from the Hugging Face hub by the package "
+            f"datasets, which is not installed: pip install datasets, {otherwise}"
+        ) from error
+    columns = task.hub or task.text
+    theirs = split.replace("dev", "validation")  # dev_matched: validation_matched
+    try:
+        rows = datasets.load_dataset(REPOSITORY, task.name, split=theirs)
+        texts = list(zip(*(list(rows[c]) for c in columns), strict=True))
+        labels = list(map(float if task.labels is None else int, rows["label"]))
+    except Exception as error:  # whatever no network, a proxy or a full disk causes
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise LunaError(
+            f"'{task.name}' cannot be loaded from the Hugging Face hub ({reason}): try again, "
+            f"{otherwise}"
+        ) from error
+    names: Sequence[str] = getattr((rows.features or {}).get("label"), "names", ())
+    if task.labels is not None and set(names) == set(task.labels):  # else 0 and 1 by other names
+        labels = [task.labels.index(names[int(label)]) for label in labels]
+    return list(zip(texts, labels, strict=True))

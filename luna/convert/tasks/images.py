@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert.batches import ModelInputs, forward
+from luna.convert.layers import shortened
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks import augment, metrics, pixels
 from luna.convert.tasks.base import (
     ConversionData,
     ConversionTask,
     Example,
-    are_numbers,
     labels_of,
     split_into_batches,
 )
@@ -58,7 +58,7 @@ class ImageFolder(ConversionTask):
         train, val = (_folders(root / split) for split in SPLITS)
         unknown = sorted(set(val) - set(train))
         if unknown:
-            raise LunaError(f"{root}/val has classes that are not in train: {_some(unknown)}")
+            raise LunaError(f"{root}/val has classes that are not in train: {shortened(unknown)}")
         if len(train) < 2:
             raise LunaError(f"{root}/train has a single class: {LAYOUT}")
         return train
@@ -70,25 +70,14 @@ class ImageFolder(ConversionTask):
 
     def fingerprint(self, data: str | Path | None) -> str:
         """A hash of the names of all files: another folder is another data set."""
-        root, classes, digest = self.root(data), self.classes(data), hashlib.sha256()
-        for path, _ in _files(root, "train", classes) + _files(root, "val", classes):
-            digest.update(path.encode() + b"\n")
-        return digest.hexdigest()
-
-    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
-        classes = self.classes(data)
-        if are_numbers(names) or tuple(names) == classes:
-            return
-        i = next(i for i, (a, b) in enumerate(zip(names, classes, strict=True)) if a != b)
-        raise LunaError(
-            f"the checkpoint's class {i} is '{names[i]}', the folder's is '{classes[i]}': give a "
-            "model finetuned on these folders (stage=teacher makes one)"
-        )
+        root, classes = self.root(data), self.classes(data)
+        paths = (path for split in SPLITS for path, _ in _files(root, split, classes))
+        return hashlib.sha256("".join(f"{path}\n" for path in paths).encode()).hexdigest()
 
     def open(
         self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
     ) -> Images:
-        return Images(self.classes(data), self.root(data), processor, recipe, seed)
+        return Images(self.root(data), self.classes(data), processor, recipe, seed)
 
 
 @dataclass(frozen=True)
@@ -96,16 +85,16 @@ class ImageNet(ImageFolder):
     name: str = "imagenet1k"
 
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        found = super().classes(data)
-        if hashlib.sha256("\n".join(found).encode()).hexdigest() != SYNSETS:
-            odd = [f for f in found if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
-            which = f"{_some(odd)}: not a synset" if odd else f"{found[0]} ... {found[-1]}"
+        folders = super().classes(data)
+        if hashlib.sha256("\n".join(folders).encode()).hexdigest() != SYNSETS:
+            odd = [f for f in folders if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
+            which = f"{shortened(odd)}: not a synset" if odd else f"{folders[0]} ... {folders[-1]}"
             raise LunaError(
-                f"{data}/train has {len(found)} folders ({which}) instead of ImageNet-1K's 1000 "
+                f"{data}/train has {len(folders)} folders ({which}) instead of ImageNet-1K's 1000 "
                 "synsets n01440764 ... n15075141: for a part of it, or other images, use "
                 "task=image_folder"
             )
-        return found
+        return folders
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         if FIRST in names[0].lower() and LAST in names[-1].lower():
@@ -121,8 +110,8 @@ class Images(ConversionData):
 
     def __init__(
         self,
-        classes: tuple[str, ...],
         root: Path,
+        classes: Sequence[str],
         processor: Pixels,
         recipe: ConversionRecipe,
         seed: int,
@@ -186,30 +175,26 @@ def _folders(split: Path) -> tuple[str, ...]:
     if not split.is_dir():
         raise LunaError(f"the folder {split} is missing: {LAYOUT}")
     with os.scandir(split) as entries:
-        found = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    if not found:
+        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    if not names:
         raise LunaError(
             f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without folders: sort it "
             "by its ground truth)"
         )
-    return tuple(found)
+    return tuple(names)
 
 
 def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
     """Every image (its path below `root`) with the index of its class, sorted."""
-    found: list[Example] = []
-    there = set(_folders(root / split))
+    examples: list[Example] = []
     for label, name in enumerate(classes):
-        if name not in there:
+        folder = root / split / name
+        if not folder.is_dir():
             continue
-        with os.scandir(root / split / name) as entries:
-            files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
-        own = [(f"{split}/{name}/{f}", label) for f in files if not f.startswith(".")]
-        if not own:
-            raise LunaError(f"{root / split / name} contains no images: {LAYOUT}")
-        found += own
-    return found
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
+        images = [(f"{split}/{name}/{f}", label) for f in names if not f.startswith(".")]
+        if not images:
+            raise LunaError(f"{folder} contains no images: {LAYOUT}")
+        examples += images
+    return examples

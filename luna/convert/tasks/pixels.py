@@ -33,7 +33,7 @@ THREADS = min(16, os.cpu_count() or 1)
 class Pixels:
     """A checkpoint's image size and normalisation, from its preprocessor_config.json."""
 
-    given: Mapping[str, Any]
+    config: Mapping[str, Any]
     width: int
     height: int
     resize: tuple[int, int] | int | None  # (width, height), or the shorter side, before the crop
@@ -44,25 +44,25 @@ class Pixels:
     @classmethod
     def read(cls, source: str) -> Pixels:
         """Read it from a local folder or the hub."""
-        given, _ = transformers().BaseImageProcessor.get_image_processor_dict(source)
-        resize = _size(given.get("size", 224)) if given.get("do_resize", True) else None
-        crop = _size(given.get("crop_size", 224)) if given.get("do_center_crop") else resize
+        config, _ = transformers().BaseImageProcessor.get_image_processor_dict(source)
+        resize = _size(config.get("size", 224)) if config.get("do_resize", True) else None
+        crop = _size(config.get("crop_size", 224)) if config.get("do_center_crop") else resize
         if not isinstance(crop, tuple):
             raise LunaError(
-                f"{CONFIG} of '{source}' leaves the image size open (size {given.get('size')}, "
-                f"crop_size {given.get('crop_size')}): ViT needs a height and a width"
+                f"{CONFIG} of '{source}' leaves the image size open (size {config.get('size')}, "
+                f"crop_size {config.get('crop_size')}): ViT needs a height and a width"
             )
-        factor = given.get("rescale_factor", 1 / 255) if given.get("do_rescale", True) else 1.0
-        normal = given.get("do_normalize", True)
+        factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+        normal = config.get("do_normalize", True)
         mean, std = (
-            torch.tensor(given.get(key, [0.5] * 3) if normal else [plain] * 3).view(3, 1, 1)
+            torch.tensor(config.get(key, [0.5] * 3) if normal else [plain] * 3).view(3, 1, 1)
             for key, plain in (("image_mean", 0.0), ("image_std", 1.0))
         )
-        resample = int(given.get("resample", Image.Resampling.BILINEAR))
-        return cls(given, *crop, resize, resample, factor / std, -mean / std)
+        resample = int(config.get("resample", Image.Resampling.BILINEAR))
+        return cls(config, *crop, resize, resample, factor / std, -mean / std)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        text = json.dumps(dict(self.given), indent=2) + "\n"
+        text = json.dumps(dict(self.config), indent=2) + "\n"
         (Path(folder) / CONFIG).write_text(text, encoding="utf-8")
 
     def fitted(self, image: Image.Image, crop: float | None = None) -> Image.Image:
@@ -83,16 +83,16 @@ class Pixels:
         return torch.addcmul(self.shift, stacked.float(), self.scale)
 
 
-def _size(given: Any) -> tuple[int, int] | int:
+def _size(size: Any) -> tuple[int, int] | int:
     """(width, height), or the shorter side."""
-    if isinstance(given, Mapping) and "height" in given:
-        return int(given["width"]), int(given["height"])
-    if isinstance(given, Mapping) and "shortest_edge" in given:
-        return int(given["shortest_edge"])
-    if isinstance(given, int):  # a square, in files of the first versions
-        return given, given
+    if isinstance(size, Mapping) and "height" in size:
+        return int(size["width"]), int(size["height"])
+    if isinstance(size, Mapping) and "shortest_edge" in size:
+        return int(size["shortest_edge"])
+    if isinstance(size, int):  # a square, in files of the first versions
+        return size, size
     raise LunaError(
-        f"{CONFIG} has the size {given}, which is not supported: give height and width, or "
+        f"{CONFIG} has the size {size}, which is not supported: give height and width, or "
         "shortest_edge"
     )
 

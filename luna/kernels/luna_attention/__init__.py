@@ -18,15 +18,11 @@ from torch import Tensor
 
 from luna.base import LunaError
 from luna.kernels import checked, cpu
+from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.reference import plain
 from luna.kernels.luna_attention.segments import STATE
-from luna.kernels.scalar_mlp import INTERPRETED, OUTPUTS, SLOPES, TRITON, Activation, Nonneg
+from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg
 from luna.kernels.scalar_mlp.piecewise import tables
-
-
-def on_gpu(device: str) -> bool:
-    """Whether Triton's kernels run there: on the CPU in their interpreter, for tests."""
-    return TRITON and (device == "cuda" or INTERPRETED)
 
 
 def on_cpu(device: str) -> bool:

@@ -55,8 +55,8 @@ def forward(
     cpu.run(keys_kernel, units, *arrays(k, v, mask), lines, output, *arrays(S, z))
     S, z = _per_head(S, q), _per_head(z, q)
     out, c = torch.empty_like(v), v.new_empty(v.shape[:3])
-    given = arrays(q, mask), arrays(S, z), arrays(out, c)
-    cpu.run(queries_kernel, units, *given[0], lines, output, *given[1], eps, *given[2])
+    sums, results = arrays(S, z), arrays(out, c)
+    cpu.run(queries_kernel, units, *arrays(q, mask), lines, output, *sums, eps, *results)
     return out, c, S, z
 
 
@@ -71,18 +71,19 @@ def backward(
     dS, dz = S.new_empty(units, *S.shape[2:]), S.new_empty(units, S.shape[2])
     shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
     dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
-    given = arrays(grad, q, mask), arrays(S.mT.contiguous(), z), arrays(out, c, dS, dz, dq)
     cpu.run(
-        queries_backward_kernel, parts, *given[0], maps, output, *given[1], eps, *given[2],
-        *arrays(*shared),
+        queries_backward_kernel, parts, *arrays(grad, q, mask), maps, output,
+        *arrays(S.mT.contiguous(), z), eps, *arrays(out, c, dS, dz, dq, *shared),
     )  # fmt: skip
     dS, dz = _per_head(dS, q), _per_head(dz, q)
-    values = arrays(k, v, mask), arrays(dS, dS.mT.contiguous(), dz, dk, dv)
-    cpu.run(keys_backward_kernel, parts, *values[0], maps, output, *values[1], *arrays(*shared))
-    found = [t.new_empty(t.shape) for t in (W, bias, table)]
-    for parts_of, total in zip(shared, found, strict=True):
+    cpu.run(
+        keys_backward_kernel, parts, *arrays(k, v, mask), maps, output,
+        *arrays(dS, dS.mT.contiguous(), dz, dk, dv, *shared),
+    )  # fmt: skip
+    totals = [t.new_empty(t.shape) for t in (W, bias, table)]
+    for parts_of, total in zip(shared, totals, strict=True):
         sum_parts(*arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
-    return dq, dk, dv, *found
+    return dq, dk, dv, *totals
 
 
 def causal_attention(

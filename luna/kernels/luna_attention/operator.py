@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.kernels.luna_attention import on_gpu
+from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.segments import block_of, segment_of
 
 
@@ -44,8 +44,8 @@ def _check(
     fits = fits and all(t.is_floating_point() and t.device == mask.device for t in floats)
     if not fits:
         names = ("q", "k", "v", "W", "bias", "keys", "table", "mask")
-        found = zip(names, (*floats, mask), strict=True)
-        each = ", ".join(f"{name} {t.dtype} {tuple(t.shape)} on {t.device}" for name, t in found)
+        tensors = zip(names, (*floats, mask), strict=True)
+        each = ", ".join(f"{name} {t.dtype} {tuple(t.shape)} on {t.device}" for name, t in tensors)
         raise LunaError(
             "the fused attention needs q, k (B, H, n, d), v (B, H, n, e), mask (B, n) and maps of "
             f"1 or H groups for width d, of one dtype and on one device; got {each}"
@@ -121,10 +121,10 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad: Tensor, *_):
-    *found, dW, dbias, dtable = _attention_backward(
+    *dqkv, dW, dbias, dtable = _attention_backward(
         grad, *ctx.saved_tensors, ctx.causal, ctx.output, ctx.eps
     )
-    return *found, None, dW, dbias, None, dtable, None, None, None
+    return *dqkv, None, dW, dbias, None, dtable, None, None, None
 
 
 attention.register_autograd(_backward, setup_context=_save)

@@ -18,9 +18,7 @@ values without gradients, such as those of one token that is decoded, are evalua
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
-import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -37,10 +35,8 @@ Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "s
 Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
 Nonneg = bool | Literal["softplus", "exp"]  # see OUTPUTS
 
-TRITON = importlib.util.find_spec("triton") is not None
 FEW = 2048  # values: making the table of `piecewise` takes longer than evaluating the definition
 COMPARED = 2**16  # scalars at most of a group on which `triton` is compared with `piecewise`
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels on the CPU, for tests
 
 __all__ = [
     "ACTIVATIONS",
@@ -65,7 +61,7 @@ def check(evaluate: Evaluate, activation: Activation) -> None:
         )
     if evaluate == "compiled" and not cpu.AVAILABLE:
         raise LunaError("evaluate='compiled' needs numba: pip install 'luna-lra[fast]'")
-    if evaluate == "triton" and not TRITON:
+    if evaluate == "triton" and not checked.TRITON:
         raise LunaError("evaluate='triton' needs triton: pip install 'luna-lra[triton]' on Linux")
 
 
@@ -84,13 +80,13 @@ def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -
     if evaluate == "piecewise" or device == "meta":  # which has shapes only
         return "piecewise"
     if evaluate == "triton":
-        if device == "cuda" or INTERPRETED:
+        if device == "cuda" or checked.INTERPRETED:
             return "triton"
         raise LunaError(f"evaluate='triton' needs a GPU, got {device}: use evaluate='auto'")
     if device != "cpu":
         if evaluate == "compiled":
             raise LunaError(f"evaluate='compiled' needs a CPU, got {device}: use evaluate='auto'")
-        right = device == "cuda" and TRITON and "triton" not in checked.LEFT_OUT
+        right = device == "cuda" and checked.TRITON and "triton" not in checked.LEFT_OUT
         return "triton" if right else "piecewise"
     if not cpu.AVAILABLE:
         _warn_without_numba()

@@ -206,8 +206,8 @@ def _table(
 ) -> Tensor:
     """The table (G, K, 2 L) of `piecewise.tables`, in the dtype of the keys."""
     table = keys.new_empty(len(g), keys.shape[1] + 1, 2 * g.shape[1])
-    given = arrays(*(t.contiguous() for t in (e, f, a, g, order)))
-    table_kernel(*given, slope, table.numpy())
+    inputs = arrays(*(t.contiguous() for t in (e, f, a, g, order)))
+    table_kernel(*inputs, slope, table.numpy())
     return table
 
 
@@ -217,8 +217,8 @@ def _table_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of e, f, a, g."""
     sums = [torch.zeros(t.shape, dtype=torch.float64) for t in (e, f, a, a[..., 0])]
-    given = arrays(*(t.contiguous() for t in (grad, e, f, a, order)))
-    table_backward_kernel(*given, slope, *arrays(*sums))
+    inputs = arrays(*(t.contiguous() for t in (grad, e, f, a, order)))
+    table_backward_kernel(*inputs, slope, *arrays(*sums))
     de, df, da, dg = (t.to(a.dtype) for t in sums)
     return de, df, da, dg
 
@@ -276,8 +276,8 @@ def _lookup_backward(
     du = torch.empty_like(u)
     parts = -(-N // (PART * BLOCK))
     sums = table.new_empty(G, parts, K, columns)
-    given = arrays(grad, u, table, interval)
-    cpu.run(backward_kernel, G * parts, *given, nonneg, *arrays(du, sums))
+    inputs = arrays(grad, u, table, interval)
+    cpu.run(backward_kernel, G * parts, *inputs, nonneg, *arrays(du, sums))
     return du, sums.sum(1, dtype=torch.float64).to(table.dtype)
 
 

@@ -156,8 +156,8 @@ def register(
         ctx.others, ctx.options = [None] * len(others), inputs[len(others) + 2 :]
         y, interval = output
         ctx.mark_non_differentiable(interval)
-        kept = [y if ctx.options[0] else None] if keeps_output else []
-        ctx.save_for_backward(u, table, interval, *kept)
+        outputs = [y if ctx.options[0] else None] if keeps_output else []
+        ctx.save_for_backward(u, table, interval, *outputs)
 
     def gradients(ctx, grad: Tensor, _):
         du, dtable = lookup_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)

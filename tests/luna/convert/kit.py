@@ -93,6 +93,52 @@ def _make(cls: Any, config: Any) -> Any:
     return model.eval()
 
 
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+DECODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,  # each serves two heads of queries
+    "intermediate_size": 48,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 64,
+    **SPECIAL,
+}
+GPT2 = {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": VOCAB, "n_positions": 64}
+OTHERS: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {"sliding_window": None},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 16},
+    "Gemma": {"head_dim": 16},
+    "Phi3": {},
+}
+GREEDY = {"max_new_tokens": 12, "do_sample": False}
+
+
+def decoder(kind: str = "GPT2", **changes: Any) -> Any:
+    """A model of random weights whose attention maps are far from uniform."""
+    t = transformers
+    torch.manual_seed(0)
+    if kind == "GPT2":
+        model = t.GPT2LMHeadModel(t.GPT2Config(**GPT2 | SPECIAL | changes))
+    else:
+        config = getattr(t, f"{kind}Config")(**DECODER | OTHERS.get(kind, {}) | changes)
+        model = getattr(t, f"{kind}ForCausalLM")(config)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                p.mul_(6)
+    return model.eval()
+
+
+def prompts() -> dict[str, Tensor]:
+    """Three of 12, 11 and 7 tokens, padded on the left as `generate` wants them."""
+    ids = torch.randint(3, VOCAB, (3, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(12) >= torch.tensor([0, 1, 5])[:, None]
+    return {"input_ids": ids * mask, "attention_mask": mask.long()}
+
+
 def text(lengths: tuple[int, ...] = (5, 12, 9), *, seed: int = 1) -> dict[str, Tensor]:
     """Sentences of these lengths, padded together."""
     g = torch.Generator().manual_seed(seed)
@@ -108,7 +154,9 @@ def images(b: int = 3, *, seed: int = 1) -> dict[str, Tensor]:
 
 
 def inputs_of(model: nn.Module) -> dict[str, Tensor]:
-    return images() if hasattr(model.config, "image_size") else text()
+    if hasattr(model.config, "image_size"):
+        return images()
+    return prompts() if hasattr(model.config, "n_positions") else text()
 
 
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:

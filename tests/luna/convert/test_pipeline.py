@@ -17,7 +17,7 @@ from luna.convert.fit import measure
 from luna.convert.pipeline import run
 from luna.convert.recipe import Augment, ConversionRecipe
 from luna.convert.tasks.base import hold_out, predict
-from luna.convert.tasks.glue import TASKS, read
+from luna.convert.tasks.glue import TASKS, read_examples
 from luna.convert.tasks.pixels import Pixels
 
 from .kit import (
@@ -123,7 +123,7 @@ def test_a_teacher_that_was_killed_at_its_end_is_that_of_a_whole_run(glue, tmp_p
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     run(bert(num_labels=2), folder=whole, **options)
     with monkeypatch.context() as killed:
-        killed.setattr(pipeline, "card", lambda *_: 1 / 0)  # the last file of a model
+        killed.setattr(pipeline, "write_card", lambda *_: 1 / 0)  # the last file of a model
         with pytest.raises(ZeroDivisionError):
             run(bert(num_labels=2), folder=folder, **options)
     assert not (folder / "model").exists()
@@ -172,7 +172,7 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
     ]
     assert kept[0] == kept[1]
     assert len(kept[0]) == 288
-    assert set(kept[0]) < set(read(TASKS["sst2"], "train", glue["data"]))
+    assert set(kept[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
     with pytest.raises(LunaError, match="at least 2 training examples"):
         hold_out(1)
 
@@ -280,7 +280,7 @@ def test_a_teacher_learns_a_folder_of_images(painter):
     assert record["score"] > 0.9
     assert record["floor"] == pytest.approx(1 / 3)
     assert model.config.id2label == COLOURS
-    assert Pixels.read(str(folder / "model")).given == PREPROCESSOR
+    assert Pixels.read(str(folder / "model")).config == PREPROCESSOR
     assert describe(model) is None
 
 

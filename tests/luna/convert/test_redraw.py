@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from luna.convert import attention_maps, convert, distill, feature_parameters
-from luna.convert.redraw import redraw_dead
+from luna.convert.stage1 import redraw_dead
 from luna.convert.swap import feature_maps
 
 from .kit import bert, kill, logits, text
@@ -20,7 +20,7 @@ def test_a_dead_head_gives_zeros_finite_gradients_and_a_warning():
     assert float(A[:, 2].abs().max()) == 0
     assert torch.isfinite(logits(student, text())).all()
 
-    report = distill(student, [text()], steps=4, redraw=False)
+    report = distill(student, [text()], steps=4)
     assert all(p.isfinite().all() for p in feature_parameters(student).values())
     assert report.before.dead[name][2] == 1.0
     assert report.after.dead[name][2] == 1.0
@@ -36,11 +36,11 @@ def test_a_dead_head_is_drawn_again_once():
     others = weight[[0, 1, 3]].clone()
     optimizer = torch.optim.AdamW(feature_parameters(student).values())
     dead = {name: [0.0, 0.1, 1.0, 0.5]}
-    records = redraw_dead(student, dead, 0.5, optimizer, [], 10)
+    records = redraw_dead(student, dead, optimizer, [], 10)
     assert records == [{"layer": name, "head": 2, "step": 10}]
     assert torch.equal(weight[[0, 1, 3]], others)
     assert float(weight[2].abs().max()) > 0
-    assert redraw_dead(student, dead, 0.5, optimizer, records, 20) == []
+    assert redraw_dead(student, dead, optimizer, records, 20) == []
 
     kill(student, 0, 2)
     report = distill(student, [text()], steps=30, evaluate_every=10)
@@ -52,8 +52,8 @@ def test_a_shared_map_is_drawn_again_only_when_all_heads_are_dead():
     student = convert(bert(), "luna", share="layer")
     name = next(iter(feature_maps(student)))
     optimizer = torch.optim.AdamW(feature_parameters(student).values())
-    assert redraw_dead(student, {name: [1.0, 1.0, 1.0, 0.0]}, 0.5, optimizer, [], 1) == []
-    assert len(redraw_dead(student, {name: [1.0] * 4}, 0.5, optimizer, [], 1)) == 4
+    assert redraw_dead(student, {name: [1.0, 1.0, 1.0, 0.0]}, optimizer, [], 1) == []
+    assert len(redraw_dead(student, {name: [1.0] * 4}, optimizer, [], 1)) == 4
 
 
 @pytest.mark.parametrize(("nonneg", "dead"), [(True, 1.0), ("softplus", 0.0), ("exp", 0.0)])
@@ -63,5 +63,5 @@ def test_a_head_that_dies_under_relu_lives_under_a_positive_output(nonneg, dead)
     with torch.no_grad():
         phi.map.channels.a[1] = 0
         phi.map.channels.g[1] = -1
-    report = distill(student, [text()], steps=3, redraw=False)
+    report = distill(student, [text()], steps=3)
     assert (report.before.dead[name][1], report.after.dead[name][1]) == (dead, dead)

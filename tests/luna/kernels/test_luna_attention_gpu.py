@@ -20,11 +20,11 @@ from torch import Tensor
 
 import luna
 from luna import LunaError
-from luna.kernels import checked, scalar_mlp
-from luna.kernels import luna_attention as fused
+from luna.kernels import checked
+from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.luna_attention import luna_attention, segments
 from luna.kernels.luna_attention.reference import plain
-from luna.kernels.scalar_mlp import INTERPRETED, OUTPUTS, TRITON
+from luna.kernels.scalar_mlp import OUTPUTS
 
 from ..listing import listing
 
@@ -343,8 +343,7 @@ def test_what_is_asked_for_and_missing_is_said(monkeypatch: pytest.MonkeyPatch):
     build = partial(luna.build, "luna", n_heads=2, head_dim=8, max_len=8, share="head")
     for causal in (False, True):
         for installed, usual in ((True, "fused"), (False, "piecewise")):
-            monkeypatch.setattr(fused, "TRITON", installed)
-            monkeypatch.setattr(scalar_mlp, "TRITON", installed)
+            monkeypatch.setattr(checked, "TRITON", installed)
             assert build(causal=causal).evaluation("cuda") == usual
         with pytest.raises(LunaError, match="fused attention on cuda needs triton: pip install"):
             build(causal=causal, evaluate="fused").evaluation("cuda")

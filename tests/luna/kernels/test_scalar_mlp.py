@@ -17,10 +17,10 @@ import luna
 from luna import LunaError
 from luna.kernels import cpu
 from luna.kernels import scalar_mlp as scalar_mlp_module
+from luna.kernels.checked import TRITON
 from luna.kernels.scalar_mlp import (
     ACTIVATIONS,
     SLOPES,
-    TRITON,
     Activation,
     check,
     evaluator,

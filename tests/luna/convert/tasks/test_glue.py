@@ -10,7 +10,7 @@ import torch
 from luna.base import LunaError
 from luna.convert import tasks
 from luna.convert.tasks.base import labels_of, predict
-from luna.convert.tasks.glue import TASKS, batches, read
+from luna.convert.tasks.glue import TASKS, batches, read_examples
 
 from ..kit import VOCAB, bert, transformers
 
@@ -76,7 +76,7 @@ def write(folder, name, rows, *, split="train", xz=False):
 @pytest.mark.parametrize("xz", [False, True])
 def test_the_original_layouts_are_read(name, xz, tmp_path):
     write(tmp_path, name, FILES[name], xz=xz)
-    got = read(TASKS[name], "train", tmp_path)
+    got = read_examples(TASKS[name], "train", tmp_path)
     texts, labels = EXPECTED[name]
     assert got == list(zip(texts, labels, strict=True))
     assert labels_of(got).is_floating_point() == (name == "stsb")
@@ -85,7 +85,7 @@ def test_the_original_layouts_are_read(name, xz, tmp_path):
 
 def test_damaged_files_and_unknown_tasks_are_errors(tmp_path):
     with pytest.raises(LunaError, match=r"SST-2/dev\.tsv is missing: put GLUE's SST-2 folder"):
-        read(TASKS["sst2"], "dev", tmp_path)
+        read_examples(TASKS["sst2"], "dev", tmp_path)
     for rows, reason in (
         ([["text", "label"], ["a", "1"]], "has no column 'sentence'"),
         ([["sentence", "label"], ["a", "1"], ["b"]], "line 3 has 1 columns instead of 2"),
@@ -94,15 +94,15 @@ def test_damaged_files_and_unknown_tasks_are_errors(tmp_path):
     ):
         write(tmp_path, "sst2", rows)
         with pytest.raises(LunaError, match=reason):
-            read(TASKS["sst2"], "train", tmp_path)
+            read_examples(TASKS["sst2"], "train", tmp_path)
     write(tmp_path, "stsb", [FILES["stsb"][0], [*FILES["stsb"][1][:-1], "much"]])
-    with pytest.raises(LunaError, match="the score must be a number"):
-        read(TASKS["stsb"], "train", tmp_path)
+    with pytest.raises(LunaError, match="the label must be a number"):
+        read_examples(TASKS["stsb"], "train", tmp_path)
     path = write(tmp_path, "rte", FILES["rte"], xz=True).with_suffix(".tsv.xz")
     path.unlink()
     (tmp_path / "RTE/train.tsv.xz").write_bytes(lzma.compress(b"x" * 999)[:40])
     with pytest.raises(LunaError, match="cannot be read"):
-        read(TASKS["rte"], "train", tmp_path)
+        read_examples(TASKS["rte"], "train", tmp_path)
     with pytest.raises(LunaError, match="did you mean sst2"):
         tasks.get("sst")
     with pytest.raises(LunaError, match="left out"):
@@ -114,7 +114,7 @@ def test_a_head_with_classes_in_another_order_is_refused():
     own = ["entailment", "neutral", "contradiction"]
     for names in (own, ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], ["LABEL_0", "LABEL_1"]):
         TASKS["mnli"].check_head(names, None)
-    with pytest.raises(LunaError, match="are contradiction, neutral, entailment, those of 'mnli'"):
+    with pytest.raises(LunaError, match="class 0 is 'contradiction', that of 'mnli' is 'ent"):
         TASKS["mnli"].check_head(own[::-1], None)
     TASKS["sst2"].check_head(["negative", "positive"], None)
 

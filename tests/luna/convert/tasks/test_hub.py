@@ -9,7 +9,7 @@ import pytest
 
 from luna.base import LunaError
 from luna.convert.tasks.base import labels_of
-from luna.convert.tasks.glue import TASKS, read
+from luna.convert.tasks.glue import TASKS, read_examples
 
 PAIR = ("sentence1", "sentence2")
 COLUMNS = {  # as the hub's nyu-mll/glue has them
@@ -61,7 +61,7 @@ def test_every_task_comes_from_the_hub(name, hub):
     labels = [0.5, 4.75] if name == "stsb" else [1, 0]
     answer["rows"] = rows(COLUMNS[name], labels)
     split = TASKS[name].evaluate[-1]
-    got = read(TASKS[name], split, None)
+    got = read_examples(TASKS[name], split, None)
     assert asked == [("nyu-mll/glue", name, split.replace("dev", "validation"))]
     texts = [tuple(f"{c} {i}" for c in COLUMNS[name]) for i in (0, 1)]
     assert got == list(zip(texts, labels, strict=True))
@@ -71,9 +71,9 @@ def test_every_task_comes_from_the_hub(name, hub):
 def test_labels_follow_the_names_of_classes(hub):
     """The hub may have the classes in another order."""
     hub[1]["rows"] = rows(PAIR, [0, 1, 1], names=["not_entailment", "entailment"])
-    assert [label for _, label in read(TASKS["rte"], "train", None)] == [1, 0, 0]
+    assert [label for _, label in read_examples(TASKS["rte"], "train", None)] == [1, 0, 0]
     hub[1]["rows"] = rows(("sentence",), [0, 1, 1], names=["negative", "positive"])
-    assert [label for _, label in read(TASKS["sst2"], "train", None)] == [0, 1, 1]
+    assert [label for _, label in read_examples(TASKS["sst2"], "train", None)] == [0, 1, 1]
 
 
 def test_errors_name_the_local_files(hub, monkeypatch):
@@ -81,11 +81,11 @@ def test_errors_name_the_local_files(hub, monkeypatch):
     files = r"MNLI/\{train,dev_matched,dev_mismatched\}\.tsv .*data\.path=<folder>"
     answer["error"] = ConnectionError("Couldn't reach the Hub\nat all")
     with pytest.raises(LunaError, match=r"\(Couldn't reach the Hub\): try again, .*" + files):
-        read(TASKS["mnli"], "train", None)
+        read_examples(TASKS["mnli"], "train", None)
     del answer["error"]
     answer["rows"] = rows(PAIR, [0])
-    with pytest.raises(LunaError, match="no column 'premise', 'hypothesis' for 'mnli'"):
-        read(TASKS["mnli"], "train", None)
+    with pytest.raises(LunaError, match=r"'mnli' cannot be loaded .*'premise'"):
+        read_examples(TASKS["mnli"], "train", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(LunaError, match="pip install datasets, or give a folder with " + files):
-        read(TASKS["mnli"], "train", None)
+        read_examples(TASKS["mnli"], "train", None)

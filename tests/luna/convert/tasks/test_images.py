@@ -87,7 +87,7 @@ def test_classes_are_the_sorted_folders(folder, tmp_path):
     assert task.classes(folder) == ("blue", "green", "red")
     task.check_head(["blue", "green", "red"], folder)
     task.check_head(["LABEL_0", "LABEL_1", "LABEL_2"], folder)
-    with pytest.raises(LunaError, match="class 0 is 'red', the folder's is 'blue'"):
+    with pytest.raises(LunaError, match="class 0 is 'red', that of 'image_folder' is 'blue'"):
         task.check_head(["red", "green", "blue"], folder)
     paint(tmp_path)
     assert task.fingerprint(folder) == task.fingerprint(tmp_path)
