@@ -183,8 +183,9 @@ def _batches(run: Run, steps: int) -> tuple[Any, Any]:
     """Loaders of training and dev batches; made-up ids of full length where nothing is prepared."""
     size, world, prepared = run.protocol.recipe.batch, processes(run), prepared_of(run)
     if prepared is None:
-        parts: Any = random_batch(run, torch.device("cpu"))
-        batch = Batch(*(part if part is None else part[: size // world] for part in parts))
+        parts = random_batch(run, torch.device("cpu"))
+        shares: Any = [part if part is None else part[: size // world] for part in parts]
+        batch = Batch(*shares)
         return itertools.repeat(batch), itertools.repeat(batch, EVALUATED)
     rules: dict[str, Any] = {"rules": run.protocol.data, "seed": run.seed, "world": world}
     return (
@@ -263,7 +264,7 @@ def show_plan(options: Namespace) -> None:
     for i, group in enumerate(groups, 1):
         print(f"measuring {i}/{len(groups)}: {group.name}", file=sys.stderr, flush=True)
         threads = group.run.trainer.threads or torch.get_num_threads()
-        limits = {"mib": free_mib(), "threads": threads}
+        limits: dict[str, Any] = {"mib": free_mib(), "threads": threads}
         try:
             group.costs = run_alone(first_steps, group.words, options.steps, **limits)
         except Exception as error:
