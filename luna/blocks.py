@@ -17,7 +17,7 @@ def fill(t: Tensor, block: int) -> Tensor:
 
 
 def official_fill(t: Tensor, block: int) -> Tensor:
-    """The same in the code of the Long Range Arena: always b - n mod b rows, a whole block where b
+    """Fill up as the code of the Long Range Arena does: b - n mod b rows, a whole block where b
     divides n. It fills its boolean mask up with -1e9, and as a boolean that is True."""
     extra = block - t.shape[-2] % block
     return F.pad(t, (0, 0, 0, extra), value=t.dtype == torch.bool)

@@ -105,7 +105,7 @@ class Flowformer(StreamingAttention):
     def causal_capacities(
         self, state: FlowState | None, q: Tensor, k: Tensor, mask: Tensor | None
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor, Tensor]]:
-        """What `capacities` gives, and the state's `sums`, `rivals` and `t` after these tokens."""
+        """Return `capacities`, and the state's `sums`, `rivals` and `t` after these tokens."""
         phi_q, phi_k = self.phi(q, mask), self.phi(k, mask)
         t = tokens_seen(state and state.t, q, mask)
         sums: list[Tensor] = []

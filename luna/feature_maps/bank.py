@@ -49,8 +49,6 @@ BANKS: dict[str, type[Channels] | type[FixedBank]] = {"mlp": Channels, "fixed": 
 
 
 class BankFeatures(FeatureMap):
-    """What both maps share: projections, bank and coefficients."""
-
     signed = True
 
     def __init__(self, slot: Slot, options: LunaOptions, n_projections: int):

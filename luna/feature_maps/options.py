@@ -80,7 +80,7 @@ class LunaOptions:
 
     @property
     def fusible(self) -> bool:
-        """Whether the fused kernels (luna/kernels/luna_attention) compute this feature map."""
+        """The fused kernels (luna/kernels/luna_attention) compute this feature map."""
         plain = self.kernel == "learned" and self.envelope == "none" and not self.ch_rms
         return plain and self.tie_qk and self.activation in SLOPES
 

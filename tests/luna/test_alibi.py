@@ -35,7 +35,7 @@ def test_the_bias_falls_with_the_distance_in_both_directions():
 
 
 @pytest.mark.parametrize(("name", "profile"), METHODS)
-def test_weights_are_those_without_it_times_an_exponential_of_the_distance(name: str, profile: str):
+def test_weights_fall_exponentially_with_the_distance(name: str, profile: str):
     q, k, v = qkv(2, H, N, D)
     distance = (torch.arange(N)[:, None] - torch.arange(N)).abs().double()
     A = build(name, profile=profile).matrix(q, k)
@@ -48,7 +48,7 @@ def test_weights_are_those_without_it_times_an_exponential_of_the_distance(name:
 
 
 @pytest.mark.parametrize("name", ["softmax", "kernelized"])
-def test_padding_changes_nothing_and_distances_are_of_stored_places(name: str):
+def test_distances_are_of_stored_places_padding_included(name: str):
     q, k, v = qkv(1, H, N, D)
     mask = torch.tensor([[True, False, True, True, False, True, True, False, False]])
     attention = build(name, alibi=True)

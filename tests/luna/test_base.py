@@ -64,7 +64,7 @@ class Method(Attention):
 # ---------------------------------------------------------------------- names
 
 
-def test_importing_luna_costs_torch_and_building_the_method_asked_for():
+def test_importing_luna_costs_torch_alone():
     code = (
         f"import luna, sys; luna.names(); print([m for m in {HEAVY} if m in sys.modules]);"
         "luna.build('uniform', n_heads=1, head_dim=2, max_len=3);"

@@ -345,8 +345,8 @@ def test_heads_do_not_reach_each_other(case: Case):
         pytest.skip("its gate is a map of all heads")
     attention = case.build()
     q, k, v, x = inputs()
-    loud = torch.tensor([1.0, 4.0]).view(1, 2, 1, 1)
-    changed = attention(loud * q, loud * k, loud * v, mask("scatter"), x)
+    scale = torch.tensor([1.0, 4.0]).view(1, 2, 1, 1)
+    changed = attention(scale * q, scale * k, scale * v, mask("scatter"), x)
     assert difference(changed[:, 0], attention(q, k, v, mask("scatter"), x)[:, 0]) < EXACT
 
 

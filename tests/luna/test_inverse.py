@@ -49,7 +49,7 @@ def test_exact_is_the_pseudo_inverse():
     assert (inverse(flat, None) - flat).abs().max() < 1e-14
 
 
-def test_original_constant_is_shared_by_the_batch_and_per_head_is_not():
+def test_original_constant_is_shared_by_the_batch():
     A = stochastic(2, 3, 8, 8)
     sharper = A.clone()
     sharper[1] = (40 * A[1]).softmax(-1)
@@ -63,7 +63,7 @@ def test_original_constant_is_shared_by_the_batch_and_per_head_is_not():
     assert (coupled[0] - coupled[1]).abs().max() > 1e-3
 
 
-def test_per_head_constant_is_the_product_of_norms_for_a_row_stochastic_matrix():
+def test_per_head_constant_is_the_product_of_norms():
     A = stochastic(2, 3, 8, 8)
     norms = torch.linalg.matrix_norm(A, 1) * torch.linalg.matrix_norm(A, float("inf"))
     assert (initial_constant(A, "per_head").flatten(1) - norms).abs().max() < 1e-14

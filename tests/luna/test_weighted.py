@@ -11,15 +11,15 @@ import torch
 from .kit import build, difference, extend, mask_of, qkv
 
 N, D = 37, 16
-LOUD: list[tuple[str, dict[str, Any], float]] = [
+LARGE: list[tuple[str, dict[str, Any], float]] = [
     ("performer", {"m": 24}, 10.0),
     ("hedgehog", {"normalisation": "exp"}, 5.0),
     ("rff", {"kernel": "softmax"}, 6.0),
 ]
-loud = pytest.mark.parametrize(("name", "options", "scale"), LOUD)
+large_exponents = pytest.mark.parametrize(("name", "options", "scale"), LARGE)
 
 
-@loud
+@large_exponents
 def test_a_causal_row_is_what_its_prefix_gives(name: str, options: dict, scale: float):
     sizes = {"head_dim": D, "max_len": 64, **options}
     causal, whole = build(name, causal=True, **sizes), build(name, **sizes)
@@ -36,7 +36,7 @@ def test_a_causal_row_is_what_its_prefix_gives(name: str, options: dict, scale: 
         assert difference(o, expected[:, :, t]) < 1e-10
 
 
-@loud
+@large_exponents
 def test_padding_is_no_part_of_the_largest_exponent(name: str, options: dict, scale: float):
     """Among long keys a padded one, which is 0, would have the largest exponent by far."""
     attention, mask = build(name, head_dim=D, **options), mask_of("scatter", n=N)

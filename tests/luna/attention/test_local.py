@@ -87,7 +87,7 @@ def test_official_is_the_released_code(kind: str, block: int):
     assert difference(out, aligned, mask) > 0.01  # filling and, with a mask, its misplacement
 
 
-def test_official_rows_that_meet_padding_take_the_plain_mean_of_their_group():
+def test_official_rows_that_meet_padding_take_a_plain_mean():
     q, k, v = qkv()
     mask = torch.ones(2, 64, dtype=torch.bool)
     mask[:, :16] = False  # the mask entries that group 0, the tokens 0, 5, 10, ..., meets

@@ -26,7 +26,7 @@ def sharp(**options) -> luna.Attention:
 
 
 def unrolled(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tensor:
-    """The same recursion by torch's own operations, which store every step."""
+    """Sinkhorn by torch's own operations, which store every step."""
     f = torch.zeros_like(S[..., :1])
     g = torch.zeros_like(S[..., :1, :]).masked_fill(log_nu.isneginf(), -math.inf)
     for t in range(half_steps):

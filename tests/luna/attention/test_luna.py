@@ -252,7 +252,7 @@ def test_bank_coef_is_the_sum_over_channels():
     assert difference(attention.phi_q(x, None), expected) < 1e-13
 
 
-def test_bank_coef_concat_is_the_listing_with_the_coefficients_absorbed():
+def test_bank_coef_concat_is_the_listing_rescaled():
     bank, x = build(kernel="bank_coef_concat"), inputs()[0]
     set_(bank.map.coef, bank.map.coef.abs())
     concat = bank.phi_q(x, None)

@@ -99,7 +99,7 @@ def test_one_chunk_is_full_attention(profile: str, kind: str, n: int):
 # ---------------------------------------------------------------------- the hash
 
 
-def test_buckets_are_the_largest_power_of_two_within_2n_over_c_and_factorised_when_many():
+def test_buckets_are_a_power_of_two_or_two_factors():
     for profile in ("strict", "published"):
         for n, factors in [
             (100, (2,)),
@@ -134,7 +134,7 @@ def test_two_factors_hash_each_with_columns_of_their_own():
     assert (masked[..., 60:] == 64).all()
 
 
-def test_rotations_are_drawn_from_the_standard_normal_once_per_head_and_round():
+def test_rotations_are_normal_one_per_head_and_round():
     attention = build("reformer", n_heads=4, rounds=3, head_dim=64)
     R = attention._rotations(32)
     assert R.shape == (4, 64, 3, 32)

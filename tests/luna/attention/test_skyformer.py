@@ -108,7 +108,7 @@ def test_draws():
     assert difference(other(*tensors), first) == 0
 
 
-def test_landmarks_are_valid_tokens_under_strict_and_a_prefix_under_published():
+def test_landmarks_are_valid_tokens_or_a_prefix():
     mask = mask_of("scatter")
     strict = build("skyformer", landmarks=128)
     ids = strict.ids(mask, N, torch.device("cpu"))
