@@ -45,7 +45,8 @@ def from_arrays(
         split: [Example(_ids(x, dual), y) for x, y in zip(*part, strict=True)]
         for split, part in parts.items()
     }
-    texts = [ids for part in encoded.values() for x in part for ids in (x.ids if dual else [x.ids])]
+    examples = [x.ids for part in encoded.values() for x in part]
+    texts: list[Any] = [ids for x in examples for ids in (x if dual else [x])]
     text = any(isinstance(x, str) for x in (first if dual else [first]))
     facts = {
         "name": name,
