@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
 
 
 def rows() -> list[dict[str, str]]:
-    """One row per attention, with the parameters that it adds to the small model at 1024 tokens."""
+    """Describe each attention, with its parameters in the small model at 1024 tokens."""
     table = []
     for name in luna.names():
         cls = luna.get(name)
@@ -53,34 +51,28 @@ def knobs(name: str) -> str:
 
 
 def show() -> None:
-    """Print each method's cost, with its paper and profiles in the line below; on a terminal,
-    lines break between words."""
+    """Print each method's cost, with its paper and profiles in the line below."""
     from rich.console import Console
+    from rich.padding import Padding
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 10_000  # without line breaks
     table = rows()
     columns = ("name", "time", "parameters", "causal", "knobs")
     head = {column: column for column in columns} | {"name": "attention"}
     widths = {c: max(len(r[c]) for r in [head, *table]) for c in columns}
-    indent = " " * (widths["name"] + 2)
+    indent = widths["name"] + 2
     for row in [head, *table]:
         cells = [
             row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
             for c in columns
         ]
-        console.print(
-            "  ".join(cells).rstrip(), style="bold" if row is head else None, markup=False
-        )
+        style = "bold" if row is head else None
+        console.print("  ".join(cells).rstrip(), style=style, soft_wrap=True)
         if row is not head:
-            source = textwrap.fill(
-                f"{row['paper']}  {row['url']}  profiles {row['profiles']}",
-                console.width if console.is_terminal else sys.maxsize,
-                initial_indent=indent,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            console.print(source, style="dim", markup=False)
+            source = f"{row['paper']}  {row['url']}  profiles {row['profiles']}"
+            console.print(Padding(source, (0, 0, 0, indent), expand=False), style="dim")
 
 
 def markdown() -> str:
@@ -95,7 +87,6 @@ def markdown() -> str:
 
 
 def write(readme: Path) -> None:
-    """Update the table in the README."""
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     before, begin, rest = text.partition(f"{BEGIN}\n")
     _, end, after = rest.partition(f"\n{END}")

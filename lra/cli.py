@@ -89,7 +89,7 @@ def _convert(cfg: DictConfig) -> None:
 
 
 def _typed(command: str) -> str:
-    """The command with all its settings, for the record; of a sweep, that of the one job."""
+    """Write the command with all its settings, for the record; of a sweep, that of the one job."""
     from hydra.core.hydra_config import HydraConfig
 
     folder = os.environ.get(groups.VARIABLE)
@@ -115,7 +115,7 @@ def _complete(words: Sequence[str]) -> None:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
-    """The parser, and the names of the commands."""
+    """Make the parser, and list the names of the commands."""
     parser = argparse.ArgumentParser(
         prog="lra",
         description="Long Range Arena: training, data, counts, benchmarks, tables.",

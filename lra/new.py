@@ -114,7 +114,6 @@ def write(name: str) -> None:
 
 
 def check(name: str) -> None:
-    """UserError unless a new method can have this name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
             f"'{name}' cannot name a method: use lower-case letters, digits and underscores, start "
@@ -127,7 +126,7 @@ def check(name: str) -> None:
 
 
 def _files(name: str, here: Path) -> tuple[dict[Path, str], str]:
-    """The files to write, with their templates, and what to do next."""
+    """List the files to write, with their templates, and say what to do next."""
     root = CONFIGS.parent
     if (root / "pyproject.toml").exists() and here.is_relative_to(root):
         files = {

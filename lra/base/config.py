@@ -21,7 +21,7 @@ PARENT = "LRA_PARENT"  # environment variable: the process of a sweep that waits
 
 
 class UserError(Exception):
-    """A mistake of the user, in one sentence that says what to do; commands exit with 2."""
+    """Names a mistake of the user in one sentence that says what to do; commands exit with 2."""
 
 
 @contextlib.contextmanager
@@ -125,8 +125,6 @@ class Select(Enum):
 
 @dataclass
 class DataRules:
-    """How prepared examples become batches."""
-
     max_length: int  # longer examples are cut; 0: the task's own length
     pad_to: int  # stored length, and the size of the position table; 0: the task's own length
     pad: Pad
@@ -136,8 +134,6 @@ class DataRules:
 
 @dataclass
 class Style:
-    """Details of the backbone in which published codes differ; sizes are in the model group."""
-
     positions: Positions
     position_std: float
     embedding_std: float
@@ -150,7 +146,7 @@ class Style:
     pooling: Pooling
     cls_mask: ClsMask  # of the token that pooling=cls prepends
     interaction: Interaction  # of the dual encoder
-    dual_hidden_layers: int  # of the dual encoder's head: 1, or 2 with half the width in the second
+    dual_hidden_layers: int  # of the dual encoder's head, each with half the width of the last
 
 
 @dataclass
@@ -247,8 +243,6 @@ class Gate(Enum):
 
 @dataclass
 class Tolerance:
-    """How far a run may be from its budget, as a share of it."""
-
     parameters: float
     flops: float  # forward, per example
     examples: float  # steps x batch

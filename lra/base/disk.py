@@ -59,7 +59,6 @@ def take_lock(handle: IO[Any], place: Path, *, wait: bool = False) -> bool:
 
 
 def require_space(folder: Path, needed: int, hint: str = "choose another folder") -> None:
-    """Refuse at once what cannot fit on the folder's disk."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
@@ -89,7 +88,6 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 
 def is_running(process: str) -> bool:
-    """Ask whether this machine has a process of this number."""
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError, OverflowError):

@@ -30,7 +30,6 @@ PROVIDER = "user"  # name of that folder in Hydra's search path
 
 
 def folders() -> list[Path]:
-    """List the folders to search, in this order."""
     added = os.environ.get(VARIABLE)
     if not added:
         return [CONFIGS]
@@ -40,7 +39,6 @@ def folders() -> list[Path]:
 
 
 def names(group: str) -> list[str]:
-    """List the choices of a group such as `attention`."""
     return sorted({file.stem for folder in folders() for file in (folder / group).glob("*.yaml")})
 
 

@@ -38,7 +38,6 @@ class Budget:
     tolerance: Tolerance
 
     def ratios(self, cost: Cost) -> dict[str, float]:
-        """Divide a run's cost by the budget's, for each measure that is limited."""
         spent, limit = asdict(cost), asdict(self.cost)
         return {m: spent[m] / limit[m] for m in MEASURES if limit[m] and spent[m] is not None}
 
@@ -112,7 +111,7 @@ def protocol_examples(run: Run) -> int | None:
 
 
 def times(ratio: float) -> str:
-    """×0.98, ×3.66, ×26.5, ×3,990, ×0.002."""
+    """Write a ratio as ×0.98, ×3.66, ×26.5, ×3,990 or ×0.002."""
     if ratio < 0.1:
         return f"×{ratio:.1g}"
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0

@@ -143,7 +143,7 @@ def parts_of(network: Network) -> dict[nn.Module, str]:
 
 
 def _sizes(network: nn.Module, roots: dict[nn.Module, str]) -> dict[str, dict[str, int]]:
-    """Count parameters and buffers of each part; a shared tensor counts once."""
+    """Count parameters and buffers by part; a shared tensor counts once."""
     seen: set[int] = set()
     sizes = {part: Counter[str]() for part in PARTS}
 

@@ -18,8 +18,6 @@ LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
 @dataclass(frozen=True)
 class BudgetCheck:
-    """A run that may start: its final options, its cost, and how it compares with the budget."""
-
     run: Run
     count: Count
     budget: Budget | None
@@ -32,7 +30,6 @@ class BudgetCheck:
         return self.budget.verdict(self.ratios) if self.budget else None
 
     def describe(self) -> str:
-        """Write the lines about cost that a run prints before it starts."""
         total = self.count.total
         line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
         if self.first is not None:
@@ -54,7 +51,6 @@ class BudgetCheck:
         return line
 
     def work(self) -> dict[str, int]:
-        """Training FLOPs of both phases: steps x batch x those of an example."""
         recipes = {"phase_one": self.run.pretrain.recipe, "phase_two": self.run.protocol.recipe}
         counts = {"phase_one": self.first, "phase_two": self.count}
         return {
@@ -64,7 +60,6 @@ class BudgetCheck:
         }
 
     def record(self) -> dict[str, Any]:
-        """The `compute` of result.json."""
         record = {"mode": self.run.compute.mode.name} | self.count.record()
         if self.first is not None:
             total, work = self.first.total, self.work()
@@ -108,12 +103,10 @@ def _count_first(run: Run) -> Count | None:
 
 
 def with_solved_options(run: Run) -> Run:
-    """Set the options that compute.solve finds, with which the run will be trained."""
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
 def refusal(check: BudgetCheck) -> str:
-    """Say why a run does not start, with both costs, and what to do instead."""
     run, count, budget = check.run, check.count, check.budget
     assert budget is not None
     cost = cost_of(run, count, check.first)

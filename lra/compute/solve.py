@@ -40,7 +40,6 @@ class Setting:
 
 
 def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
-    """Set the knobs to their closest setting, and return what that changed."""
     best = closest(run, budget)
     name = run.attention["name"]
     if best is None:
@@ -56,7 +55,6 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
 
 
 def closest(run: Run, budget: Budget) -> Setting | None:
-    """Find the setting closest to the budget; None without a knob."""
     settings = [setting for options in _options(run) if (setting := compare(run, budget, options))]
     return min(settings, key=Setting.distance, default=None)
 
@@ -95,7 +93,6 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
 
 
 def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
-    """Build the attentions of all layers of the run's encoder, on the meta device."""
     protocol, sizes = run.protocol, run.model
     options = {key: value for key, value in attention.items() if key != "dwc"}
     tokens = protocol.data.pad_to // data.of(run.task).stack

@@ -120,7 +120,6 @@ class CostRow:
 
 
 def main(overrides: Sequence[str], *, write: bool) -> None:
-    """Print the page, or write it too, with all counts as CSV."""
     table = list(rows(overrides))
     page = markdown(table, overrides)
     print(page)

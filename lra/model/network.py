@@ -92,10 +92,6 @@ def build(
 ) -> Network:
     """Build the network of one run. Weights are drawn from torch's global generator, which the
     caller seeds; `seed` starts the attention's own random streams."""
-    if model.qkv_dim % model.n_heads:
-        raise UserError(
-            f"model.n_heads={model.n_heads} does not divide model.qkv_dim={model.qkv_dim}"
-        )
     if task.vocab > protocol.data.vocab:
         raise UserError(
             f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
@@ -113,7 +109,4 @@ def build(
             f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
             "that a token has"
         )
-    layers = protocol.style.dual_hidden_layers
-    if layers not in (1, 2):
-        raise UserError(f"protocol.style.dual_hidden_layers={layers} is neither 1 nor 2")
     return Network(task, attention, model, protocol, seed)

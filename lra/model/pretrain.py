@@ -59,7 +59,6 @@ def phase_one(run: Run) -> Run | None:
 
 
 def _refuse(run: Run) -> None:
-    """UserError for a task, a style or an attention that the objective does not fit."""
     name, objective = run.attention["name"], f"pretrain={run.pretrain.name.name}"
     if (stack := data.of(run.task).stack) > 1:
         raise UserError(
@@ -116,7 +115,6 @@ class TokenNetwork(Network):
 
 
 def build_network(run: Run) -> Network:
-    """The network that a run trains."""
     if run.pretrain.is_the_run:
         return TokenNetwork(run)
     return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)
@@ -140,7 +138,7 @@ def carry(weights: Mapping[str, Any], network: nn.Module) -> None:
 
 
 def inputs(prepared: Prepared, *, held_out: bool) -> Split:
-    """The training inputs that phase one learns from, or those that it is evaluated on."""
+    """Select the training inputs that phase one learns from, or those that it is evaluated on."""
     train = prepared.split("train")
     every = max(HELD_OUT, -(-len(train) // MOST_HELD_OUT))
     return train.sequences(every, held=held_out)
@@ -180,7 +178,6 @@ class InputLoader(Loader):
         return Batch(masked, mask, labels.masked_fill(~targets, IGNORED))
 
     def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
-        """The ids of the real tokens, which alone can be targets."""
         labels = np.full((len(index), width), IGNORED, np.int64)
         stored = self.split.ids(index, width)
         labels[:, : stored.shape[1]] = stored

@@ -53,7 +53,7 @@ class Rotary(nn.Module):
 def build(
     positions: Positions, attention: Attention, grid: tuple[int, int] | None, *, cls: bool
 ) -> nn.Module:
-    """What turns queries and keys, nothing where positions are not rotary."""
+    """Build what turns queries and keys, nothing where positions are not rotary."""
     if positions not in (Positions.rope, Positions.rope2d):
         return nn.Identity()
     where = f"protocol.style.positions={positions.name}"

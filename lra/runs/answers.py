@@ -37,7 +37,7 @@ class Answers:
 
     @classmethod
     def of(cls, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
-        """From logits (n, classes) and labels (n,), both in parts."""
+        """Take logits (n, classes) and labels (n,), both in parts."""
         import torch  # tables read answers without it
 
         z, y = torch.cat(list(logits)), torch.cat(list(labels))
@@ -62,7 +62,7 @@ class Answers:
 
     @property
     def loss(self) -> float | None:
-        """Mean cross-entropy, as exactly as float16 holds it: to about a thousandth."""
+        """Compute the mean cross-entropy, as exactly as float16 holds it: to about a thousandth."""
         if self.log_p is None or self.log_p_label is None:
             return None
         values = self.log_p.astype(np.float64)
@@ -71,16 +71,15 @@ class Answers:
 
     @cached_property
     def digest(self) -> str:
-        """The hash of the values, whatever compressed them."""
+        """Hash the values, whatever compressed them."""
         return _hash(*(getattr(self, f.name) for f in fields(self)))
 
     @property
     def labels_digest(self) -> str:
-        """The same for every run on the same test examples."""
+        """Hash the labels, which are those of every run on the same test examples."""
         return _hash(self.labels)
 
     def facts(self) -> dict[str, str]:
-        """What a record holds of this file."""
         return {"digest": self.digest, "labels": self.labels_digest}
 
     def write(self, path: Path) -> None:
@@ -92,7 +91,6 @@ class Answers:
 
 
 def read_answers(path: Path) -> Answers:
-    """UserError for a file that holds no answers, or answers that do not fit together."""
     with readable(path, "it holds no answers"):
         with zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > LARGEST:

@@ -49,7 +49,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def switches() -> dict[str, str]:
-    """The switches that can change numbers, as far as somebody has set them."""
+    """Collect the switches that can change numbers, as far as somebody has set them."""
     torch_has = {
         "torch deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
         "torch float32 matmul precision": torch.get_float32_matmul_precision(),
@@ -83,7 +83,7 @@ def git() -> dict[str, Any]:
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Peak memory of the allocator on a GPU, of the whole process on a CPU."""
+    """Measure the peak memory of the allocator on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -72,13 +72,13 @@ def identity(run: Run, fingerprint: str) -> str:
 
 
 def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
-    """The identity of settings as a config.yaml or an exported record has them."""
+    """Hash settings as a config.yaml or an exported record has them."""
     facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
 def digest(facts: dict[str, Any]) -> str:
-    """The hash of a record's facts, which it holds itself, so that an edited one is noticed."""
+    """Hash a record's facts, which hold the hash themselves, so that an edited one is noticed."""
     content = {key: value for key, value in facts.items() if key != "digest"}
     return hashlib.sha256(text_of(content).encode()).hexdigest()[:16]
 
@@ -117,7 +117,6 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """Identity and code, which a checkpoint holds."""
         return self.path.parent.name
 
     def changed_code(self) -> str:
@@ -181,7 +180,7 @@ class RunFolder:
             write_json(self.status_file, {"status": status, "updated": _now()} | facts)
 
     def ensure_finished(self) -> None:
-        """Say so of a run that was killed between its result and its status."""
+        """Set the status of a run that was killed between its result and its status."""
         if self.status()["status"] != "finished":
             self.set_status("finished")
 
@@ -220,7 +219,6 @@ def _folder(run: Run, identity: str, code: str, result: str, again: bool) -> tup
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Read a config.yaml; empty where it is missing."""
     if not path.exists():
         return {}
     with readable(path, "remove that folder and run again"):
@@ -228,7 +226,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def find(run: Run) -> RunFolder | None:
-    """The folder that a run has or will have; None while its data are not prepared."""
+    """Find the folder that a run has or will have; None while its data are not prepared."""
     from lra.data.prepare import find_prepared
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
@@ -241,14 +239,13 @@ def find(run: Run) -> RunFolder | None:
 
 
 def score_of(result: dict[str, Any]) -> str:
-    """The score of a finished run in words."""
     if "held_out" in result:
         return f"loss {result['held_out']['loss']:.3f} on held-out training inputs"
     return f"test accuracy {result['test']['accuracy']:.2%}"
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """The result of a finished run or phase one; None where there is no such file."""
+    """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
     wanted = {"held_out"} if path.name == PHASE_ONE else {"test", "dev"}
     if result is not None and not wanted <= result.keys():
@@ -257,7 +254,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:
-    """The complete rows of a metrics.csv; a last line cut short by a kill is left out."""
+    """Read the complete rows of a metrics.csv; a last line cut short by a kill is left out."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
@@ -265,7 +262,7 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 
 
 def writing(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns errors of the disk into UserError, for blocks that write into a run's folder."""
+    """Turn errors of the disk into UserError, for blocks that write into a run's folder."""
     return disk_errors(path, "point runs_dir elsewhere; the same command then resumes the run")
 
 

@@ -146,7 +146,6 @@ def check_settings(cfg: DictConfig) -> Run:
 
 
 def compose(overrides: Sequence[str]) -> Run:
-    """Compose and check the run that `lra train <overrides>` would start."""
     import hydra
     from hydra.errors import HydraException
 
@@ -239,7 +238,6 @@ def move_cost_facts(run: Run) -> None:
 
 
 def _check_reference(reference: Any) -> None:
-    """Check a reference in numbers; a name is checked later, where attentions are imported."""
     if isinstance(reference, str):
         return
     limits = {"parameters", "flops", "examples"}

@@ -99,13 +99,12 @@ class Registries(ConfigSource):
         )
 
     def _groups(self) -> dict[str, Callable[[], builtins.list[str]]]:
-        """The names of each group."""
         tasks = {"task": registry.added_tasks} if self.path == "options" else {}
         return {"attention": method_names, **tasks}
 
 
 def method_names() -> list[str]:
-    """The names of all attentions, without importing any."""
+    """List the names of all attentions, without importing any."""
     if "luna" in sys.modules:
         return sys.modules["luna"].names()
     spec = find_spec("luna")
@@ -118,7 +117,7 @@ def method_names() -> list[str]:
 
 
 def method_options(name: str) -> dict[str, Any]:
-    """The options of a method's class with their defaults; those without one must be set."""
+    """List a method's options with their defaults; those without one must be set."""
     import luna
 
     options: dict[str, Any] = {}

@@ -124,8 +124,3 @@ def test_hidden_states_need_the_width_of_the_heads():
             r"model\.qkv_dim=6 and model\.d_model=12",
         ):
             AttentionLayer({"name": "softmax"}, NARROW, CLEAN, SlotPlace)
-
-
-def test_indivisible_heads():
-    with pytest.raises(UserError, match=r"n_heads=5 does not divide model.qkv_dim=12"):
-        network(model=replace(TINY, n_heads=5))

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra.base.config import ClsMask, Pooling, UserError
+from lra.base.config import ClsMask, Pooling
 from lra.model.heads import POOLINGS
 
 from .kit import CLEAN, OFFICIAL, SKYFORMER, affine, example, network, shake
@@ -57,8 +57,3 @@ def test_an_all_padded_example_pools_to_zero():
     at_zero = affine(state["head.0.bias"].relu(), state, "head.2")
     torch.testing.assert_close(logits[1], at_zero, rtol=0, atol=1e-12)
     assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)
-
-
-def test_hidden_layers_of_the_dual_head():
-    with pytest.raises(UserError, match="dual_hidden_layers=3"):
-        network(replace(CLEAN, dual_hidden_layers=3))
