@@ -147,7 +147,7 @@ def describe(model: nn.Module) -> dict[str, Any] | None:
 
 
 def described(model: nn.Module) -> dict[str, Any]:
-    """The same, for a model that must have been converted."""
+    """The description of a model that must have been converted."""
     description = describe(model)
     if description is None:
         raise LunaError("this model was not converted: luna.linearize(model) first")
