@@ -12,7 +12,6 @@ transformers is imported where it is needed; it is the extra `luna-lra[convert]`
 """
 
 from luna.convert.fit import attention_maps
-from luna.convert.recovery import headroom, mean_of_ratios, ratio_of_means
 from luna.convert.saving import load, load_adapter, save_adapter
 from luna.convert.stage1 import distill
 from luna.convert.stage2 import finetune
@@ -27,11 +26,8 @@ __all__ = [
     "distill",
     "feature_parameters",
     "finetune",
-    "headroom",
     "load",
     "load_adapter",
-    "mean_of_ratios",
-    "ratio_of_means",
     "revert",
     "save_adapter",
 ]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from luna.base import Attention
 from luna.convert import host
 from luna.convert.batches import ModelInputs, forward
 from luna.convert.losses import real_queries, row_cross_entropy, row_entropy, teacher_rows
@@ -118,7 +117,9 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
             A = attention.matrix(q, k, mask, x)
             real = real_queries(q, mask)  # (B, 1, n)
             excess = (row_cross_entropy(T, A) - row_entropy(T)) * real
-            gone = (A.abs().sum(-1) < _least_sum(attention)) * real
+            # Rows of a row-stochastic method sum to 1, or to 0 where the denominator was clamped.
+            least = 0.5 if attention.row_stochastic else 1e-6
+            gone = (A.abs().sum(-1) < least) * real
             kl[name] = kl.get(name, 0) + excess.sum((0, 2)).double()
             dead[name] = dead.get(name, 0) + gone.sum((0, 2)).double()
             rows[name] = rows.get(name, 0) + real.sum().double()
@@ -131,8 +132,3 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
         {name: (kl[name] / n).tolist() for name, n in rows.items()},
         {name: (dead[name] / n).tolist() for name, n in rows.items()},
     )
-
-
-def _least_sum(attention: Attention) -> float:
-    # Rows of a row-stochastic method sum to 1, or to 0 where the denominator was clamped.
-    return 0.5 if attention.row_stochastic else 1e-6

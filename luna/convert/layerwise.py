@@ -66,9 +66,10 @@ class Layerwise:
 
         def probe(module: nn.Module, q, k, v, mask, x):
             if self.maps[module] is not None:
-                inputs = [None if t is None else t.detach() for t in (q, k, v, mask, x)]
-                T = teacher_rows(module, inputs[0], inputs[1], mask)
-                losses.append(self._loss(module, *inputs, T, T.to(v.dtype) @ inputs[2]))
+                q_, k_, v_ = q.detach(), k.detach(), v.detach()
+                x_ = None if x is None else x.detach()
+                T = teacher_rows(module, q_, k_, mask)
+                losses.append(self._loss(module, q_, k_, v_, mask, x_, T, T.to(v.dtype) @ v_))
             return host.attend(module, q, k, v, mask, x)
 
         def joint(model: nn.Module, batch: ModelInputs) -> Tensor:

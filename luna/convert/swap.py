@@ -147,7 +147,7 @@ def describe(model: nn.Module) -> dict[str, Any] | None:
 
 
 def described(model: nn.Module) -> dict[str, Any]:
-    """The same, for a model that must have been converted."""
+    """The description of a model that must have been converted."""
     description = describe(model)
     if description is None:
         raise LunaError("this model was not converted: luna.linearize(model) first")
@@ -272,8 +272,8 @@ def _activate(model: nn.Module, sites: Iterable[Site], description: dict[str, An
     # luna.convert.load then fails.
     config.attn_implementation = host.IMPLEMENTATION
     for site in sites:
-        config: Any = site.module.config
-        if config._attn_implementation != host.IMPLEMENTATION:
+        site_config: Any = site.module.config
+        if site_config._attn_implementation != host.IMPLEMENTATION:
             raise LunaError(
                 f"{site.name} did not take the new attention: its config is not the model's"
             )

@@ -218,26 +218,16 @@ def test_weights_that_are_zero(how: str, activation: str, zero: float):
 
 @pytest.mark.parametrize("how", FAST)
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e15])
-def test_huge_and_tiny_inputs(how: str, scale: float):
-    p = parameters(1, 4, 16)
-    u = (scale * scalars(1, 200).detach()).requires_grad_()
-    dense = with_gradients(u, p, evaluate="dense")
-    fast = with_gradients(u, p, evaluate=how)
-    for ours, theirs in zip(fast, dense, strict=True):
-        assert (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
-
-
-@pytest.mark.parametrize("how", FAST)
-@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6])
-def test_huge_and_tiny_weights(how: str, scale: float):
+def test_huge_and_tiny_numbers(how: str, scale: float):
     """Breakpoints far outside or far inside the data, up to where f / e overflows."""
-    u = scalars(1, 200)
-    for which in (0, 1):
-        p = parameters(1, 4, 16)
-        with torch.no_grad():
-            p[which] *= scale
-        dense = with_gradients(u, p, evaluate="dense")
-        fast = with_gradients(u, p, evaluate=how)
+    for which in range(3):
+        u, *p = (t.detach() for t in (scalars(1, 200), *parameters(1, 4, 16)))
+        scaled = (u, *p[:2])[which]
+        scaled *= scale
+        tensors = [t.requires_grad_() for t in (u, *p)]
+        dense, fast = (
+            with_gradients(tensors[0], tensors[1:], evaluate=one) for one in ("dense", how)
+        )
         for ours, theirs in zip(fast, dense, strict=True):
             assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
 
@@ -312,30 +302,20 @@ def test_all_memory_is_written_before_it_is_read(how: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("how", FAST)
-def test_deterministic(how: str):
-    p, u = parameters(dtype=torch.float32), scalars(1, 50_000, torch.float32)
-    first = with_gradients(u, p, nonneg=True, evaluate=how)
-    for ours, theirs in zip(with_gradients(u, p, nonneg=True, evaluate=how), first, strict=True):
-        assert torch.equal(ours, theirs)
-
-
-@NUMBA
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_change_nothing(threads: int):
-    """The work is divided the same way for any number of threads, to the last bit."""
+def test_neither_time_nor_threads_change_a_bit(how: str):
     p, u = parameters(2, dtype=torch.float32), scalars(2, 70_001, torch.float32)
-    options = {"nonneg": True, "evaluate": "compiled"}
-    single, before = with_gradients(u, p, **options), torch.get_num_threads()
+    results, before = [], torch.get_num_threads()
     try:
-        torch.set_num_threads(threads)
-        several = with_gradients(u, p, **options)
+        for threads in (1, 1, 2, 3) if how == "compiled" else (1, 1):
+            torch.set_num_threads(threads)
+            results.append(with_gradients(u, p, nonneg=True, evaluate=how))
     finally:
         torch.set_num_threads(before)
-    for ours, theirs in zip(several, single, strict=True):
-        assert torch.equal(ours, theirs)
-    dense = with_gradients(u, p, nonneg=True, evaluate="piecewise")
-    for ours, theirs in zip(several, dense, strict=True):
-        assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(other, results[0], strict=True))
+    exact = with_gradients(u, p, nonneg=True, evaluate="piecewise")
+    for ours, theirs in zip(results[0], exact, strict=True):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
 @NUMBA
