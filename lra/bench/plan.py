@@ -10,6 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -147,6 +148,7 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
     """Train some steps of a run and evaluate some batches by the trainer of real runs."""
     began, run, watch = time.perf_counter(), check_budget(compose(words)).run, Stopwatch()
     train, dev = _batches(run, steps + 1)
+    warnings.filterwarnings("ignore", "You defined a `validation_step` but have no")
     # Several devices are measured as one, with its share of the batch.
     trainer = replace(run.trainer, progress="off", devices=1, num_nodes=1, strategy="auto")
     with tempfile.TemporaryDirectory() as runs_dir:
