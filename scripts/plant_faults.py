@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = {
     "base": (("inputs", "weighted"), ("softmax", "linformer", "luna")),
     "linear": (("inverse",), ("linear", "performer", "luna")),
-    "feature_maps": (("options", "learned", "luna"), ("luna", "hedgehog", "rff")),
+    "feature_maps": (("options", "learned", "luna"), ("luna", "hedgehog", "based", "performer")),
 }
 PRELOADED = ("torch", "pytest", "hypothesis", "numpy", "pytorch_lightning", "hydra", "omegaconf")
 MEMORY = 16 << 30  # bytes of address space: a fault may make a loop endless
