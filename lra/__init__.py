@@ -80,14 +80,9 @@ def load(
     trained = lra.load("luna-listops")  # a run's folder works too
     trained.evaluate("val").accuracy
     """
-    from lra.results import bundle
-    from lra.results.record import Record
-    from lra.training import trained
+    from lra.results.bundle import open_network
 
-    place = folder.folder if isinstance(folder, Record) else Path(folder)
-    exported = (place / bundle.WEIGHTS).exists()
-    read_network = bundle.read_bundle if exported else trained.load_trained
-    return read_network(place, data_dir=data_dir, device=device)
+    return open_network(folder, data_dir=data_dir, device=device)
 
 
 def records(*folders: str | Path) -> Records:

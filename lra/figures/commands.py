@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import lra
-
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -143,13 +141,14 @@ def _draw_channels(arguments: argparse.Namespace) -> list[Path]:
     from lra.figures.students import examples, is_converted, open_students
     from lra.figures.trained import stem as stem_of
     from lra.figures.trained import title as title_of
+    from lra.results.bundle import open_network
 
     if is_converted(arguments.folder):
         (model,) = open_students([arguments.folder])
         batches = examples(model, arguments.text, arguments.texts, arguments.image)
         layers, name, title = channels.of_student(model, batches), model.stem, model.title
     else:
-        run = lra.load(arguments.folder, data_dir=arguments.data_dir)
+        run = open_network(arguments.folder, data_dir=arguments.data_dir)
         layers = channels.of_run(run, examples=arguments.examples)
         name, title = stem_of(run), title_of(run)
     stem = _stem(arguments, f"channels-{name}-{arguments.layout}")
@@ -160,8 +159,9 @@ def _draw_maps(arguments: argparse.Namespace) -> list[Path]:
     from lra.figures import maps
     from lra.figures.trained import conditions, name
     from lra.figures.trained import stem as stem_of
+    from lra.results.bundle import open_network
 
-    run = lra.load(arguments.folder, data_dir=arguments.data_dir)
+    run = open_network(arguments.folder, data_dir=arguments.data_dir)
     rows = maps.attention_rows(run, arguments.example)
     title = f"{name(run)}; test example {arguments.example}, {rows.query}\n{conditions(run)}"
     stem = _stem(arguments, f"maps-{stem_of(run)}-example-{arguments.example}")

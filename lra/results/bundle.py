@@ -22,7 +22,13 @@ from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.data.store import lock, new_folder
 from lra.results.record import Record, read_record
-from lra.training.trained import TRAIN_AGAIN, Trained, build_network, settings_of_run
+from lra.training.trained import (
+    TRAIN_AGAIN,
+    Trained,
+    build_network,
+    load_trained,
+    settings_of_run,
+)
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 FORMAT = 1
@@ -94,6 +100,15 @@ def write_bundle(trained: Trained, folder: Path) -> list[Path]:
             write_atomically(partial / CARD, _card(trained, record, folder.name).encode())
             write_atomically(partial / WEIGHTS, save(_flat(state)))
     return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
+
+
+def open_network(
+    folder: str | Path | Record, *, data_dir: str | Path = "data", device: str = "cpu"
+) -> Trained:
+    """Load the network of a run's folder or record, or of a folder that `lra export` wrote."""
+    place = folder.folder if isinstance(folder, Record) else Path(folder)
+    read_network = read_bundle if (place / WEIGHTS).exists() else load_trained
+    return read_network(place, data_dir=data_dir, device=device)
 
 
 def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:

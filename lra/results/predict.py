@@ -58,9 +58,9 @@ def add_parsers(commands: Any) -> None:
 
 
 def _load(arguments: argparse.Namespace) -> Any:
-    import lra
+    from lra.results.bundle import open_network
 
-    return lra.load(arguments.folder, data_dir=arguments.data_dir, device=arguments.device)
+    return open_network(arguments.folder, data_dir=arguments.data_dir, device=arguments.device)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
