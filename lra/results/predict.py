@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lra.training.trained import Predictions
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+MOST_PIXELS = 2**24
 COLUMNS = (("text1", "text2"), ("text",), ("Source",))  # of a table with a head
 DESCRIPTION = """\
 FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
@@ -167,6 +168,8 @@ def _picture(path: Path) -> np.ndarray:
     from PIL import Image
 
     with readable(path, "give a picture"), Image.open(path) as image:
+        if image.width * image.height > MOST_PIXELS:  # a small file may say that it is huge
+            raise UserError(f"it has {image.width} x {image.height} pixels")
         return np.asarray(image if image.mode == "L" else image.convert("RGB"))
 
 

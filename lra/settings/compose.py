@@ -311,7 +311,10 @@ def explain(error: Exception) -> str:
         elsewhere = _places(name, parent)
         close = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
         return f"'{key}' is not a setting{close or nearest(name, map(str, parent))}"
-    return "invalid settings: " + ", ".join(filter(None, map(str.strip, str(error).splitlines())))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if full_key := getattr(error, "full_key", None):  # the lines that follow repeat it
+        return f"{full_key}: {lines[0]}"
+    return "invalid settings: " + ", ".join(lines)
 
 
 def _places(name: str, cfg: DictConfig) -> list[str]:

@@ -87,7 +87,7 @@ def test_the_command_line_reads_the_folder(mine, capsys):
     assert "M=3" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--config-dir", str(mine)])
-    assert "mine, official" in capsys.readouterr().out
+    assert "mine, nystrom, official" in capsys.readouterr().out
 
 
 def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path, monkeypatch, capsys):

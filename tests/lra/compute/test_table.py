@@ -34,7 +34,7 @@ def test_rows_before_and_after_solving(table):
         assert rows["performer", setting].options == {"m": 160}
         assert rows["performer", setting].verdict == "matched"
     assert rows["t2r", "published"].options == {"r": None}
-    assert rows["t2r", "solved"].exempt
+    assert rows["t2r", "solved"].run.compute.exempt
 
 
 def test_the_page_holds_every_setting_and_verdict(table):

@@ -28,7 +28,7 @@ from lra.base.disk import read_json
 from lra.cli import main
 from lra.data.prepare import find_or_prepare
 from lra.runs.folder import find, read_metrics
-from lra.settings.compose import Run, check, compose, guard
+from lra.settings.compose import Run, check_settings, compose, guard
 from lra.sweeps import sweep
 from lra.sweeps.sweep import Outcome, Summary, attempt, child_environment, read_outcomes, summarise
 from lra.training.run import FIRST, train
@@ -50,7 +50,7 @@ def in_this_process(monkeypatch) -> None:
     def run(words: list[str], label: str, limit: float | None, fork: bool) -> tuple[int, str]:
         try:
             inside = GlobalHydra.instance().is_initialized()
-            train(check(hydra.compose("train", words)) if inside else compose(words))
+            train(check_settings(hydra.compose("train", words)) if inside else compose(words))
         except UserError as error:
             return 2, str(error)
         return 0, ""
@@ -246,7 +246,7 @@ def one_job(tmp_path, monkeypatch) -> Any:
     facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
     cfg = OmegaConf.merge(config(tmp_path), {"hydra": facts})
     monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
-    monkeypatch.setattr(sweep, "check", lambda cfg: None)
+    monkeypatch.setattr(sweep, "check_settings", lambda cfg: None)
     return cfg
 
 
