@@ -10,6 +10,7 @@ SIZE = 8  # of the letters, in points
 BOLD = ("luna", "softmax")  # names in bold letters
 INK = "0.15"
 ROUNDS = 500  # of moving names apart: a limit of time would draw other pictures elsewhere
+MOST_NAMES = 24  # beside points; of more, those that no cheaper point exceeds are named
 
 
 class Point(NamedTuple):
@@ -56,8 +57,8 @@ def spread(
 
 
 def beside(axes: Any, points: Sequence[Point]) -> None:
-    """A name near every point, within the axes and off other names, points and error bars; where
-    there is no room near its point, a line leads to it."""
+    """Put a name near every point, or with many points near those that no cheaper one exceeds:
+    within the axes, off other names, points and error bars, with a line where it is far off."""
     from adjustText import adjust_text
     from matplotlib.transforms import Bbox
 
@@ -65,7 +66,7 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
     letters: dict[str, Any] = {"fontsize": SIZE, "color": INK, "ha": "center", "va": "center"}
     names = [
         axes.text(*point[:3], parse_math=False, fontweight=_weight(point.name), **letters)
-        for point in points
+        for point in _named(points)
     ]
     for name in names:
         name.set_in_layout(False)  # names must not change the layout they are placed in
@@ -74,6 +75,13 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
         names, objects=bars, ax=axes, iter_lim=ROUNDS, force_text=(0.3, 0.6), expand=(1.3, 1.8),
         prevent_crossings=False, arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.6},
     )  # fmt: skip
+
+
+def _named(points: Sequence[Point]) -> list[Point]:
+    if len(points) <= MOST_NAMES:
+        return list(points)
+    exceeded = {p for p in points if any(q.x <= p.x and q.y > p.y for q in points)}
+    return [p for p in points if p.name in BOLD or p not in exceeded]
 
 
 def _weight(name: str) -> str:
