@@ -289,8 +289,9 @@ def show_plan(options: Namespace) -> None:
 
 def _table(groups: Sequence[RunGroup]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("runs like", "runs", "steps", "s/step", "hours per run", "hours", "peak MiB"):
-        table.add_column(head, justify="left" if head == "runs like" else "right")
+    table.add_column("runs like", min_width=min(40, max(len(group.name) for group in groups)))
+    for head in ("runs", "steps", "s/step", "hours per run", "hours", "peak MiB"):
+        table.add_column(head, justify="right")
     for group in groups:
         cells = [group.name, f"{group.left}", f"{group.run.protocol.recipe.steps:,}", group.stopped]
         if costs := group.costs:
