@@ -106,6 +106,11 @@ def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> di
 def later_options(attention: str) -> dict[str, Any]:
     """Read the options that are younger than the method's first records: at these values a run
     leaves them out of its settings."""
+    return _later_options(attention, tuple(folders()))
+
+
+@cache
+def _later_options(attention: str, _: tuple[Path, ...]) -> dict[str, Any]:
     if find("attention", attention) is None:
         return {}
     later = read("attention", attention).get("later") or {}

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from lra.report.stats import interval_of_spearman, spearman
-from lra.report.table import Agreement, Cell, Shared, Table
+from lra.report.table import Table
 
 LEAST = 5  # methods, for a correlation
 
 
-def agreements(table: Table, other: Table) -> list[Agreement]:
-    """Every column of a table beside every task of another, where they share enough methods."""
-    orders = []
-    for column in table.tasks:
-        for task in other.tasks:
-            shared = _shared(table, column, other, task)
-            if len(shared) >= LEAST:
-                r = spearman([s.here.mean for s in shared], [s.there.mean for s in shared])
-                interval = interval_of_spearman(r, len(shared))
-                orders.append(Agreement(column, other, task, shared, r, interval))
-    return orders
+def agreements(table: Table, other: Table) -> pd.DataFrame:
+    """Every column of a table beside every column of another that shares enough methods with it:
+    column, with, methods (a data frame: here, there and their deviations, by attention),
+    correlation, low and high of its 95 % interval."""
+    lines = []
+    for column in table.columns:
+        for task in other.columns:
+            methods = _shared(table, column, other, task)
+            if len(methods) >= LEAST:
+                r = spearman(methods["here"], methods["there"])
+                low, high = interval_of_spearman(r, len(methods)) or (None, None)
+                lines.append({"column": column, "other": other.name, "title": other.title,
+                              "with": task, "methods": methods, "correlation": r,
+                              "low": low, "high": high})  # fmt: skip
+    return pd.DataFrame(lines)
 
 
-def _shared(table: Table, column: str, other: Table, task: str) -> list[Shared]:
+def _shared(table: Table, column: str, other: Table, task: str) -> pd.DataFrame:
     """The methods that have one row in the other table, and one or more here. If more, the row
     counts whose options differ least from those in the other table; of equal ones the first by
     label, because a choice by score would favour the method."""
-    there = [row for row in other.rows if task in row.cells]
-    names = [row.attention for row in there]
-    methods = []
-    for row in there:
-        rows = [r for r in table.rows if r.attention == row.attention and column in r.cells]
-        if rows and names.count(row.attention) == 1:
-            theirs = row.cells[task]
-            ours = min(rows, key=lambda r: (_differing(r.cells[column], theirs), r.label))
-            methods.append(Shared(row.attention, ours.cells[column], theirs))
-    return methods
+    here, there = table.column(column), other.column(task)
+    names = other.rows.loc[there.index, "attention"]
+    lines = {}
+    for row, attention in names.items():
+        rows = [r for r in here.index if table.rows.loc[r, "attention"] == attention]
+        if rows and (names == attention).sum() == 1:
+            theirs = there.loc[row]
+            best = min(rows, key=lambda r: (_differing(here.loc[r, "record"], theirs["record"]), r))
+            lines[attention] = {
+                "here": here.loc[best, "score"], "here_deviation": here.loc[best, "deviation"],
+                "there": theirs["score"], "there_deviation": theirs["deviation"],
+            }  # fmt: skip
+    return pd.DataFrame.from_dict(lines, orient="index")
 
 
-def _differing(a: Cell, b: Cell) -> int:
-    """How many options of the attention differ, of those that both records hold."""
-    one, two = (cell.records[0]["settings.attention"] for cell in (a, b))
+def _differing(a: pd.Series, b: pd.Series) -> int:
+    """Count the options of the attention that differ, of those that both records hold."""
+    one, two = (record["settings.attention"] for record in (a, b))
     return sum(one[key] != two[key] for key in one if key in two)

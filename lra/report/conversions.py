@@ -8,14 +8,18 @@ mean score over the mean teacher.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from lra.report import paired, published, stats
-from lra.report.compare import differing, refuse_mixtures
-from lra.report.table import Cell, Table, TableRow, cells_by_row, mark_best, options_of, pairs_of
-from lra.results.record import CONVERSION, Record, digest, unique_runs
+from lra.report.notes import comparisons
+from lra.report.table import Table, cells_of, pairs_of, refuse_mixtures
+from lra.results.frame import options_of
+from lra.results.record import CONVERSION, Record, digest
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -24,9 +28,8 @@ STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
 DESIGN = {"luna": ("M", "L", "nonneg")}
 CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
 SUMMARIES = ("mean of ratios", "ratio of means", "headroom")
-RECOVERY = "recovery"  # the published column beside the mean of ratios
-MISSING = object()
-ByTask = Mapping[str, float]
+STAGES_OF = {(False, False): "swap only", (True, False): "stage 1 only",
+             (False, True): "stage 2 only", (True, True): ""}  # fmt: skip
 
 
 class RowName(NamedTuple):
@@ -35,101 +38,88 @@ class RowName(NamedTuple):
     method: str  # the row of the published table that it is compared with
 
 
-def build_all(records: Iterable[Record]) -> list[Table]:
+def build_all(runs: pd.DataFrame) -> list[Table]:
     """A table for each model and benchmark that there are conversions of."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in unique_runs(records, CONVERSION):
-        groups["glue" if record["task"] in GLUE else "vit", record["model"]].append(record)
-    return [build(kind, model, runs) for (kind, model), runs in sorted(groups.items())]
+    runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
+    kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
+    return [build(*name, of_table) for name, of_table in runs.groupby([kind, "model"])]
 
 
-def build(kind: str, model: str, records: Sequence[Record]) -> Table:
-    """A table of these records; UserError if they cannot be compared."""
-    refuse_mixtures(
-        f"{kind}_{model}",
-        records,
-        of_table=lambda r: {},
-        of_task=_shared,
-        remedy="export them to different folders",
-        absent=None,
+def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
+    """A table of these runs; UserError if they cannot be compared."""
+    order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
+    columns = [task for task in order if task in {*runs["task"]}]
+    runs = runs.assign(column=runs["task"]).sort_values(
+        "column", key=lambda s: s.map(columns.index), kind="stable"
     )
-    order = [*GLUE, *sorted({r["task"] for r in records} - set(GLUE))]
-    tasks = [t for t in order if any(r["task"] == t for r in records)]
-    records = sorted(records, key=lambda r: tasks.index(r["task"]))
-    first = {r["task"]: r for r in reversed(records)}
-    teacher = {t: 100 * first[t]["scores.teacher.score"] for t in tasks}
-    floor = {t: 100 * first[t]["floor"] for t in tasks}
-    naming, usual = _naming(records), _usual(records)
-    cells = cells_by_row(
-        records,
-        lambda r: _name(r, naming[r.attention], usual.get(r.attention)),
-        lambda r, name: published.published_score(kind, name.method, r["task"]),
-    )
-    top = {t: Cell([teacher[t]], [], published.published_score(kind, "teacher", t)) for t in tasks}
-    rows = [
-        _row(kind, name, by_task, teacher, floor)
-        for name, by_task in [(RowName(TEACHER, TEACHER, "teacher"), top), *cells.items()]
-    ]
-    rows = mark_best(rows, tasks)
-    place = {TEACHER: 0, CONTROL: 1}
-    rows.sort(
-        key=lambda r: (
-            place.get(r.label, 2),
-            not any(cell.learned for cell in r.cells.values()),
-            -_mean_of_ratios(r.cells, teacher),
-        )
-    )
-    return Table(
-        name=f"{kind}_{model}",
+    facts = pd.DataFrame(list(map(_shared, runs["record"])), runs.index, dtype=object)
+    name = f"{kind}_{model}"
+    remedy = "export them to different folders"
+    refuse_mixtures(name, runs[["attention", "column"]].join(facts), [], [*facts], remedy=remedy, absent=None)
+
+    settings = [_settings(record) for record in runs["record"]]
+    naming, usual = _naming(runs, settings), _usual(runs, settings)
+    names = [_name(r, s, naming[r.attention], usual.get(r.attention, {}))
+             for r, s in zip(runs["record"], settings, strict=True)]  # fmt: skip
+    runs = runs.assign(row=[n.label for n in names], method=[n.method for n in names])
+    first = runs.drop_duplicates("column").set_index("column")
+    teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
+    rows, cells = _rows_and_cells(kind, runs, teacher, floor)
+    short = {n.label: n.short for n in names}
+    table = Table(
+        name=name,
         title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
-        tasks=tasks,
+        columns=columns,
         rows=rows,
-        notes=_notes(kind, rows, records, floor, naming, usual),
+        cells=cells,
+        runs=runs,
         summaries=SUMMARIES,
         published=kind,
-        pairs=_example_by_example(rows, tasks, {name.label: name.short for name in cells}),
+        pairs=_example_by_example(runs, rows, columns, short),
     )
+    notes = _notes(kind, table, floor[columns], naming, usual)
+    table.notes.extend([*notes[:3], *comparisons(table), *notes[3:]])
+    return table
 
 
-def _row(
-    kind: str, name: RowName, cells: dict[str, Cell], teacher: ByTask, floor: ByTask
-) -> TableRow:
-    runs = [record for cell in cells.values() for record in cell.records]
-    attention = runs[0].attention if runs else "softmax"
-    printed = published.published_score(kind, name.method, RECOVERY)
-    return TableRow(
-        label=name.label,
-        attention=attention,
-        cells=cells,
-        summary=_recovery(cells, teacher, floor),
-        published_summary=printed.value if printed else None,
-        tasks=f"{len(cells)}/{len(teacher)}",
-        ranked=attention != "softmax",  # softmax is not a conversion
-    )
+def _rows_and_cells(
+    kind: str, runs: pd.DataFrame, teacher: pd.Series, floor: pd.Series
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    method = runs.groupby("row", sort=False)["method"].first()
+    attention = runs.groupby("row", sort=False)["attention"].first()
+    ranked = list(attention.index[attention != "softmax"])  # softmax is not a conversion
+    cells = cells_of(runs, ranked)
+    top = pd.DataFrame({"score": teacher, "values": [[t] for t in teacher], "floor": floor})
+    top = top.assign(seeds=0, learned=True, best=False, worse=False, runs=[[] for _ in teacher])
+    top.index = pd.MultiIndex.from_product([[TEACHER], top.index], names=["row", "column"])
+    cells = pd.concat([top.astype({"runs": object}), cells])
+
+    method, attention = pd.Series({TEACHER: "teacher"} | dict(method)), pd.Series({TEACHER: "softmax"} | dict(attention))
+    printed = [published.published_score(kind, method[row], column) or (None, None) for row, column in cells.index]
+    cells[["published", "source"]] = pd.DataFrame(printed, cells.index, dtype=object)
+    rows = pd.DataFrame({"attention": attention, "options": [{} for _ in attention]})
+    for label, of_row in cells.groupby("row"):
+        of_row = of_row.droplevel("row")
+        ratios = _recovery(of_row, teacher, floor)
+        rows.loc[label, "order"] = ratios[0]
+        complete = len(of_row) == len(teacher) and of_row["learned"].any()
+        rows.loc[label, [*SUMMARIES]] = ratios if complete else [np.nan] * 3
+        rows.loc[label, "coverage"] = f"{len(of_row)}/{len(teacher)}"
+        rows.loc[label, "learned"] = bool(of_row["learned"].any())
+    recovery = [published.published_score(kind, name, "recovery") for name in method]
+    rows["published"] = [np.nan if r is None else r.value for r in recovery]
+    rows["ranked"] = rows["attention"] != "softmax"
+    rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(str(label), 2) for label in rows.index]
+    keys = ["place", "learned", "order"]
+    return rows.sort_values(keys, ascending=[True, False, False], kind="stable"), cells
 
 
-# ---------------------------------------------------------------------- recovery
-
-
-def _recovery(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> dict[str, float | None]:
-    """Percent of the teacher's score; None for a row that lacks a task of the table."""
-    if len(cells) < len(teacher) or not any(cell.learned for cell in cells.values()):
-        return dict.fromkeys(SUMMARIES)
-    ratio_of_means = 100 * sum(cell.mean for cell in cells.values()) / sum(teacher.values())
-    numbers = _mean_of_ratios(cells, teacher), ratio_of_means, _headroom(cells, teacher, floor)
-    return dict(zip(SUMMARIES, numbers, strict=True))
-
-
-def _mean_of_ratios(cells: Mapping[str, Cell], teacher: ByTask) -> float:
-    return 100 * stats.mean([cell.mean / teacher[task] for task, cell in cells.items()])
-
-
-def _headroom(cells: Mapping[str, Cell], teacher: ByTask, floor: ByTask) -> float | None:
-    """Percent of what the teacher has above always giving one answer, mean over tasks."""
-    if any(teacher[task] <= floor[task] for task in cells):
-        return None
-    shares = [(c.mean - floor[t]) / (teacher[t] - floor[t]) for t, c in cells.items()]
-    return 100 * stats.mean(shares)
+def _recovery(cells: pd.DataFrame, teacher: pd.Series, floor: pd.Series) -> list[float]:
+    """Percent of the teacher's score: mean of ratios, ratio of means, and of what the teacher has
+    above always giving one answer."""
+    score, top, least = cells["score"], teacher[cells.index], floor[cells.index]
+    headroom = 100 * ((score - least) / (top - least)).mean() if (top > least).all() else np.nan
+    return [100 * (score / top).mean(), 100 * score.sum() / teacher.sum(), headroom]
 
 
 # ---------------------------------------------------------------------- which runs, which rows
@@ -141,13 +131,12 @@ def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shared(record: Record) -> dict[str, Any]:
     """Facts that runs of one table share on a task; early records lack some facts."""
-    labels = record.get("labels")
+    labels, recipe = record.get("labels"), record["settings.recipe"]
     facts = {
         "teacher": record["settings.teacher"],
         "data": record.get("data.fingerprint"),
         "labels": f"those of {digest(labels)}" if labels else None,
     }
-    recipe = record["settings.recipe"]
     recorded = {key: value for key, value in facts.items() if value}
     return recorded | (_budget(recipe) if recipe.get("epochs") else {})
 
@@ -164,44 +153,47 @@ def _settings(record: Record) -> dict[str, Any]:
     return settings
 
 
-def _naming(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Per attention, the settings in which its runs differ; those of stage 1 among runs that have
-    it."""
-    naming: dict[str, list[str]] = {r.attention: [] for r in records}
-    for staged in (True, False):
-        runs = [r for r in records if (r["stage1"] is not None) == staged]
-        for attention, keys in differing(runs, _settings).items():
-            naming[attention] += [key for key in keys if key not in naming[attention]]
+def _naming(runs: pd.DataFrame, settings: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Per attention, the settings in which its runs on one task differ; those of stage 1 among
+    runs that have it."""
+    frame = pd.DataFrame(list(settings), runs.index, dtype=object).map(str)
+    staged = runs["record"].map(lambda record: record["stage1"] is not None)
+    naming: dict[str, list[str]] = {}
+    for (name, _), some in runs.groupby(["attention", ~staged], sort=False):
+        keys = list(dict.fromkeys(k for s, r in zip(settings, runs.index, strict=True) if r in some.index for k in s))
+        counts = frame.loc[some.index, keys].groupby(some["column"]).nunique().max()
+        of_method = naming.setdefault(name, [])
+        of_method += [k for k in keys if counts[k] > 1 and k not in of_method]
     return naming
 
 
-def _usual(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+def _usual(runs: pd.DataFrame, settings: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Per attention, the settings of most of its runs, whose row has the bare name. An attention
     of which no settings have more runs than all others is left out."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for r in records:
-        if r["stage1"] is not None:
-            counts[r.attention][json.dumps(_settings(r), sort_keys=True)] += 1
     usual = {}
-    for attention, counter in counts.items():
-        (first, n), *others = counter.most_common(2)
-        if not others or others[0][1] < n:
+    for attention in runs["attention"].unique():
+        counter = Counter(
+            json.dumps(s, sort_keys=True)
+            for record, s in zip(runs["record"], settings, strict=True)
+            if record.attention == attention and record["stage1"] is not None
+        )
+        (first, n), (_, second) = [*counter.most_common(2), ("", 0), ("", 0)][:2]
+        if n > second:
             usual[attention] = json.loads(first)
     return usual
 
 
-def _name(record: Record, naming: Sequence[str], usual: dict[str, Any] | None) -> RowName:
+def _name(
+    record: Record, settings: dict[str, Any], naming: Sequence[str], usual: Mapping[str, Any]
+) -> RowName:
     attention = record.attention
     first, second = record["stage1"] is not None, bool(record.get("settings.recipe.epochs"))
     if attention == "softmax":
         label = CONTROL if second else "softmax, swap only"
         return RowName(label, label, "")
-    stages = {(False, False): "swap only", (True, False): "stage 1 only",
-              (False, True): "stage 2 only", (True, True): ""}[first, second]  # fmt: skip
-    settings, usual = _settings(record), usual or {}
-    unusual = {
-        k: settings[k] for k in naming if k in settings and settings[k] != usual.get(k, MISSING)
-    }
+    stages, missing = STAGES_OF[first, second], object()
+    unusual = {k: settings[k] for k in naming
+               if k in settings and settings[k] != usual.get(k, missing)}  # fmt: skip
     design = {k: settings[k] for k in DESIGN.get(attention, ()) if k in settings}
     label, short = (
         ", ".join(filter(None, (f"{attention} {pairs_of(options)}".strip(), stages)))
@@ -216,21 +208,17 @@ def _name(record: Record, naming: Sequence[str], usual: dict[str, Any] | None) -
 
 def _notes(
     kind: str,
-    rows: Sequence[TableRow],
-    records: Sequence[Record],
-    floor: ByTask,
-    naming: dict[str, list[str]],
-    usual: dict[str, dict[str, Any]],
+    table: Table,
+    floor: pd.Series,
+    naming: Mapping[str, Sequence[str]],
+    usual: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
+    records = list(table.runs["record"])
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     second = next((r for r in records if r.get("settings.recipe.epochs")), records[0])
     machines = {(r.get("machine.device") or "unknown device", r.get("versions.torch") or "?")
                 for r in records}  # fmt: skip
     made_on = ", ".join(f"{device} (torch {torch})" for device, torch in sorted(machines))
-    bare = {
-        name: pairs_of({k: settings[k] for k in naming[name] if k in settings})
-        for name, settings in usual.items()
-    }
     notes = [
         "Scores in %, on the dev set, of the epoch that is best on the same dev set: mean over "
         "seeds ± sample standard deviation (number of seeds).",
@@ -238,21 +226,17 @@ def _notes(
         "conversions.",
         "Recovery: the score in % of the teacher's, for rows that have every task. Mean of ratios: "
         "the mean over tasks of score / teacher. Ratio of means: mean score / mean score of the "
-        "teacher.",
-        "Headroom: the score above always giving one answer "
+        "teacher. Headroom: the score above always giving one answer "
         f"({floors}), in % of the teacher's, mean over tasks.",
-        "Bold: the best conversion of its column, if it has several seeds. ≈: too close to it for "
-        "these seeds to show a difference (Welch's t-test with Holm's correction, "
-        f"p ≥ {stats.LEVEL:g}). Rows with a single seed are not tested.",
         f"Stage 2 of every row: {pairs_of(_budget(second['settings.recipe']))}. Run on {made_on}.",
     ]
-    if any(not cell.learned for row in rows for cell in row.cells.values()):
+    if not table.cells["learned"].all():
         notes.append(
             "∅: no better than always giving one answer; not ranked, and a row with no other score "
             "has no recovery."
         )
-    for name, shown in bare.items():
-        if shown:
+    for name, settings in usual.items():
+        if shown := pairs_of({k: settings[k] for k in naming[name] if k in settings}):
             notes.append(f"Rows of {name} that name no other settings have {shown}.")
     if "luna" in naming:
         notes.append(
@@ -261,35 +245,30 @@ def _notes(
         )
     if "t2r" in naming:
         notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
-    if kind == "vit":
-        notes.append("Scores on images are top-1 accuracies.")
-    return notes
+    return [*notes, *(["Scores on images are top-1 accuracies."] if kind == "vit" else [])]
 
 
 # ---------------------------------------------------------------------- tests of pairs of rows
 
 
 def _example_by_example(
-    rows: Sequence[TableRow], tasks: Sequence[str], short: Mapping[str, str]
-) -> list[list[str]]:
-    """Paired tests (head, then rows): every two rows that have all tasks, and every row with the
-    usual one of its attention, whose short name begins the other's. Columns are tasks."""
-    complete = {row.label for row in rows if len(row.cells) == len(tasks)}
+    runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str], short: Mapping[str, str]
+) -> pd.DataFrame:
+    """Paired tests: every two rows that have all tasks, and every row with the usual one of its
+    attention, whose short name begins the other's. Columns are tasks."""
+    complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
 
     def wanted(a: str, b: str) -> bool:
         pairs = ((short[a], short[b]), (short[b], short[a]))
         return {a, b} <= complete or any(b.startswith((f"{a} ", f"{a},")) for a, b in pairs)
 
-    tested: dict[tuple[str, str], dict[str, paired.Pair]] = defaultdict(dict)
-    for task in tasks:
-        runs = {r.label: r.cells[task].records for r in rows if task in r.cells}
-        for pair in paired.compare(runs, wanted):
-            tested[pair.a, pair.b][task] = pair
-    body = [[*names, *(_shown(by_task.get(t)) for t in tasks)] for names, by_task in tested.items()]
-    return [["first", "second", *tasks], *body] if body else []
-
-
-def _shown(pair: paired.Pair | None) -> str:
-    if pair is None:
-        return ""
-    return f"{pair.difference:+.1f} (p {pair.p:.2g}){'*' if pair.p < stats.LEVEL else ''}"
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for task in columns:
+        of_task = runs[runs["column"] == task]
+        records = {row: list(of_task.loc[of_task["row"] == row, "record"]) for row in rows.index}
+        for pair in paired.compare({row: r for row, r in records.items() if r}, wanted):
+            mark = "*" if pair.p < stats.LEVEL else ""
+            shown = f"{pair.difference:+.1f} (p {pair.p:.2g}){mark}"
+            lines.setdefault((pair.a, pair.b), dict.fromkeys(columns, ""))[task] = shown
+    body = [{"first": a, "second": b} | cells for (a, b), cells in lines.items()]
+    return pd.DataFrame(body).set_index("first") if body else pd.DataFrame()

@@ -2,113 +2,135 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
 from lra.base.config import UserError
-from lra.report.compare import FactsOf, differing
-from lra.report.table import (
-    Effect,
-    options_of,
-    pairs_of,
-    setting_of,
-    short_name,
-    sortable,
-    usual_of,
-)
-from lra.results.record import Record
+from lra.report.stats import half_width
+from lra.report.table import differing, pairs_of, short_name, sortable
+from lra.results.frame import options_of, usual_of
 
 BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
-SLOT = "dwc"  # an option that every attention has
-SHARED = (f"attention.{SLOT}", "pretrain.name", "processes")  # may differ in every table
-NO_SETTINGS = ("task", "seed", "tried")
-Levels = dict[str, Any]  # setting -> its value in one run
+SHARED = ("attention.dwc", "pretrain.name", "processes")  # may differ in every table
+MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice
 
 
 def effects(
-    records: Sequence[Record],
+    runs: pd.DataFrame,
     vary: Sequence[str] = (),
     together: Sequence[str] = (),
-    tried: Mapping[Path, Any] | None = None,
-) -> list[Effect]:
+    choose: str = "",
+) -> pd.DataFrame:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
-    that differ in nothing else. The settings are the attention (its options, where all runs have
-    the same one), its local branch, self-pretraining, and those of `vary`. Those of `together`,
-    such as M and L where their product is constant, count as one. Where a value was chosen for
-    each row, `tried` has those it was chosen from: rows with other choices make no pair."""
-    levels, usual = _levels(records, vary, _options), _usual(records)
-    if len(set(map(_place, levels))) < len(levels):  # runs repeated after the code had changed
-        levels = _levels(records, vary, lambda r: {**_options(r), "code": r.code})
-    if together:
-        names = [short_name(key) for key in together]
-        levels = [_as_one(run, names) for run in levels]
-        usual = _as_one(usual, names) if usual else {}
-    for run, r in zip(levels, records, strict=True):
-        run["tried"] = str((tried or {}).get(r.path))
-    scores = {_place(run): r.score for run, r in zip(levels, records, strict=True)}
-    if len(scores) < len(levels):
-        raise UserError("runs differ in settings that no effect shows; name them in `vary`")
-    settings = dict.fromkeys(k for run in levels for k in run if k not in NO_SETTINGS)
-    effects = []
-    for setting in settings:
-        values = sorted({run[setting] for run in levels if setting in run}, key=sortable)
-        bases = (b for b in (*BASES, usual.get(setting)) if b in values)
-        base = next(bases, values[0])
-        for value in values:
-            cells: dict[Any, list[float]] = defaultdict(list)
-            for run in levels:
-                other = scores.get(_place(run | {setting: base}))
-                if run.get(setting) == value != base and other is not None:
-                    cells[_place(run | {"seed": None})].append(scores[_place(run)] - other)
-            if cells:
-                effects.append(Effect(setting, str(value), str(base), list(cells.values())))
-    return effects
+    that differ in nothing else: setting, level, base, cells (points of accuracy: a list per pair of
+    rows, a number per seed), differences (all of them), mean, half_width of the 95 % interval.
 
-
-def _levels(records: Sequence[Record], vary: Sequence[str], own_of: FactsOf) -> list[Levels]:
-    """The value of every setting in each run; `own_of` gives those of its attention alone."""
-    naming = differing(records, own_of)
-    several = len(naming) > 1
+    The settings are the attention (its options, where all runs have the same one), its local
+    branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
+    product is constant, count as one. Rows with other values to choose from make no pair.
+    """
     shared = [*SHARED, *filter(None, vary)]
-    of_runs = []
-    for r in records:
-        settings = own_of(r)
-        options = {key: _number_or_text(settings.get(key)) for key in naming[r.attention]}
-        levels = {"task": r["settings.task.name"], "seed": r["seed"]}
-        levels |= (
-            {"attention": f"{r.attention} {pairs_of(options)}".strip()} if several else options
-        )
-        levels |= {short_name(key): _number_or_text(setting_of(r, key, "none")) for key in shared}
-        of_runs.append(levels)
-    return of_runs
+    levels = _levels(runs, shared, code=False)
+    if levels.duplicated().any():  # runs repeated after the code had changed
+        levels = _levels(runs, shared, code=True)
+    usual = _usual(runs)
+    if together:
+        levels, usual = _as_one(levels, usual, [short_name(key) for key in together])
+    if levels.duplicated().any():
+        raise UserError("runs differ in settings that no effect shows; name them in `vary`")
+    lines = [
+        line
+        for setting in levels.columns.drop(MATCHED)
+        for line in _effects_of(str(setting), levels, runs["score"], usual)
+    ]
+    return pd.DataFrame(lines)
 
 
-def _usual(records: Sequence[Record]) -> Levels:
-    several = len({r.attention for r in records}) > 1
-    return {} if several else {key: _number_or_text(v) for key, v in usual_of(records[0]).items()}
+def _effects_of(
+    setting: str, levels: pd.DataFrame, scores: pd.Series, usual: dict[str, Any]
+) -> list[dict[str, Any]]:
+    values = sorted(levels[setting].unique(), key=sortable)
+    base = next((b for b in (*BASES, usual.get(setting)) if b in values), values[0])
+    others = [*levels.columns.drop(setting)]
+    scored = levels.assign(score=scores)
+    pairs = scored.merge(scored[scored[setting] == base], on=others, suffixes=("", "_of_base"))
+    pairs["difference"] = pairs["score"] - pairs["score_of_base"]
+    lines = []
+    for value in values:
+        of_value = pairs[pairs[setting] == value]
+        if value == base or of_value.empty:
+            continue
+        rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
+        cells = [d.tolist() for _, d in rows["difference"]]
+        means = [sum(cell) / len(cell) for cell in cells]
+        lines.append({
+            "setting": setting,
+            "level": str(value),
+            "base": str(base),
+            "cells": cells,
+            "differences": sorted(of_value["difference"]),
+            "mean": sum(means) / len(means),
+            # Over pairs of rows; one or two of them say nothing of others, so over their seeds.
+            "half_width": half_width([means] if len(cells) > 2 else cells),
+        })  # fmt: skip
+    return lines
 
 
-def _as_one(levels: Levels, names: Sequence[str]) -> Levels:
+def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
+    """The value of every setting in each run, a column per setting."""
+    naming = {}
+    for name, of_method in runs.groupby("attention", sort=False):
+        options = dict.fromkeys(o for record in of_method["record"] for o in options_of(record))
+        columns = [f"attention.{o}" for o in options if f"attention.{o}" != SHARED[0]]
+        naming[name] = differing(of_method, [*columns, *(["code"] if code else [])])
+    levels = pd.DataFrame({
+        "task": runs["task"] if "task.name" not in runs else runs["task.name"],
+        "seed": runs["seed"],
+        "tried": runs["tried"] if "tried" in runs else "",
+    })  # fmt: skip
+    if len(naming) > 1:
+        levels["attention"] = [
+            f"{run['attention']} {_pairs(run, naming[run['attention']])}".strip()
+            for run in runs[["attention", *sorted({*itertools.chain(*naming.values())})]].to_dict("records")
+        ]
+    else:
+        (names,) = naming.values()
+        for name in names:
+            levels[short_name(name)] = runs[name].map(_number_or_text)
+    for name in shared:
+        values = runs[name].map(lambda v: "none" if v is None else _number_or_text(v))
+        levels[short_name(name)] = values
+    return levels
+
+
+def _pairs(run: dict[str, Any], names: Sequence[str]) -> str:
+    return pairs_of({short_name(name): _number_or_text(run[name]) for name in names})
+
+
+def _usual(runs: pd.DataFrame) -> dict[str, Any]:
+    if runs["attention"].nunique() > 1:
+        return {}
+    return {key: _number_or_text(v) for key, v in usual_of(runs["record"].iloc[0]).items()}
+
+
+def _as_one(
+    levels: pd.DataFrame, usual: dict[str, Any], names: Sequence[str]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The settings of these names as one setting, `M x L`, with values such as `64 x 1`."""
     for name in names:
         if name not in levels:
             raise UserError(
                 f"`together` names '{name}', which is no setting in which these runs differ"
             )
-    value = " x ".join(str(levels[name]) for name in names)
-    rest = {key: level for key, level in levels.items() if key not in names}
-    return {" x ".join(names): value} | rest
-
-
-def _options(record: Record) -> dict[str, Any]:
-    return {key: value for key, value in options_of(record).items() if key != SLOT}
+    joined = " x ".join(names)
+    values = levels[names].map(str).agg(" x ".join, axis=1)
+    if usual:
+        usual = usual | {joined: " x ".join(str(usual.get(name)) for name in names)}
+    return pd.concat([values.rename(joined), levels.drop(columns=names)], axis=1), usual
 
 
 def _number_or_text(value: Any) -> float | str:
     return value if isinstance(value, int | float) else str(value)
-
-
-def _place(levels: Levels) -> frozenset[tuple[str, Any]]:
-    return frozenset(levels.items())

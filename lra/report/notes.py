@@ -1,93 +1,99 @@
-"""Notes for a reader of a leaderboard: the sentences under a table of training runs."""
+"""Notes for a reader of a table of training runs: the sentences under it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+import pandas as pd
 
 from lra.base.code import UNKNOWN
 from lra.report import stats
 from lra.report.specs import TableSpec
-from lra.report.table import (
-    DEAD_QUERIES,
-    LEAST_DEAD,
-    TableRow,
-    one_line,
-    pairs_of,
-    setting_of,
-    sortable,
+from lra.report.table import LEAST_DEAD, Table, one_line, pairs_of, sortable
+
+DEAD_QUERIES = (
+    "queries of the last test batch whose weights sum to 0, because all are 0 or signed ones "
+    "cancel; in the layer with most of them"
 )
-from lra.results.record import Record
+FLOOR = "∅: no better than always giving one answer"
 
 
-def notes(
-    spec: TableSpec,
-    rows: Sequence[TableRow],
-    tasks: Sequence[str],
-    timed: Mapping[str, bool],
-    conditions: str,
-    repeated: Sequence[Record],
-) -> list[str]:
+def notes(spec: TableSpec, table: Table) -> list[str]:
     """All that a reader must know, the most general first."""
-    records = [r for row in rows for cell in row.cells.values() for r in cell.records]
-    return [
-        *_reading(spec, rows, conditions),
-        *_pretraining(records),
-        *_caution(spec, rows, tasks),
-        *(_task_note(rows, task, timed[task] or not spec.speed) for task in tasks),
-        *_attempts(repeated),
-    ]
+    of_columns = (_column_note(table, spec, column) for column in table.columns)
+    return [*_reading(spec, table), *_caution(spec, table), *comparisons(table), *of_columns,
+            *_attempts(table.repeated)]  # fmt: skip
 
 
-def _reading(spec: TableSpec, rows: Sequence[TableRow], conditions: str) -> list[str]:
-    cells = [cell for row in rows for cell in row.cells.values()]
-    seeds = [len(cell.records) for cell in cells]
+def _reading(spec: TableSpec, table: Table) -> list[str]:
+    cells, runs = table.cells, table.runs
     sentences = [
-        f"Runs of {conditions}. Test accuracy in %: mean over seeds ± sample standard deviation "
-        "(number of seeds)."
+        f"Runs of {table.conditions}. Test accuracy in %: mean over seeds ± sample standard "
+        "deviation (number of seeds)."
     ]
-    if any(pairs_of(row.options) not in row.label for row in rows):
+    if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
         sentences.append("Names leave out options that have their usual value.")
-    if len(rows) > 1:
-        sentences.append("Bold: the best mean of its column, if it has several seeds.")
-    if len(rows) > 1 and max(seeds) > 1:
-        sentences.append(
-            "≈: too close to the best of its column for these seeds to show a difference (Welch's "
-            f"t-test with Holm's correction, p ≥ {stats.LEVEL:g})."
-        )
-    if len(rows) > 1 and min(seeds) == 1:
-        sentences.append("Rows with a single seed are not tested: their differences may be chance.")
-    if any(compute_class(cell.records[0]["compute"]) != "-" for cell in cells):
+    if any(compute_class(record["compute"]) != "-" for record in cells["record"]):
         sentences.append(
             'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
             'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
             "means that no setting of the method meets it, for the reason given with its runs."
         )
-    if any((cell.dead or 0) >= LEAST_DEAD for cell in cells):
+    if (cells["dead"] >= LEAST_DEAD).any():
         sentences.append(f"Dead queries: {DEAD_QUERIES}, the mean over seeds.")
     if spec.choose:
-        runs = (r for cell in cells for r in cell.records)
-        values = sorted({setting_of(r, spec.choose) for r in runs}, key=sortable)
+        values = sorted(runs[spec.choose].unique(), key=sortable)
         sentences.append(
             f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
             f"with most seeds; chosen were {', '.join(map(str, values))}."
         )
+    if (pretrained := runs[runs["pretrain.name"] != "none"]).size:
+        shared = int(pretrained["pretraining.run"].duplicated(keep=False).sum())
+        sentences.append(
+            "pretrain: before it saw a label, the network learned to predict masked tokens (masked)"
+            " or the next token (causal) of the training inputs. Steps, speed and budget are those "
+            "of the training on labels alone; the records have the training FLOPs of both phases."
+            + (f" {shared} of these runs share a pretrained network with another." if shared else "")
+        )
     return sentences
 
 
-def _caution(spec: TableSpec, rows: Sequence[TableRow], tasks: Sequence[str]) -> list[str]:
-    cells = [cell for row in rows for cell in row.cells.values()]
+def comparisons(table: Table) -> list[str]:
+    """How the rows were compared, and where more seeds are needed."""
+    cells = table.cells
+    if len(table.rows) < 2 or cells["seeds"].max() < 2:
+        return ["Single seeds: no row is marked, because their differences may be chance."]
+    sentences = [f"Bold: the best mean of its column. {stats.NOTE}"]
+    if (cells["seeds"] == 1).any():
+        sentences.append("Rows with a single seed are not compared: differences may be chance.")
+    for column in table.columns:
+        needs = table.column(column)["needs"].dropna().astype(int)
+        if not needs.empty:
+            rows = ", ".join(f"{row} {_seeds(n)}" for row, n in needs.items())
+            sentences.append(
+                f"Not told apart from the best on {column}, with about the seeds that would be "
+                f"needed: {rows}."
+            )
+    return sentences
+
+
+def _seeds(n: int) -> str:
+    return f"({n})" if n <= 100 else "(more than 100)"
+
+
+def _caution(spec: TableSpec, table: Table) -> list[str]:
     sentences = []
-    if len(tasks) > 1 and spec.columns:
+    if len(table.columns) > 1 and spec.columns:
         sentences.append("Average: the mean over all columns; tasks: how many of them the row has.")
-    elif len(tasks) > 1:
+    elif len(table.columns) > 1:
         sentences.append(
             "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
             "many of the five the row has."
         )
-    if not all(cell.learned for cell in cells):
-        sentences.append("∅: no better than always giving one answer; such a row is not ranked.")
-    if any(r.code == UNKNOWN for cell in cells for r in cell.records):
+    if not table.cells["learned"].all():
+        sentences.append(f"{FLOOR}; such a row is not ranked.")
+    if (table.runs["code"] == UNKNOWN).any():
         sentences.append(
             "Runs from before records held the hash of their code are not averaged with later ones."
         )
@@ -98,58 +104,46 @@ def _caution(spec: TableSpec, rows: Sequence[TableRow], tasks: Sequence[str]) ->
     return sentences
 
 
-def _pretraining(records: Sequence[Record]) -> list[str]:
-    begun_with = [r["pretraining.run"] for r in records if r.get("pretraining")]
-    if not begun_with:
+def _attempts(repeated: pd.DataFrame) -> list[str]:
+    if repeated.empty:
         return []
-    shared = sum(begun_with.count(run) > 1 for run in begun_with)
-    return [
-        "pretrain: before it saw a label, the network learned to predict masked tokens (masked) or "
-        "the next token (causal) of the training inputs. Steps, speed and budget are those of the "
-        "training on labels alone; the records have the training FLOPs of both phases."
-        + (f" {shared} of these runs share a pretrained network with another." if shared else "")
-    ]
-
-
-def _attempts(repeated: Sequence[Record]) -> list[str]:
-    if not repeated:
-        return []
-    runs = ", ".join(f"{r.attention} on {r['task']} ({r.run}: {r.score:.1f})" for r in repeated)
+    runs = ", ".join(
+        f"{r['attention']} on {r['task']} ({r['run']}: {r['score']:.1f})"
+        for r in repeated.to_dict("records")
+    )
     return [
         "Some runs were repeated (rerun=true); the table has the attempt that finished first. The "
         f"others: {runs}."
     ]
 
 
-def _task_note(rows: Sequence[TableRow], task: str, one_machine: bool) -> str:
-    cells = [row.cells[task] for row in rows if task in row.cells]
-    records = [r for cell in cells for r in cell.records]
-    first = records[0]
-    machines = sorted({f"{r['machine.device']}, threads {r.get('machine.threads')}"
-                       for r in records})  # fmt: skip
+def _column_note(table: Table, spec: TableSpec, column: str) -> str:
+    runs = table.runs[table.runs["column"] == column]
+    first = runs.iloc[0]
+    machines = sorted({f"{device}, threads {threads}" for device, threads in
+                       runs[["machine.device", "machine.threads"]].itertuples(index=False)})  # fmt: skip
     parts = [
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
-        f"fingerprint {first['data.fingerprint']}",
+        f"fingerprint {first['fingerprint']}",
         f"{first['steps']} steps of {first['batch']} examples",
         f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
     ]
-    if first.floor is not None:
-        floor = f"always answering the most frequent class gives {first.floor:.2f} %"
-        learned = any(cell.learned for cell in cells)
+    if pd.notna(first["floor"]):
+        floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
+        learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
-    parts += [f"compute budget {budget_names(records)}", f"machine {' / '.join(machines)}"]
-    if not one_machine:
+    parts += [f"compute budget {budget_names(runs)}", f"machine {' / '.join(machines)}"]
+    if spec.speed and column not in table.timed:
         parts.append("speed and memory are not shown because they come from different machines")
-    return one_line(f"{task}: {'; '.join(parts)}.")
+    return one_line(f"{column}: {'; '.join(parts)}.")
 
 
-def budget_names(records: Sequence[Record]) -> str:
+def budget_names(runs: pd.DataFrame) -> str:
     """The compute budgets that runs were held to."""
-    return " or ".join(dict.fromkeys(map(_budget_name, records)))
+    return " or ".join(dict.fromkeys(_budget_name(r.get("compute.budget")) for r in runs["record"]))
 
 
-def _budget_name(record: Record) -> str:
-    budget = record.get("compute.budget")
+def _budget_name(budget: Mapping[str, Any] | None) -> str:
     if budget is None:
         return "none (compute=off)"
     parameters = f"{budget['parameters']:,} parameters" if budget.get("parameters") else ""

@@ -1,33 +1,32 @@
-"""The tables that `lra table --write` makes: tables.yaml read and checked, records selected."""
+"""The tables that `lra table --write` makes: tables.yaml read and checked, runs selected."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from lra.base import groups
 from lra.base.config import UserError
-from lra.report.table import setting_of
-from lra.results.record import Record
 
 SPECS = Path(__file__).with_name("tables.yaml")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TableSpec:
+class TableSpec(BaseModel):
     """One entry of tables.yaml, which explains the fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     title: str
     records: str = ""
-    where: dict[str, Any] = dataclasses.field(default_factory=dict)
-    vary: list[str] = dataclasses.field(default_factory=list)
+    where: dict[str, Any] = {}
+    vary: list[str] = []
     columns: str = ""
     choose: str = ""
     published: str | None = None
@@ -35,7 +34,7 @@ class TableSpec:
     caveat: str = ""
     speed: bool = True
     effects: bool = False
-    together: list[str] = dataclasses.field(default_factory=list)
+    together: list[str] = []
     against: str = ""
 
 
@@ -43,57 +42,43 @@ def specs(results: Path) -> list[TableSpec]:
     """The entries of tables.yaml in a results folder, or those of the file beside this module."""
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
-    schema = OmegaConf.structured(TableSpec)
     try:
         listed = yaml.safe_load(path.read_text(encoding="utf-8"))
-        merged = [OmegaConf.merge(schema, entry) for entry in listed]
-        entries: list[Any] = [OmegaConf.to_object(entry) for entry in merged]
-    except (TypeError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not a list of tables: {reason}") from error
+        entries = TypeAdapter(list[TableSpec]).validate_python(listed, strict=True)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: entry {place}: {first['msg']}") from error
+    for name, n in Counter(spec.name for spec in entries).items():
+        if n > 1:
+            raise UserError(f"{path} has two tables named {name}")
     for spec in entries:
         if spec.together and not spec.effects:
             raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects`")
-    twice = {s.name for s in entries if [t.name for t in entries].count(s.name) > 1}
-    unknown = sorted({s.against for s in entries} - {s.name for s in entries} - {""})
-    if unknown:
-        raise UserError(f"{path} sets a table against '{unknown[0]}', which it does not have")
-    if twice:
-        raise UserError(f"{path} has two tables named {', '.join(sorted(twice))}")
+        if spec.against and spec.against not in {s.name for s in entries}:
+            raise UserError(f"{path} sets a table against '{spec.against}', which it does not have")
     return entries
 
 
-def select(records: Sequence[Record], where: Mapping[str, Any]) -> list[Record]:
-    """The records that meet every condition; UserError for a key that no record has."""
-    attentions = set(groups.names("attention")) | {r["attention.name"] for r in records}
-    conditions = [_condition(key, value, attentions, records) for key, value in where.items()]
-    return [r for r in records if all(holds(r) for holds in conditions)]
-
-
-def _condition(
-    key: str, allowed: Any, attentions: set[str], records: Sequence[Record]
-) -> Callable[[Record], bool]:
-    """A test of one condition: `luna.M: 8` is one for luna's runs only, any other key is
-    a fact or a setting of every run."""
-    name, _, option = key.partition(".")
-    owner = name if option and name in attentions else None
-    fact = f"attention.{option}" if owner else key
-    optional = fact.startswith("attention.")  # an option that other attentions lack
-    if records and not optional and all(_fact(r, fact) is None for r in records):
-        raise UserError(
-            f"no record has the fact '{key}' that a table names in its `where`: check its spelling"
-        )
-
-    def holds(record: Record) -> bool:
-        if owner is not None and record["attention.name"] != owner:
-            return True
-        value = _fact(record, fact)
-        return value in allowed if isinstance(allowed, list) else value == allowed
-
-    return holds
-
-
-def _fact(record: Record, key: str) -> Any:
-    value = record.get(key)
-    value = setting_of(record, key) if value is None else value
-    return value.get("name") if isinstance(value, dict) else value  # attention: luna
+def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The runs that meet every condition; UserError for a key that no run has. `luna.M: 8` is a
+    condition for luna's runs only, any other key is a column of every run (docs/columns.md)."""
+    methods = {*groups.names("attention"), *runs["attention"]}
+    for key, allowed in where.items():
+        name, _, option = key.partition(".")
+        of_one = bool(option) and name in methods  # a condition for one method's runs
+        column = f"attention.{option}" if of_one else key
+        column = f"{key}.name" if column not in runs and f"{key}.name" in runs else column
+        values = runs[column] if column in runs else pd.Series(None, index=runs.index, dtype=object)
+        # An option of an attention may be one that the others lack.
+        if len(runs) and not column.startswith("attention.") and values.isna().all():
+            raise UserError(
+                f"no record has the fact '{key}' that a table names in its `where`: check its "
+                "spelling (docs/columns.md)"
+            )
+        wanted = allowed if isinstance(allowed, list) else [allowed]
+        holds = values.isin([*wanted, "none"] if None in wanted else wanted)
+        runs = runs[holds | (runs["attention"] != name) if of_one else holds]
+    return runs

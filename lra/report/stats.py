@@ -88,3 +88,23 @@ def interval_of_spearman(r: float, n: int) -> tuple[float, float] | None:
         return None
     z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
     return math.tanh(z - half), math.tanh(z + half)
+
+
+# stub until the real one lands
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    best: bool
+    p: float | None
+    worse: bool
+    seeds_needed: int | None
+
+
+NOTE = "↓: shown to be worse."
+
+
+def compare_with_best(samples, answers):
+    best, tied = ties(samples)
+    return {k: Verdict(k in best, None if k in best else 0.5, k not in best and k not in tied and len(samples[k]) > 1, None) for k in samples}

@@ -1,0 +1,296 @@
+"""Tables of training runs: rows are attentions, named by the options in which runs of one attention
+differ; columns are tasks, or the values of a setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra import data
+from lra.base.config import UserError
+from lra.report import published
+from lra.report.agreement import agreements
+from lra.report.effects import effects
+from lra.report.notes import notes
+from lra.report.specs import TableSpec, select
+from lra.report.table import (
+    Table,
+    cells_of,
+    differing,
+    one_line,
+    pairs_of,
+    refuse_mixtures,
+    short_name,
+    sortable,
+)
+from lra.results.frame import options_of, usual_of
+from lra.results.record import Record
+from lra.results.schema import TRAINING
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
+AVERAGE = "average"
+NEVER = object()
+SPELT = 3  # where more options than these differ, rows are named by those with unusual values
+
+# Facts that all runs of a table share, and those that its runs in one column share; of the latter
+# the fingerprint covers every option of the data, and `model.` and `protocol.` are all settings
+# with such names. A budget that an attention measures follows from what is varied.
+OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
+            "compute.budget.reference", "compute.budget.tolerance.parameters",
+            "compute.budget.tolerance.flops")  # fmt: skip
+FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
+OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
+MACHINE = ("machine.device", "machine.threads", "machine.processes")  # of comparable speeds
+
+
+def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> list[Table]:
+    """The tables for which there are runs; `folder` is the one that all of them come from."""
+    tables: dict[str, Table] = {}
+    for spec in specs:
+        taken = selected(spec, runs, folder)
+        rows = taken.groupby("task")["identity"].transform("nunique")
+        if not (taken := taken[rows >= spec.at_least]).empty:
+            tables[spec.name] = build(spec, taken)
+    for spec in specs:
+        if spec.name in tables and spec.against in tables:
+            orders = agreements(tables[spec.name], tables[spec.against])
+            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=orders)
+    return list(tables.values())
+
+
+def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The runs that an entry of tables.yaml takes from the records of a folder."""
+    place = folder / spec.records
+    there = runs["path"].map(lambda path: Path(path).with_suffix("").is_relative_to(place))
+    training = by_time(runs[there & (runs["kind"] == TRAINING)]).drop_duplicates("run")
+    return select(training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where)
+
+
+def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
+    """A table of these runs; UserError if they cannot be compared."""
+    for key in filter(None, (spec.choose, spec.columns)):
+        if key not in runs or runs[key].isna().all():
+            raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
+    runs, repeated = first_attempts(runs)
+    runs, unchosen = _chosen(runs, spec.choose)
+    column = short_name(spec.columns) + "=" + runs[spec.columns].map(str) if spec.columns else runs["task"]
+    runs = runs.assign(column=column)
+    ignored = {*may_differ(spec.vary), spec.choose}
+    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
+    refuse_mixtures(spec.name, runs, of_table, of_column, remedy="narrow it with `where`")
+
+    runs, options = _named(spec, runs)
+    columns = _columns(runs, spec.columns)
+    averaged = columns if spec.columns else FIVE
+    cells = cells_of(runs)
+    cells[["published", "source"]] = [
+        published.published_score(spec.published, r.attention, r["task"], r["settings.attention"])
+        or (None, None)
+        for r in cells["record"]
+    ]
+    rows = _rows(runs, cells, options, averaged)
+    rows = rows.iloc[_order(rows, cells)]
+    machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    timed = tuple(c for c in columns if spec.speed and machines[c] == 1)
+    table = Table(
+        name=spec.name,
+        title=spec.title,
+        columns=columns,
+        rows=rows,
+        cells=cells,
+        runs=runs,
+        summaries=(AVERAGE,),
+        published=spec.published,
+        costs=True,
+        timed=timed,
+        axis=short_name(spec.columns) if spec.columns else "",
+        conditions=_conditions(runs),
+        repeated=repeated,
+        unchosen=unchosen,
+        caveat=one_line(spec.caveat),
+        effects=effects(runs, [*spec.vary, spec.columns], spec.together, spec.choose)
+        if spec.effects
+        else pd.DataFrame(),
+    )
+    return dataclasses.replace(table, notes=notes(spec, table))
+
+
+# ---------------------------------------------------------------------- which runs
+
+
+def by_time(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs in the order in which they finished, those without a time last."""
+    return runs.sort_values(
+        ["times.finished", "run"],
+        key=lambda s: pd.to_datetime(s, utc=True, format="ISO8601") if s.name != "run" else s,
+    )
+
+
+def first_attempts(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of every run the attempt that finished first, which tables show, and the others."""
+    again = by_time(runs).duplicated(["identity", "code", "seed"]).reindex(runs.index)
+    return runs[~again], runs[again]
+
+
+def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs with the best value of this setting, and the others: the one with the best mean dev
+    accuracy over seeds, among runs that differ in nothing else. A value with fewer seeds than
+    another is not chosen: it was tried with one seed only, or runs diverged, which leave no record.
+    The column `tried` says which values each was chosen from."""
+    if not key:
+        return runs, runs.iloc[:0]
+    settings = [c for c in runs if c.split(".")[0] in SETTINGS and c != key]
+    kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
+    values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
+    tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
+    whole = tried[tried["seeds"] == tried.groupby("kind")["seeds"].transform("max")]
+    best = whole.loc[whole.groupby("kind")["dev"].idxmax()].set_index("kind")[key]
+    is_best = runs[key] == kind.map(best)
+    names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
+    return runs[is_best].assign(tried=kind.map(names)), runs[~is_best]
+
+
+SETTINGS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
+
+
+def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The facts that all runs of a table share, and those that all runs of a column share."""
+    settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
+    return [f for f in OF_TABLE if f in runs], [*(f for f in OF_COLUMN if f in runs), *settings]
+
+
+def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
+    """The facts in which runs of one table may differ if it varies these settings."""
+    return (*vary, *FOLLOW) if vary else ()
+
+
+def comparable(
+    runs: pd.DataFrame, vary: Sequence[str] = ()
+) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
+    """The runs of each task in groups that may share a table, in which the settings of `vary` may
+    differ; each with the facts in which it differs from other groups of its task."""
+    for _, of_task in runs.groupby("task", sort=False):
+        facts = [f for part in compared(of_task) for f in part if f not in may_differ(vary)]
+        texts = of_task[facts].fillna("absent").map(str)
+        differ = [fact for fact in facts if texts[fact].nunique() > 1]
+        for _, group in of_task.groupby(texts.agg("|".join, axis=1), sort=False):
+            yield group, texts.loc[group.index[0], differ].to_dict()
+
+
+# ---------------------------------------------------------------------- rows and columns
+
+
+def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
+    if setting:
+        first = runs.drop_duplicates("column").set_index("column")[setting]
+        return sorted(first.index, key=lambda name: sortable(first[name]))
+    place = {name: i for i, name in enumerate(data.builtin_tasks())}  # others follow, by name
+    return sorted(runs["column"].unique(), key=lambda task: (place.get(task, 99), task))
+
+
+def _named(spec: TableSpec, runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
+    """The runs with the label of their row, and of every label the options that it stands for.
+
+    Named are the settings in which runs of an attention in one column differ, options that differ
+    from what `attention=<name>` sets, and those that the table varies. Of more than SPELT options,
+    those that have their usual value are left out.
+    """
+    naming = _naming(spec, runs)
+    names: list[tuple[str, dict[str, Any]]] = []
+    unusual: dict[str, set[str]] = {}
+    needed = {"attention", "record", "processes", "pretrain.name", *itertools.chain(*naming.values())}
+    for run in runs[[c for c in runs if c in needed]].to_dict("records"):
+        usual = usual_columns(run["record"])
+        keys = [*naming[run["attention"]]]
+        keys += ["processes"] if run["processes"] != "none" else []
+        keys += ["pretrain.name"] if run["pretrain.name"] != "none" else []
+        options = {key: run.get(key) for key in dict.fromkeys(keys)}
+        names.append((run["attention"], options))
+        shown = {key for key, value in options.items() if str(value) != str(usual.get(key, NEVER))}
+        unusual.setdefault(str(names[-1]), set()).update(shown)
+    labels: list[str] = []
+    options_of_label: dict[str, dict[str, Any]] = {}
+    for attention, options in names:
+        spelt = len(naming[attention]) <= SPELT
+        shown = {short_name(key): value for key, value in options.items()
+                 if spelt or key in unusual[str((attention, options))]}  # fmt: skip
+        labels.append(one_line(f"{attention} {pairs_of(shown)}"))
+        options = {short_name(key): value for key, value in options.items()}
+        if options_of_label.setdefault(labels[-1], options) != options:
+            raise UserError(
+                f"table '{spec.name}' has several rows named '{labels[-1]}': let fewer settings vary"
+            )
+    return runs.assign(row=labels), options_of_label
+
+
+def _naming(spec: TableSpec, runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Per attention, the settings that name its rows."""
+    naming: dict[str, list[str]] = {}
+    for name, of_method in runs.groupby("attention", sort=False):
+        options = [f"attention.{k}" for k in dict.fromkeys(
+            option for record in of_method["record"] for option in options_of(record))]  # fmt: skip
+        others = [option for option in options if option not in spec.vary]
+        pretrained = of_method[of_method["pretrain.name"] != "none"]
+        keys = differing(of_method, [*others, "code_of_training"])
+        keys = ["code" if key == "code_of_training" else key for key in keys]
+        keys += differing(pretrained, ["code"])
+        usual = pd.DataFrame(list(map(usual_columns, of_method["record"])), of_method.index, dtype=object)
+        for option in options:
+            if option in usual and (usual[option].map(str) != of_method[option].map(str)).any():
+                keys.append(option)
+        naming[str(name)] = list(dict.fromkeys([*keys, *spec.vary]))
+    return naming
+
+
+def usual_columns(record: Record) -> dict[str, Any]:
+    """The options that `attention=<name>` sets, under the names of their columns."""
+    return {f"attention.{key}": value for key, value in usual_of(record).items()}
+
+
+def _rows(
+    runs: pd.DataFrame,
+    cells: pd.DataFrame,
+    options: Mapping[str, dict[str, Any]],
+    averaged: Sequence[str],
+) -> pd.DataFrame:
+    """The rows by label, with their mean over the columns that count."""
+    counted = cells[cells.index.isin(averaged, level="column")].groupby("row", sort=False)
+    rows = runs.groupby("row", sort=False)[["attention"]].first()
+    rows["options"] = rows.index.map(options)
+    n = counted.size().reindex(rows.index, fill_value=0)
+    rows[AVERAGE] = counted["score"].mean().where(n == len(averaged))
+    complete = counted["published"].count() == len(averaged)
+    rows["published"] = counted["published"].apply(lambda s: s.astype(float).mean()).where(complete)
+    rows["coverage"] = n.map(str) + f"/{len(averaged)}"
+    rows["ranked"] = True
+    return rows
+
+
+def _order(rows: pd.DataFrame, cells: pd.DataFrame) -> list[int]:
+    """Rows of one attention by their options; several attentions by average, or by their column."""
+    numbers = list(range(len(rows)))
+    if rows["attention"].nunique() == 1:
+        return sorted(numbers, key=lambda i: [sortable(v) for v in rows["options"].iloc[i].values()])
+    if cells.index.unique("column").size == 1:
+        scores = cells["score"].droplevel("column")[rows.index]
+        return sorted(numbers, key=lambda i: -scores.iloc[i])
+    average = rows[AVERAGE].fillna(float("-inf"))
+    return sorted(numbers, key=lambda i: (-average.iloc[i], rows.index[i]))
+
+
+def _conditions(runs: pd.DataFrame) -> str:
+    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
+
+    def every(values: pd.Series) -> str:
+        return " and ".join(sorted(set(values.map(str))))
+
+    protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
+    return (
+        f"protocol {every(protocols)}, model {every(runs['model'])}, budget "
+        f"{every(runs['budget'].map('{:g}'.format))}, precision {every(runs['precision'])}"
+    )
