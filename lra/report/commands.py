@@ -1,4 +1,4 @@
-"""`lra table`, `lra records`, and the part of `lra figures` that records alone can draw."""
+"""`lra table` and `lra compare`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lra.report.table import Table
-    from lra.results.record import Record
 
 SUFFIXES = (".md", ".csv", ".tex")
 FORMATS = ("md", "csv", "tex", "json")  # of tables on standard output
@@ -26,114 +27,77 @@ def add_parsers(commands: Any) -> None:
         description="Shows the finished runs of a folder on the terminal; runs that can be "
         "compared share a table. With --write or --check: the tables and the page of results/.",
     )
-    table.add_argument("--runs", default="runs", help="folder of runs or records (default: runs)")
-    table.add_argument("--task", nargs="+", default=[], help="only these tasks")
-    table.add_argument("--attention", nargs="+", default=[], help="only these attentions")
-    table.add_argument(
-        "--sort",
-        default="",
-        metavar="NUMBER",
-        help="order the rows by score, parameters, gflops, "
-        "steps_per_second, peak_memory_mib or a task",
-    )
-    table.add_argument(
-        "--vary",
-        nargs="+",
-        default=[],
-        metavar="SETTING",
-        help="settings in which the runs of a "
-        "table may differ, such as protocol.recipe.lr; they become part of the rows' names",
-    )
-    table.add_argument(
-        "--effects",
-        action="store_true",
-        help="show under each table what each setting changes while all others are equal",
-    )
-    table.add_argument(
-        "--format", default="", choices=FORMATS, help="print the tables in this format"
-    )
-    what = table.add_mutually_exclusive_group()
-    what.add_argument(
-        "--write",
-        action="store_true",
-        help="write RESULTS/tables and RESULTS/index.html from RESULTS/records",
-    )
-    what.add_argument(
-        "--check", action="store_true", help="fail if those files are not what the records give"
-    )
-    table.add_argument("--strict", action="store_true", help="fail if a record is in no table, too")
-    table.add_argument(
-        "--results", default="results", help="folder of records and tables (default: results)"
-    )
     table.set_defaults(run=_table)
+    add = table.add_argument
+    add("--runs", default="runs", help="folder of runs or records (default: runs)")
+    add("--task", nargs="+", default=[], help="only these tasks")
+    add("--attention", nargs="+", default=[], help="only these attentions")
+    add("--sort", default="", metavar="NUMBER",
+        help="order the rows by score, parameters, flops, steps_per_second, peak_memory_mib or a "
+        "task")  # fmt: skip
+    add("--vary", nargs="+", default=[], metavar="SETTING",
+        help="settings in which the runs of a table may differ, such as protocol.recipe.lr; they "
+        "become part of the rows' names")  # fmt: skip
+    add("--effects", action="store_true",
+        help="show what each setting changes while all others are equal")  # fmt: skip
+    add("--format", default="", choices=FORMATS, help="print the tables in this format")
+    what = table.add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true",
+                      help="write RESULTS/tables and RESULTS/index.html from RESULTS/records")  # fmt: skip
+    what.add_argument("--check", action="store_true",
+                      help="fail if those files are not what the records give")  # fmt: skip
+    add("--strict", action="store_true", help="fail if a record is in no table, too")
+    add("--results", default="results", help="folder of records and tables (default: results)")
 
-    versus = commands.add_parser("compare", help="compare two rows or runs example by example")
-    versus.add_argument("a", metavar="A", help="a run's folder, a record, or luna,M=8,L=8")
-    versus.add_argument("b", metavar="B", help="what to compare it with")
-    versus.add_argument("--runs", default="results/records", help="where attentions are looked up")
-    versus.add_argument("--task", help="the task, if attentions are given")
-    versus.add_argument("--data-dir", default="data", help="prepared data, for the lengths")
+    versus = commands.add_parser(
+        "compare",
+        help="compare two rows or runs example by example",
+        description="Compares two rows or runs on the test examples that both answered: "
+        "`lra compare luna softmax --task listops`, `lra compare luna,M=8 luna,M=64 --runs "
+        "results/records/short_luna.jsonl`.",
+    )
     versus.set_defaults(run=_compare)
-
-    records = commands.add_parser(
-        "records", help="export the records of finished runs, or import those of another machine"
-    )
-    actions = records.add_subparsers(dest="action", required=True, metavar="action")
-    export = actions.add_parser(
-        "export", help="write the records of folders of runs as small files, to be committed"
-    )
-    export.add_argument("target", nargs="?", default="results/records", help="target folder")
-    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
-    export.add_argument(
-        "--without-answers",
-        action="store_true",
-        help="leave out the answers to test examples, some tens of kB a run",
-    )
-    export.set_defaults(run=lambda a: _copy(a.runs, a.target, answers=not a.without_answers))
-    bring = actions.add_parser("import", help="check records of another machine and copy them")
-    bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
-    bring.add_argument("--into", default="results/records", help="target folder")
-    bring.set_defaults(run=lambda a: _copy(a.sources, a.into))
-    checked = actions.add_parser(
-        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
-    )
-    checked.add_argument("folders", nargs="*", default=["results/records"], help="runs or records")
-    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
-    checked.add_argument(
-        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
-    )
-    checked.set_defaults(run=_check_records)
+    versus.add_argument("a", metavar="A", help="a run's folder, or an attention as in luna,M=8,L=8")
+    versus.add_argument("b", metavar="B", help="what to compare it with")
+    versus.add_argument("--runs", type=Path, default=Path("runs"),
+                        help="where attentions are looked up (default: runs)")  # fmt: skip
+    versus.add_argument("--task", help="the task, if attentions are given")
+    versus.add_argument("--data-dir", type=Path, default=Path("data"),
+                        help="prepared data, for the lengths of examples (default: data)")  # fmt: skip
 
 
-def _table(arguments: argparse.Namespace) -> None:
+def _table(a: argparse.Namespace) -> None:
     from lra.report.terminal import Choice, print_tables
 
-    results, a = Path(arguments.results), arguments
-    choice = Choice(a.task, a.attention, a.vary, a.sort, a.format, a.effects)
-    if arguments.check or arguments.write:
-        if choice != Choice([], [], []):
-            raise UserError(
-                "--task, --attention, --sort, --vary, --effects and --format are for tables on the "
-                "terminal; results/tables.yaml says what --write and --check make"
-            )
-        records = _records(results)
-        tables = _tables(results, records)
-        (check_files if arguments.check else write_files)(results, texts_of(results, tables))
-        left_out = _left_out(results, records, tables)
-        print("\n".join(left_out), end="\n" if left_out else "")
-        if left_out and arguments.strict:
-            raise SystemExit(1)
-    else:
-        print_tables(arguments.runs, choice)
+    results = Path(a.results)
+    # Runs of the results folder were made on machines that did other work, too.
+    committed = Path(a.runs).resolve().is_relative_to(results.resolve())
+    choice = Choice(a.task, a.attention, a.vary, a.sort, a.format, a.effects, not committed)
+    if not (a.check or a.write):
+        print_tables(a.runs, choice)
+        return
+    if choice != Choice([], [], []):
+        raise UserError(
+            "--task, --attention, --sort, --vary, --effects and --format are for tables on the "
+            "terminal; results/tables.yaml says what --write and --check make"
+        )
+    runs = _runs(results)
+    tables = _tables(results, runs)
+    (check_files if a.check else write_files)(results, texts_of(results, tables))
+    left_out = _left_out(results, runs, tables)
+    print("\n".join(left_out), end="\n" if left_out else "")
+    if left_out and a.strict:
+        raise SystemExit(1)
 
 
 def tables_of(results: Path) -> list[Table]:
     """Every table of a results folder: those of its tables.yaml, then one per converted model."""
-    return _tables(results, _records(results))
+    return _tables(results, _runs(results))
 
 
-def _records(results: Path) -> list[Record]:
+def _runs(results: Path) -> pd.DataFrame:
     from lra.results import audit
+    from lra.results.frame import frame_of
     from lra.results.record import read_all
 
     folder = results / "records"
@@ -141,34 +105,35 @@ def _records(results: Path) -> list[Record]:
         raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
     records = read_all([folder])
     audit.refuse_contradictions(records)
-    return records
+    return frame_of(records)
 
 
-def _tables(results: Path, records: Sequence[Record]) -> list[Table]:
-    from lra.report import conversions, leaderboard
+def _tables(results: Path, runs: pd.DataFrame) -> list[Table]:
+    from lra.report import conversions, training
     from lra.report.specs import specs
 
-    training = leaderboard.build_all(specs(results), records, results / "records")
-    return [*training, *conversions.build_all(records)]
+    tables = training.build_all(specs(results), runs, results / "records")
+    return [*tables, *conversions.build_all(runs)]
 
 
-def _left_out(results: Path, records: Sequence[Record], tables: Sequence[Table]) -> list[str]:
-    """One line per group of records that are in no table, with the reason."""
-    from lra.report.leaderboard import selected
+def _left_out(results: Path, runs: pd.DataFrame, tables: Sequence[Table]) -> list[str]:
+    """One line per file of records of which some are in no table, with the reason."""
     from lra.report.specs import specs
+    from lra.report.training import selected
 
-    shown = {r.key for table in tables for r in [*table.records, *table.repeated, *table.unchosen]}
-    missing = [r for r in records if r.key not in shown]
-    few: dict[Path, str] = {}
-    for spec in specs(results) if missing else []:
-        taken = selected(spec, records, results / "records")
-        few |= {r.path: f"{spec.name} needs {spec.at_least} rows of a task" for r in taken}
+    parts = [part for t in tables for part in (t.runs, t.repeated, t.unchosen) if len(part)]
+    shown = {run for part in parts for run in part["run"]}
+    missing = runs[~runs["run"].isin(shown)]
+    few: dict[str, str] = {}
+    for spec in specs(results) if len(missing) else []:
+        taken = selected(spec, runs, results / "records")
+        few |= dict.fromkeys(taken["run"], f"{spec.name} needs {spec.at_least} rows of a task")
     groups: dict[str, int] = defaultdict(int)
-    for r in missing:
-        part = r.path.relative_to(results / "records").parent
-        groups[f"{part}: {few.get(r.path, 'no entry of tables.yaml selects them')}"] += 1
+    for path, run in missing[["path", "run"]].itertuples(index=False):
+        place = Path(path).relative_to(results / "records")
+        groups[f"{place}: {few.get(run, 'no entry of tables.yaml selects them')}"] += 1
     head = f"{len(missing)} of the records are in no table:"
-    return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if missing else []
+    return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if groups else []
 
 
 def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
@@ -218,36 +183,7 @@ def _on_disk(results: Path) -> set[Path]:
     return {p for p in (results / "tables").glob("*") if p.suffix in SUFFIXES}
 
 
-def _compare(arguments: argparse.Namespace) -> None:
+def _compare(a: argparse.Namespace) -> None:
     from lra.report.versus import print_comparison
 
-    a = arguments
-    print_comparison(a.a, a.b, Path(a.runs), a.task, Path(a.data_dir))
-
-
-def _check_records(arguments: argparse.Namespace) -> None:
-    from lra.results import audit
-    from lra.results.record import load_records
-
-    records = load_records(arguments.folders)
-    counts = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
-    print(
-        f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
-        f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
-        "have no answers and are trusted"
-    )
-
-
-def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
-    """Copy the records of all sources, or none of them if one is refused."""
-    from lra.results import audit
-    from lra.results.record import export, load_records
-
-    audit.refuse_contradictions(load_records(sources))
-    copied = export(sources, Path(target), answers=answers)
-    print(f"{len(copied['new'])} new records in {target}, {len(copied['known'])} already there")
-    for record in copied["other"]:
-        print(
-            f"  {record.path} repeats a known run with another outcome: the run that finished "
-            "first is kept"
-        )
+    print_comparison(a.a, a.b, a.runs, a.task, a.data_dir)

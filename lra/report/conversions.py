@@ -55,7 +55,9 @@ def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
     facts = pd.DataFrame(list(map(_shared, runs["record"])), runs.index, dtype=object)
     name = f"{kind}_{model}"
     remedy = "export them to different folders"
-    refuse_mixtures(name, runs[["attention", "column"]].join(facts), [], [*facts], remedy=remedy, absent=None)
+    refuse_mixtures(
+        name, runs[["attention", "column"]].join(facts), [], [*facts], remedy=remedy, absent=None
+    )
 
     settings = [_settings(record) for record in runs["record"]]
     naming, usual = _naming(runs, settings), _usual(runs, settings)
@@ -94,8 +96,14 @@ def _rows_and_cells(
     top.index = pd.MultiIndex.from_product([[TEACHER], top.index], names=["row", "column"])
     cells = pd.concat([top.astype({"runs": object}), cells])
 
-    method, attention = pd.Series({TEACHER: "teacher"} | dict(method)), pd.Series({TEACHER: "softmax"} | dict(attention))
-    printed = [published.published_score(kind, method[row], column) or (None, None) for row, column in cells.index]
+    method, attention = (
+        pd.Series({TEACHER: "teacher"} | dict(method)),
+        pd.Series({TEACHER: "softmax"} | dict(attention)),
+    )
+    printed = [
+        published.published_score(kind, method[row], column) or (None, None)
+        for row, column in cells.index
+    ]
     cells[["published", "source"]] = pd.DataFrame(printed, cells.index, dtype=object)
     rows = pd.DataFrame({"attention": attention, "options": [{} for _ in attention]})
     for label, of_row in cells.groupby("row"):
@@ -160,7 +168,11 @@ def _naming(runs: pd.DataFrame, settings: Sequence[Mapping[str, Any]]) -> dict[s
     staged = runs["record"].map(lambda record: record["stage1"] is not None)
     naming: dict[str, list[str]] = {}
     for (name, _), some in runs.groupby(["attention", ~staged], sort=False):
-        keys = list(dict.fromkeys(k for s, r in zip(settings, runs.index, strict=True) if r in some.index for k in s))
+        keys = list(
+            dict.fromkeys(
+                k for s, r in zip(settings, runs.index, strict=True) if r in some.index for k in s
+            )
+        )
         counts = frame.loc[some.index, keys].groupby(some["column"]).nunique().max()
         of_method = naming.setdefault(name, [])
         of_method += [k for k in keys if counts[k] > 1 and k not in of_method]

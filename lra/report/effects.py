@@ -94,7 +94,9 @@ def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.Data
     if len(naming) > 1:
         levels["attention"] = [
             f"{run['attention']} {_pairs(run, naming[run['attention']])}".strip()
-            for run in runs[["attention", *sorted({*itertools.chain(*naming.values())})]].to_dict("records")
+            for run in runs[["attention", *sorted({*itertools.chain(*naming.values())})]].to_dict(
+                "records"
+            )
         ]
     else:
         (names,) = naming.values()

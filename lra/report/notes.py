@@ -54,7 +54,11 @@ def _reading(spec: TableSpec, table: Table) -> list[str]:
             "pretrain: before it saw a label, the network learned to predict masked tokens (masked)"
             " or the next token (causal) of the training inputs. Steps, speed and budget are those "
             "of the training on labels alone; the records have the training FLOPs of both phases."
-            + (f" {shared} of these runs share a pretrained network with another." if shared else "")
+            + (
+                f" {shared} of these runs share a pretrained network with another."
+                if shared
+                else ""
+            )
         )
     return sentences
 
@@ -62,7 +66,9 @@ def _reading(spec: TableSpec, table: Table) -> list[str]:
 def comparisons(table: Table) -> list[str]:
     """How the rows were compared, and where more seeds are needed."""
     cells = table.cells
-    if len(table.rows) < 2 or cells["seeds"].max() < 2:
+    if len(table.rows) < 2:
+        return []
+    if cells["seeds"].max() < 2:
         return ["Single seeds: no row is marked, because their differences may be chance."]
     sentences = [f"Bold: the best mean of its column. {stats.NOTE}"]
     if (cells["seeds"] == 1).any():

@@ -129,7 +129,11 @@ def markdown(table: Table, results: Path) -> str:
         parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
         parts.append(grid(orders(table), "column"))
     if not table.pairs.empty:
-        parts += ["## Example by example", escape_md(PAIRS), grid(table.pairs, "first")]
+        parts += [
+            "## Example by example",
+            escape_md(PAIRS),
+            grid(table.pairs.assign(second=table.pairs["second"].map(escape_md)), "first"),
+        ]
     return "\n\n".join([*parts, "## Runs", grid(_runs(table, results), "attention")]) + "\n"
 
 
@@ -162,7 +166,9 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
             "revision": " ".join(dict.fromkeys(runs["revision"])),
         })  # fmt: skip
     order = {row: i for i, row in enumerate(table.rows.index)}
-    return pd.DataFrame(sorted(lines, key=lambda line: order[line["attention"]])).set_index("attention")
+    return pd.DataFrame(sorted(lines, key=lambda line: order[line["attention"]])).set_index(
+        "attention"
+    )
 
 
 def stages(record: Any, digits: int = 1) -> str:
@@ -222,7 +228,10 @@ def to_json(table: Table) -> dict[str, Any]:
     rows = table.rows.drop(columns=["options"]).reset_index(names="row")
     frames = {"rows": rows, "cells": numbers(table), "effects": table.effects}
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    lines = {key: json.loads(f.to_json(orient="records", double_precision=15)) for key, f in frames.items()}
+    lines = {
+        key: json.loads(f.to_json(orient="records", double_precision=15))
+        for key, f in frames.items()
+    }
     return {**head, "columns": table.columns, **lines, "notes": table.notes}
 
 
@@ -275,7 +284,9 @@ def _tex_cell(cell: pd.Series) -> str:
 
 
 def escape_tex(text: str) -> str:
-    return re.sub(r"[\\&%$#_{}~^<>|×±∅↓–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text)))
+    return re.sub(
+        r"[\\&%$#_{}~^<>|×±∅↓–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text))
+    )
 
 
 WRITERS: dict[str, Callable[[Table, Path], str]] = {

@@ -107,4 +107,12 @@ NOTE = "↓: shown to be worse."
 
 def compare_with_best(samples, answers):
     best, tied = ties(samples)
-    return {k: Verdict(k in best, None if k in best else 0.5, k not in best and k not in tied and len(samples[k]) > 1, None) for k in samples}
+    return {
+        k: Verdict(
+            k in best,
+            None if k in best else 0.5,
+            k not in best and k not in tied and len(samples[k]) > 1,
+            None,
+        )
+        for k in samples
+    }

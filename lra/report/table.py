@@ -201,7 +201,9 @@ def beside(table: Table) -> tuple[pd.DataFrame, list[str]] | None:
     if cells is None or cells.empty or table.published is None:
         return None
     digits = published.digits(table.published)
-    both = [f"{m:.1f} / {p:.{digits}f}" for m, p in zip(cells["score"], cells["published"], strict=True)]
+    both = [
+        f"{m:.1f} / {p:.{digits}f}" for m, p in zip(cells["score"], cells["published"], strict=True)
+    ]
     wide = pd.Series(both, index=cells.index).unstack("column").reindex(columns=table.columns)
     if "published" in table.rows and table.rows["published"].notna().any():
         first = table.summaries[0]

@@ -68,7 +68,9 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     place = folder / spec.records
     there = runs["path"].map(lambda path: Path(path).with_suffix("").is_relative_to(place))
     training = by_time(runs[there & (runs["kind"] == TRAINING)]).drop_duplicates("run")
-    return select(training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where)
+    return select(
+        training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where
+    )
 
 
 def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
@@ -78,7 +80,11 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
     runs, repeated = first_attempts(runs)
     runs, unchosen = _chosen(runs, spec.choose)
-    column = short_name(spec.columns) + "=" + runs[spec.columns].map(str) if spec.columns else runs["task"]
+    column = (
+        short_name(spec.columns) + "=" + runs[spec.columns].map(str)
+        if spec.columns
+        else runs["task"]
+    )
     runs = runs.assign(column=column)
     ignored = {*may_differ(spec.vary), spec.choose}
     of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
@@ -155,7 +161,16 @@ def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return runs[is_best].assign(tried=kind.map(names)), runs[~is_best]
 
 
-SETTINGS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
+SETTINGS = (
+    "attention",
+    "model",
+    "protocol",
+    "task",
+    "pretrain",
+    "budget",
+    "precision",
+    "processes",
+)
 
 
 def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -203,7 +218,13 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str,
     naming = _naming(spec, runs)
     names: list[tuple[str, dict[str, Any]]] = []
     unusual: dict[str, set[str]] = {}
-    needed = {"attention", "record", "processes", "pretrain.name", *itertools.chain(*naming.values())}
+    needed = {
+        "attention",
+        "record",
+        "processes",
+        "pretrain.name",
+        *itertools.chain(*naming.values()),
+    }
     for run in runs[[c for c in runs if c in needed]].to_dict("records"):
         usual = usual_columns(run["record"])
         keys = [*naming[run["attention"]]]
@@ -239,7 +260,9 @@ def _naming(spec: TableSpec, runs: pd.DataFrame) -> dict[str, list[str]]:
         keys = differing(of_method, [*others, "code_of_training"])
         keys = ["code" if key == "code_of_training" else key for key in keys]
         keys += differing(pretrained, ["code"])
-        usual = pd.DataFrame(list(map(usual_columns, of_method["record"])), of_method.index, dtype=object)
+        usual = pd.DataFrame(
+            list(map(usual_columns, of_method["record"])), of_method.index, dtype=object
+        )
         for option in options:
             if option in usual and (usual[option].map(str) != of_method[option].map(str)).any():
                 keys.append(option)
@@ -275,7 +298,9 @@ def _order(rows: pd.DataFrame, cells: pd.DataFrame) -> list[int]:
     """Rows of one attention by their options; several attentions by average, or by their column."""
     numbers = list(range(len(rows)))
     if rows["attention"].nunique() == 1:
-        return sorted(numbers, key=lambda i: [sortable(v) for v in rows["options"].iloc[i].values()])
+        return sorted(
+            numbers, key=lambda i: [sortable(v) for v in rows["options"].iloc[i].values()]
+        )
     if cells.index.unique("column").size == 1:
         scores = cells["score"].droplevel("column")[rows.index]
         return sorted(numbers, key=lambda i: -scores.iloc[i])
