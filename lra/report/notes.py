@@ -49,7 +49,7 @@ def _reading(spec: TableSpec, table: Table) -> list[str]:
             f"with most seeds; chosen were {', '.join(map(str, values))}."
         )
     if (pretrained := runs[runs["pretrain.name"] != "none"]).size:
-        shared = int(pretrained["pretraining.run"].duplicated(keep=False).sum())
+        shared = int(pretrained.get("pretraining.run", pd.Series()).duplicated(keep=False).sum())
         sentences.append(
             "pretrain: before it saw a label, the network learned to predict masked tokens (masked)"
             " or the next token (causal) of the training inputs. Steps, speed and budget are those "

@@ -62,6 +62,12 @@ def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
     return shown.assign(tasks=table.rows["coverage"])
 
 
+def escaped(shown: pd.DataFrame, table: Table, escape: Callable[[str], str]) -> pd.DataFrame:
+    """Escape what is not a cell's own text."""
+    others = [c for c in shown if c not in table.columns]
+    return shown.assign(**{c: shown[c].map(escape) for c in others})
+
+
 def costs(table: Table, column: str) -> pd.DataFrame:
     """Dead queries, if there are any; parameters, FLOPs and class of compute; speed and memory, if
     all runs were timed on one machine."""
@@ -113,11 +119,14 @@ def interval(low: float, high: float, digits: int) -> str:
 def markdown(table: Table, results: Path) -> str:
     parts = [f"# {escape_md(table.title)}", GENERATED]
     parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
-    parts.append(grid(wide(table, _md_cell), "attention"))
+    parts.append(grid(escaped(wide(table, _md_cell), table, escape_md), "attention"))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     if table.costs and not table.single:
         for column in table.columns:
-            parts += [f"## Cost on {column}", grid(costs(table, column), "attention")]
+            parts += [
+                f"## Cost on {column}",
+                grid(costs(table, column).map(escape_md), "attention"),
+            ]
     if comparison := beside(table):
         measured, sources = comparison
         parts += ["## Beside the published numbers", escape_md(_beside(table))]
@@ -196,7 +205,8 @@ def escape_md(text: str) -> str:
 
 def numbers(table: Table) -> pd.DataFrame:
     """A line per cell, with everything that is shown of it."""
-    cells = table.cells.reset_index()
+    places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
+    cells = table.cells.reset_index().sort_values(["row", "column"], key=lambda s: s.map(places))
     rows = table.rows.loc[cells["row"]]
     cells["attention"] = rows["attention"].to_numpy()
     cells["options"] = rows["options"].map(pairs_of).to_numpy()
@@ -243,9 +253,7 @@ def latex(table: Table, results: Path) -> str:
     comments = [*filter(None, [table.caveat]), *table.notes]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
-    shown = wide(table, _tex_cell)
-    escaped = [c for c in shown if c not in table.columns]
-    shown[escaped] = shown[escaped].map(escape_tex)
+    shown = escaped(wide(table, _tex_cell), table, escape_tex)
     return tabular(table.title, comments, shown)
 
 

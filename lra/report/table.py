@@ -4,6 +4,7 @@ conversions.py; render.py, terminal.py, page.py and lra/figures show any table."
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -183,7 +184,7 @@ def short_name(setting: str) -> str:
 
 def sortable(value: Any) -> tuple[bool, float, str]:
     """A key that orders numbers by size, before all other values."""
-    number = isinstance(value, int | float)
+    number = isinstance(value, numbers.Real)  # those of numpy, too
     return not number, float(value) if number else 0.0, str(value)
 
 

@@ -235,18 +235,14 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str,
         shown = {key for key, value in options.items() if str(value) != str(usual.get(key, NEVER))}
         unusual.setdefault(str(names[-1]), set()).update(shown)
     labels: list[str] = []
-    options_of_label: dict[str, dict[str, Any]] = {}
+    of_label: dict[str, dict[str, Any]] = {}
     for attention, options in names:
         spelt = len(naming[attention]) <= SPELT
-        shown = {short_name(key): value for key, value in options.items()
-                 if spelt or key in unusual[str((attention, options))]}  # fmt: skip
-        labels.append(one_line(f"{attention} {pairs_of(shown)}"))
-        options = {short_name(key): value for key, value in options.items()}
-        if options_of_label.setdefault(labels[-1], options) != options:
-            raise UserError(
-                f"table '{spec.name}' has several rows named '{labels[-1]}': let fewer settings vary"
-            )
-    return runs.assign(row=labels), options_of_label
+        shown = [(short_name(key), value) for key, value in options.items()
+                 if spelt or key in unusual[str((attention, options))]]  # fmt: skip
+        labels.append(one_line(" ".join([attention, *(f"{k}={v}" for k, v in shown)])))
+        of_label[labels[-1]] = {short_name(key): value for key, value in options.items()}
+    return runs.assign(row=labels), of_label
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> dict[str, list[str]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from rich.console import Console
 
 from lra.base.config import UserError
 from lra.report import paired, stats
@@ -16,16 +18,7 @@ from lra.results.record import Record, first_attempts, load_records, read_record
 from lra.results.schema import flat
 
 BINS = 4  # of lengths, equally many examples in each
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """The answers to test examples of one class or of a range of lengths."""
-
-    name: str
-    answers: int
-    a: float  # percent right, mean over seeds
-    b: float
+LISTED = 6  # settings named in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,66 +26,53 @@ class Comparison:
     """Rows or runs `a` and `b` on the same test examples; shares are percents."""
 
     answers: int  # as many as examples or, of a task that scores tokens, more
-    examples: int
-    together: int  # answers that the paired test flips together
+    together: int  # answers of one example, which the paired test flips together
     a: float  # accuracy, mean over seeds
     b: float
     p: float  # of the paired test
     agreement: float  # the same answer, right or wrong, mean over pairs of seeds
     both: float
-    only_a: float
-    only_b: float
-    groups: list[Group]
+    groups: pd.DataFrame  # answers, a and b of each class, and of each range of lengths
     settings: dict[str, tuple[Any, Any]]  # those that differ
 
 
 def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = None) -> Comparison:
     """Compare two sets of runs, each of one row; lengths are known if the data are prepared."""
     sides = [[_answers(r) for r in runs] for runs in (a, b)]
-    labels = sides[0][0].labels
-    n = len(labels)
-    examples = a[0].get("test.examples", n)
-    together = n // examples if n % examples == 0 else 1
-    digests = {g.labels_digest for side in sides for g in side}
-    if len(digests) > 1:
+    if len({answers.labels_digest for side in sides for answers in side}) > 1:
         raise UserError(
             "these runs were not tested on the same examples: compare runs on the same data"
         )
-    right = [np.stack([g.right for g in side]).astype(float) for side in sides]  # (seeds, n)
-    mean_a, mean_b = (r.mean(0) for r in right)
+    labels = sides[0][0].labels
+    examples = a[0].get("test.examples", len(labels))
+    together = len(labels) // examples if len(labels) % examples == 0 else 1
+    right_a, right_b = (np.mean([answers.right for answers in side], axis=0) for side in sides)
+    right = pd.DataFrame({"answers": 1, "a": 100 * right_a, "b": 100 * right_b})
+    groups = [right.groupby([f"class {c}" for c in labels])]
+    if (lengths := _lengths(a[0], data_dir, len(labels))) is not None:
+        groups.append(
+            right.groupby(pd.qcut(lengths, BINS, duplicates="drop", precision=0).astype(str))
+        )
     pairs = list(itertools.product(*sides))
-    groups = [_group(f"class {c}", labels == c, mean_a, mean_b) for c in np.unique(labels).tolist()]
-    if (lengths := _lengths(a[0], data_dir, n)) is not None:
-        edges = np.unique(np.quantile(lengths, np.linspace(0, 1, BINS + 1), method="lower"))
-        for low, high in itertools.pairwise(edges.tolist()):
-            inside = (lengths >= low) & ((lengths < high) | (high == edges[-1]))
-            groups.append(_group(f"length {low} to {high}", inside, mean_a, mean_b))
-    both = float(np.mean([(x.right & y.right).mean() for x, y in pairs]))
     return Comparison(
-        answers=n,
-        examples=examples,
+        answers=len(labels),
         together=together,
-        a=100 * float(mean_a.mean()),
-        b=100 * float(mean_b.mean()),
-        p=paired.sign_flips((mean_a - mean_b).reshape(-1, together).sum(1)),
+        a=float(right["a"].mean()),
+        b=float(right["b"].mean()),
+        p=paired.sign_flips((right_a - right_b).reshape(-1, together).sum(1)),
         agreement=100 * float(np.mean([(x.answers == y.answers).mean() for x, y in pairs])),
-        both=100 * both,
-        only_a=100 * (float(mean_a.mean()) - both),
-        only_b=100 * (float(mean_b.mean()) - both),
-        groups=[g for g in groups if g.answers],
-        settings=_difference(a[0], b[0]),
+        both=100 * float(np.mean([(x.right & y.right).mean() for x, y in pairs])),
+        groups=pd.concat(g.agg({"answers": "sum", "a": "mean", "b": "mean"}) for g in groups),
+        settings=_differences(a[0], b[0]),
     )
 
 
 def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
-    """The runs that a word names: the path of a record or of a run's folder, or an attention with
-    some of its options and settings, `luna,M=8,task.pairs=32`."""
-    place = Path(word)
-    if _is_path(word):
-        file = place / "result.json" if place.is_dir() else place
-        if file.is_dir() or not file.exists() or (record := read_record(file)) is None:
-            raise UserError(f"{place} is not the folder of a finished run, nor a record")
-        return [record]
+    """The runs that a word names: a run's folder, or an attention with some of its options and
+    settings, `luna,M=8,task.pairs=32`."""
+    if (place := Path(word) / "result.json").exists():
+        record = read_record(place)
+        return [record] if record else []
     name, *options = word.split(",")
     wanted = dict(option.partition("=")[::2] for option in options)
     named = [
@@ -101,13 +81,18 @@ def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
         if r.attention == name and all(_has(r, key, text) for key, text in wanted.items())
     ]
     if not named:
-        raise UserError(f"'{word}' names no run: give a path, or an attention as in luna,M=8,L=8")
-    several = {(r["identity"], r.code) for r in named}
-    if len(several) > 1:
-        differ = sorted({k for x, y in itertools.pairwise(named) for k in _difference(x, y)})
         raise UserError(
-            f"'{word}' names runs of {len(several)} rows, which differ in {', '.join(differ)}: "
-            "name these options, choose with --task or --runs, or give paths"
+            f"'{word}' names no run: give a run's folder, or an attention as in luna,M=8,L=8; "
+            "--runs says where it is looked up"
+        )
+    rows = {(r["identity"], r.code): r for r in named}
+    if len(rows) > 1:
+        pairs = itertools.pairwise(rows.values())
+        differ = sorted({key for x, y in pairs for key in _differences(x, y)})
+        more = f" and {len(differ) - LISTED} more" if len(differ) > LISTED else ""
+        raise UserError(
+            f"'{word}' names runs of {len(rows)} rows, which differ in "
+            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or --runs"
         )
     return named
 
@@ -121,51 +106,38 @@ def _has(record: Record, key: str, text: str) -> bool:
         return False
 
 
-def _is_path(word: str) -> bool:
-    return "/" in word or word.endswith(".json")  # a folder may have an attention's name
-
-
 def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
-    words = [w for w in (a, b) if not _is_path(w)]
-    records = first_attempts(load_records([runs]))[0] if words else []
+    names = [w for w in (a, b) if not (Path(w) / "result.json").exists()]
+    records = first_attempts(load_records([runs]))[0] if names else []
     records = [r for r in records if task in (None, r["task"])]
     left, right = find_runs(a, records), find_runs(b, records)
     c = compare(left, right, data_dir)
-    sign = "differ" if c.p < stats.LEVEL else "could be chance"
-    each = "answers" if c.answers > c.examples else "examples"
-    test = (
-        f"flips the signs of {c.together} answers in a row together, those of one example"
-        if c.together > 1
-        else "takes the answers of one example as independent, so its p may be too small"
-    )
+    sure = "they differ" if c.p < stats.LEVEL else "could be chance"
     lines = [
-        f"A = {a} ({len(left)} seeds), B = {b} ({len(right)} seeds), {left[0]['task']}, "
-        f"{c.answers:,} test {each}",
-        f"accuracy   A {c.a:.2f} %   B {c.b:.2f} %   difference {c.a - c.b:+.2f} points, paired "
-        f"test p = {c.p:.2g} ({sign})",
-        *([f"paired     the test {test}"] if each == "answers" else []),
-        f"answers    {c.agreement:.1f} % the same; both right {c.both:.1f} %, only A "
-        f"{c.only_a:.1f} %, only B {c.only_b:.1f} %",
-        *(f"{g.name:<20} {g.answers:>7,} {each}   A {g.a:5.1f} %   B {g.b:5.1f} %   "
-          f"{g.a - g.b:+6.1f}" for g in c.groups),
-        *(f"setting    {key}: A {x}, B {y}" for key, (x, y) in c.settings.items()),
+        f"A  {a}, {len(left)} seeds",
+        f"B  {b}, {len(right)} seeds",
+        f"{left[0]['task']}, {c.answers:,} test answers",
+        "",
+        f"accuracy  A {c.a:.2f} %   B {c.b:.2f} %   difference {c.a - c.b:+.2f} points",
+        f"          paired test over examples: p = {c.p:.2g}, {sure}"
+        + (f" (the {c.together} answers of an example count as one)" if c.together > 1 else ""),
+        f"answers   {c.agreement:.1f} % the same; both right {c.both:.1f} %, only A "
+        f"{c.a - c.both:.1f} %, only B {c.b - c.both:.1f} %",
+        "",
+        *(f"{name:<18} {g['answers']:>7,.0f} answers   A {g['a']:5.1f} %   B {g['b']:5.1f} %   "
+          f"{g['a'] - g['b']:+6.1f}" for name, g in c.groups.iterrows()),
+        *(f"setting  {key}: A {x}, B {y}" for key, (x, y) in c.settings.items()),
     ]  # fmt: skip
-    print("\n".join(lines))
+    Console(highlight=False, markup=False, soft_wrap=True).print("\n".join(lines))
 
 
 def _answers(record: Record) -> Any:
     if (answers := record.answers) is None:
         raise UserError(
-            f"{record.path} has no answers beside it: runs of this version keep them, earlier ones "
-            "have to be run again"
+            f"run {record.run} has no answers: runs of this version keep them, earlier ones have "
+            "to be run again"
         )
     return answers
-
-
-def _group(name: str, inside: np.ndarray, a: np.ndarray, b: np.ndarray) -> Group:
-    n = int(inside.sum())
-    shares = (100 * float(side[inside].mean()) if n else 0.0 for side in (a, b))
-    return Group(name, n, *shares)
 
 
 def _lengths(record: Record, data_dir: Path | None, answers: int) -> np.ndarray | None:
@@ -173,19 +145,18 @@ def _lengths(record: Record, data_dir: Path | None, answers: int) -> np.ndarray 
     all are equally long, and for tasks that score tokens."""
     from lra.data.prepare import with_fingerprint
 
-    prepared = None
-    if data_dir is not None and record.get("data.fingerprint"):
-        prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-    if prepared is None:
+    fingerprint = record.get("data.fingerprint")
+    if data_dir is None or not fingerprint:
+        return None
+    if (prepared := with_fingerprint(data_dir, record["task"], fingerprint)) is None:
         return None
     split = prepared.split("test")
     lengths = split.lengths(np.arange(len(split)))
     lengths = lengths.max(-1) if lengths.ndim == 2 else lengths
-    several = len(np.unique(lengths)) > 1 and len(lengths) == answers
-    return lengths if several else None
+    return lengths if len(np.unique(lengths)) > 1 and len(lengths) == answers else None
 
 
-def _difference(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
+def _differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
     sides = [dict(flat(r["settings"])) | {"code": r.code} for r in (a, b)]
     keys = dict.fromkeys([*sides[0], *sides[1]])
     values = {key: (sides[0].get(key, "absent"), sides[1].get(key, "absent")) for key in keys}

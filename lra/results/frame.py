@@ -1,7 +1,7 @@
-"""Records as a data frame: a line per run, a column per fact. Tables, figures and the page are made
-from it, and `lra.records(...).to_pandas()` gives it to everybody; docs/columns.md lists the columns.
+"""Records as a data frame: a line per run, a column per fact (docs/columns.md).
 
-Columns hold what the records hold: whole numbers stay whole, and what a run lacks is None.
+Tables, figures and the page are made from it, and `lra.records(...).to_pandas()` gives it to
+everybody. Whole numbers stay whole, and what a run lacks is None.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from lra.results.record import Record
 
 # The columns that most questions need, which every record has, before those of single facts.
-MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor", "loss",
-        "steps", "parameters", "flops", "steps_per_second", "fingerprint", "code", "run",
+MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",
+        "loss", "steps", "parameters", "flops", "steps_per_second", "fingerprint", "code", "run",
         "path")  # fmt: skip
 NUMBERS = ("score", "floor", "loss", "parameters", "flops", "steps_per_second", "peak_memory_mib",
            "dead_queries", "answers")  # fmt: skip
-LISTS = ("test.predicted", "test_best.predicted", "test_last.predicted", "compute.parts.",
-         "predictions.", "labels.", "digest", "codes")  # fmt: skip
+# Facts of which nobody makes a column: long lists, and details of a conversion's stages.
+LEFT_OUT = ("test.predicted", "test_best.predicted", "test_last.predicted", "compute.parts.",
+            "predictions.", "labels.", "stage1.", "stage2.", "digest", "codes")  # fmt: skip
 
 
 def frame_of(records: Sequence[Record]) -> pd.DataFrame:
@@ -42,7 +43,7 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
 def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     """Every fact under its dotted name, settings without `settings.` before it; then MAIN."""
     for name, value in flat(record.facts):
-        if not name.startswith(LISTS):
+        if not name.startswith(LEFT_OUT):
             text = isinstance(value, list) and name != "curve"
             yield name.removeprefix("settings."), str(value) if text else value
     for option, value in options_of(record).items():

@@ -13,12 +13,11 @@ to every test example (lra/runs/answers.py), from which lra/results/audit.py rec
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -32,29 +31,13 @@ from lra.runs import answers
 from lra.runs.answers import Answers
 from lra.runs.folder import digest, identity_of, read_metrics, text_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
-COLUMNS: dict[str, Callable[[Record], Any]] = {
-    "kind": lambda r: r.kind,
-    "task": lambda r: r["task"],
-    "attention": lambda r: r.attention,
-    "model": lambda r: r["model"],
-    "protocol": lambda r: r.get("protocol.name"),
-    "budget": lambda r: r.get("budget"),
-    "seed": lambda r: r["seed"],
-    "score": lambda r: r.score,
-    "loss": lambda r: r.get("test.loss"),
-    "floor": lambda r: r.floor,
-    "steps": lambda r: r.get("steps"),
-    "parameters": lambda r: r.get("compute.parameters"),
-    "flops": lambda r: r.get("compute.flops"),
-    "steps_per_second": lambda r: r.get("steps_per_second"),
-    "fingerprint": lambda r: r.get("data.fingerprint"),
-    "run": lambda r: r.run,
-    "path": lambda r: str(r.path),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,21 +134,17 @@ class Record:
 
 
 class Records(list[Record]):
-    """Finished runs as a list, and as a table."""
+    """Finished runs as a list, and as a data frame (docs/columns.md)."""
 
-    def rows(self) -> list[dict[str, Any]]:
-        """List the facts that most tables need; `record.get(name)` has all others."""
-        return [{name: find(r) for name, find in COLUMNS.items()} for r in self]
+    def to_pandas(self) -> pd.DataFrame:
+        from lra.results.frame import frame_of
 
-    def to_pandas(self) -> Any:
-        try:
-            import pandas
-        except ImportError as error:
-            raise UserError("a table needs pandas: pip install pandas, or use .rows()") from error
-        return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+        return frame_of(self).infer_objects()
 
-    def _repr_html_(self) -> str | None:  # None: a notebook shows repr() instead
-        return str(self.to_pandas()._repr_html_()) if find_spec("pandas") else None
+    def _repr_html_(self) -> str:
+        from lra.results.frame import MAIN
+
+        return str(self.to_pandas()[list(MAIN)]._repr_html_())
 
 
 def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:

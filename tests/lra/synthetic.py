@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
-from lra.report.leaderboard import build
 from lra.report.specs import TableSpec, select
-from lra.report.table import Table, TableRow
+from lra.report.table import Table
+from lra.report.training import build
 from lra.results import record as records
+from lra.results.frame import frame_of
 from lra.runs.folder import SCHEMA_VERSION, digest, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -168,12 +170,16 @@ def write_conversion(
     return folder / "result.json"
 
 
+def frame(folder: Path) -> pd.DataFrame:
+    """The data frame of a folder's runs."""
+    return frame_of(records.load_records([folder]))
+
+
 def table(runs: Path, **spec: Any) -> Table:
     """The table of a folder's runs."""
     made = TableSpec(**{"name": "t", "title": "T"} | spec)
-    return build(made, select(records.load_records([runs]), made.where))
+    return build(made, select(frame(runs), made.where))
 
 
-def row(table: Table, label: str) -> TableRow:
-    """The row of a table with this label."""
-    return next(r for r in table.rows if r.label == label)
+def cell(table: Table, row: str, column: str = "listops") -> pd.Series:
+    return table.cells.loc[(row, column)]

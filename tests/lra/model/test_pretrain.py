@@ -22,7 +22,7 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
-from lra.report import leaderboard
+from lra.report import training
 from lra.report.specs import TableSpec
 from lra.results.audit import refuse_contradictions
 from lra.results.record import load_records, read_record

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from lra.base.config import UserError
-from lra.report.leaderboard import build_all
 from lra.report.render import markdown
 from lra.report.specs import TableSpec, specs
 from lra.report.table import Table
-from lra.results import record as records
+from lra.report.training import build_all
 
-from ..synthetic import Make
+from ..synthetic import Make, frame
 
 METHODS = ("softmax", "hedgehog", "performer", "linear", "cosformer")
 LUNA = {"M": 8, "L": 8, "nonneg": True}
@@ -21,16 +20,16 @@ LUNA = {"M": 8, "L": 8, "nonneg": True}
 
 def probe(runs: Path) -> Table:
     """The probe's table, set against ListOps."""
-    found = build_all(
+    tables = build_all(
         [
             TableSpec(name="probe", title="Probe", where={"task": "recall"}, columns="task.pairs",
                       against="short"),
             TableSpec(name="short", title="Short", where={"task": "listops"}),
         ],
-        records.load_records([runs]),
+        frame(runs),
         runs,
     )  # fmt: skip
-    return found[0]
+    return tables[0]
 
 
 def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Path):
@@ -46,15 +45,16 @@ def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Pa
     make("t2r", 0.1)
     make("based", 0.1, pairs=16, task="recall")
     table = probe(runs)
-    found = {a.column: a for a in table.agreements}
-    assert [s.attention for s in found["pairs=16"].shared] == ["luna", *METHODS]
-    assert found["pairs=16"].shared[0].here.mean == 95
-    assert found["pairs=16"].correlation == pytest.approx(1)
-    assert len(found["pairs=32"].shared) == 5
-    assert found["pairs=32"].correlation == pytest.approx(-1)
+    orders = table.agreements.set_index("column")
+    shared = orders.loc["pairs=16", "methods"]
+    assert list(shared.index) == ["luna", *METHODS]
+    assert shared.loc["luna", "here"] == 95
+    assert orders.loc["pairs=16", "correlation"] == pytest.approx(1)
+    assert len(orders.loc["pairs=32", "methods"]) == 5
+    assert orders.loc["pairs=32", "correlation"] == pytest.approx(-1)
     assert "| pairs=32 | listops | 5 | -1.00 | – |" in markdown(table, runs)
     make("luna", 0.2, options=LUNA | {"nonneg": False})
-    assert len(probe(runs).agreements[0].shared) == 5
+    assert len(probe(runs).agreements["methods"][0]) == 5
 
 
 def test_of_rows_that_are_equally_far_the_first_by_label_counts(make: Make, runs: Path):
@@ -64,15 +64,14 @@ def test_of_rows_that_are_equally_far_the_first_by_label_counts(make: Make, runs
     make("luna", 0.6, options=LUNA)
     for m, accuracy in ((16, 0.1), (32, 0.95)):
         make("luna", accuracy, pairs=16, task="recall", options=LUNA | {"M": m})
-    (luna,) = (s for s in probe(runs).agreements[0].shared if s.attention == "luna")
-    assert luna.here.mean == 10  # M=16, not the best
+    assert probe(runs).agreements["methods"][0].loc["luna", "here"] == 10  # M=16, not the best
 
 
 def test_too_few_methods_and_an_unknown_table(make: Make, runs: Path):
     for method in METHODS[:4]:
         make(method, 0.5, pairs=16, task="recall")
         make(method, 0.5)
-    assert probe(runs).agreements == []
+    assert probe(runs).agreements.empty
     (runs / "tables.yaml").write_text("- {name: a, title: A, against: b}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"sets a table against 'b', which it does not have"):
         specs(runs)

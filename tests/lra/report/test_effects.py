@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from lra.base.config import UserError
 from lra.cli import main
 from lra.report.effects import effects
 from lra.report.render import to_json
-from lra.report.table import Effect
 from lra.results import record as records
+from lra.results.frame import frame_of
 
 from ..synthetic import Make, table
 
 LR = "protocol.recipe.lr"
+Capture = pytest.CaptureFixture[str]
 
 
-def found(runs: Path, *vary: str, **spec: object) -> dict[str, Effect]:
-    shown = table(runs, vary=list(vary), effects=True, **spec).effects
-    return {f"{e.setting} {e.level} {e.base}": e for e in shown}
+def lines(runs: Path, *vary: str, **spec: object) -> dict[str, SimpleNamespace]:
+    return by_name(table(runs, vary=list(vary), effects=True, **spec).effects)
+
+
+def by_name(frame: pd.DataFrame) -> dict[str, SimpleNamespace]:
+    named = (SimpleNamespace(**line) for line in frame.to_dict("records"))
+    return {f"{e.setting} {e.level} {e.base}": e for e in named}
+
+
+def of(*runs: records.Record) -> SimpleNamespace:
+    """The only effect of these runs."""
+    frame = frame_of(runs)
+    (line,) = by_name(effects(frame.assign(column=frame["task"]))).values()
+    return line
 
 
 def crossed(make: Make) -> None:
@@ -38,9 +52,9 @@ def crossed(make: Make) -> None:
 
 def test_compared_runs_differ_in_one_setting_alone(make: Make, runs: Path):
     crossed(make)
-    lines = found(runs, LR)
-    assert list(lines) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
-    luna, branch, rate = lines.values()
+    effect = lines(runs, LR)
+    assert list(effect) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
+    luna, branch, rate = effect.values()
     assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
     assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
     assert sorted(map(len, luna.cells)) == [1, 1, 2, 2]  # rows with both seeds, and without
@@ -56,9 +70,9 @@ def test_a_single_pair_of_rows_is_judged_by_its_seeds(make: Make, runs: Path):
     for seed, gain in ((1, 0.1), (2, 0.2), (3, 0.3)):
         make("softmax", 0.5, seed=seed)
         make("luna", 0.5 + gain, seed=seed)
-    (found_,) = found(runs).values()
-    assert found_.mean == pytest.approx(20)
-    assert found_.half_width == pytest.approx(4.302653 * 10 / 3**0.5, rel=1e-6)
+    (effect,) = lines(runs).values()
+    assert effect.mean == pytest.approx(20)
+    assert effect.half_width == pytest.approx(4.302653 * 10 / 3**0.5, rel=1e-6)
 
 
 def test_options_of_a_single_attention_are_settings(make: Make, runs: Path):
@@ -66,29 +80,29 @@ def test_options_of_a_single_attention_are_settings(make: Make, runs: Path):
         for kernel, gain in (("learned", 0.1), ("rff", 0.0)):
             make("luna", 0.3 + m / 100 + gain, options={"M": m, "kernel": kernel})
     make("luna", 0.9, options={"M": 8, "kernel": "learned"})  # has partners for M alone
-    lines = found(runs)
-    assert list(lines) == ["M 4 8", "M 16 8", "kernel rff learned"]  # 8 is usual
-    assert lines["M 4 8"].differences == pytest.approx([-46])
-    assert lines["M 4 8"].half_width is None
-    assert lines["kernel rff learned"].differences == pytest.approx([-10, -10])
+    effect = lines(runs)
+    assert list(effect) == ["M 4 8", "M 16 8", "kernel rff learned"]  # 8 is usual
+    assert effect["M 4 8"].differences == pytest.approx([-46])
+    assert effect["M 4 8"].half_width is None
+    assert effect["kernel rff learned"].differences == pytest.approx([-10, -10])
 
 
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
     """At constant width no two runs differ in M alone."""
     for m, output, accuracy in ((8, True, 0.5), (8, "exp", 0.9), (16, True, 0.3)):
         make("luna", accuracy, options={"M": m, "L": 64 // m, "nonneg": output})
-    assert list(found(runs)) == ["nonneg exp True"]
-    lines = found(runs, together=["attention.M", "attention.L"])
-    assert list(lines) == ["M x L 16 x 4 8 x 8", "nonneg exp True"]
-    assert lines["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
+    assert list(lines(runs)) == ["nonneg exp True"]
+    effect = lines(runs, together=["attention.M", "attention.L"])
+    assert list(effect) == ["M x L 16 x 4 8 x 8", "nonneg exp True"]
+    assert effect["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
     with pytest.raises(UserError, match="`together` names 'kernel', which is no setting"):
-        found(runs, together=["attention.kernel"])
+        lines(runs, together=["attention.kernel"])
 
 
 def test_an_option_younger_than_a_run_has_its_usual_value(make: Make, runs: Path):
     make("luna", 0.5, options={"hidden": 64})
     make("luna", 0.3, options={"hidden": 64, "psi": "frozen"})
-    (line,) = found(runs).values()
+    (line,) = lines(runs).values()
     assert (line.setting, line.level, line.base) == ("psi", "frozen", "learned")
 
 
@@ -96,9 +110,9 @@ def test_rows_whose_rate_was_chosen_from_others_make_no_pair(make: Make, runs: P
     """A search over more rates finds better ones: that is no effect of the other setting."""
     for output, lr, accuracy in ((True, 0.002, 0.5), (True, 0.1, 0.7), ("exp", 0.002, 0.6)):
         make("luna", accuracy, options={"nonneg": output}, lr=lr)
-    assert not found(runs, choose=LR)
+    assert not lines(runs, choose=LR)
     make("luna", 0.8, options={"nonneg": "exp"}, lr=0.1)
-    (line,) = found(runs, choose=LR).values()
+    (line,) = lines(runs, choose=LR).values()
     assert line.differences == pytest.approx([10])
 
 
@@ -107,20 +121,20 @@ def test_several_processes_are_a_setting(make: Make, runs: Path):
     (one,) = records.load_records([runs])
     two = one.facts | {"settings": one["settings"] | {"processes": 2}}
     two["test"] = two["test"] | {"accuracy": 0.4}
-    (found_,) = effects([one, dataclasses.replace(one, facts=two)])
-    assert (found_.setting, found_.level, found_.base) == ("processes", "2", "none")
+    line = of(one, dataclasses.replace(one, facts=two))
+    assert (line.setting, line.level, line.base) == ("processes", "2", "none")
     other = one.facts | {"settings": one["settings"] | {"loss": "other"}}
     with pytest.raises(UserError, match="name them in `vary`"):
-        effects([one, dataclasses.replace(one, facts=other)])
+        of(one, dataclasses.replace(one, facts=other))
 
 
 def test_options_of_one_attention_are_part_of_its_name(make: Make, runs: Path):
     make("softmax", 0.5)
     for m in (4, 8):
         make("luna", 0.4 + m / 100, options={"M": m})
-    lines = found(runs)
-    assert lines["attention luna M=4 softmax"].mean == pytest.approx(-6)
-    assert lines["attention luna M=8 softmax"].mean == pytest.approx(-2)
+    effect = lines(runs)
+    assert effect["attention luna M=4 softmax"].mean == pytest.approx(-6)
+    assert effect["attention luna M=8 softmax"].mean == pytest.approx(-2)
 
 
 def test_self_pretraining_is_a_setting_and_so_is_code(make: Make, runs: Path):
@@ -128,46 +142,27 @@ def test_self_pretraining_is_a_setting_and_so_is_code(make: Make, runs: Path):
     (plain,) = records.load_records([runs])
     later = plain.facts | {"codes": ["b"], "test": plain["test"] | {"accuracy": 0.5}}
     pretrained = later | {"settings": plain["settings"] | {"pretrain": {"name": "masked"}}}
-    (found,) = effects([plain, dataclasses.replace(plain, facts=pretrained)])
-    assert (found.setting, found.level, found.base) == ("pretrain", "masked", "none")
-    assert found.differences == pytest.approx([10])
-    (found,) = effects([plain, dataclasses.replace(plain, facts=later)])
-    assert (found.setting, found.level, found.base) == ("code", "b", "a")
+    line = of(plain, dataclasses.replace(plain, facts=pretrained))
+    assert (line.setting, line.level, line.base) == ("pretrain", "masked", "none")
+    assert line.differences == pytest.approx([10])
+    line = of(plain, dataclasses.replace(plain, facts=later))
+    assert (line.setting, line.level, line.base) == ("code", "b", "a")
 
 
 def test_a_setting_that_is_a_column_counts(make: Make, runs: Path):
     for pairs, accuracy in ((16, 0.9), (32, 0.6)):
         make("luna", accuracy, task="recall", pairs=pairs)
         make("linear", accuracy - 0.2, task="recall", pairs=pairs)
-    lines = found(runs, columns="task.pairs")
-    assert lines["pairs 32 16"].differences == pytest.approx([-30, -30])
-    assert lines["attention luna linear"].differences == pytest.approx([20, 20])
+    effect = lines(runs, columns="task.pairs")
+    assert effect["pairs 32 16"].differences == pytest.approx([-30, -30])
+    assert effect["attention luna linear"].differences == pytest.approx([20, 20])
 
 
-def test_json_and_the_terminal_show_them(
-    make: Make, runs: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_json_and_the_terminal_show_them(make: Make, runs: Path, capsys: Capture):
     crossed(make)
     (first, *_) = to_json(table(runs, vary=[LR], effects=True))["effects"]
     assert (first["level"], len(first["cells"])) == ("luna", 4)
-    assert "effects" not in to_json(table(runs, vary=[LR]))
+    assert to_json(table(runs, vary=[LR]))["effects"] == []
     assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
     assert "dwc: conv1d against none" in capsys.readouterr().out
     assert main(["table", "--write", "--effects"]) == 2
-
-
-def test_the_figure_has_a_line_per_level(make: Make, runs: Path, tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    from lra.figures import effects as lines
-    from lra.figures.records import write_figures
-
-    crossed(make)
-    shown = table(runs, vary=[LR], effects=True)
-    figure = Figure()
-    lines.draw_effects(figure, shown)
-    (axes,) = figure.axes
-    means = [float(bar.lines[0].get_xdata()[0]) for bar in axes.containers]
-    assert means == pytest.approx([e.mean for e in shown.effects])
-    assert "t-effects.png" in {path.name for path in write_figures([shown], tmp_path)}

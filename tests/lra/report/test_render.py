@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.report.leaderboard import build
-from lra.report.render import latex, markdown, to_csv, to_json
-from lra.report.specs import TableSpec
+from lra.report.render import latex, markdown, to_csv
 from lra.results import record as records
 
 from ..synthetic import Make, table
@@ -32,12 +30,10 @@ def test_dead_queries_are_shown_where_there_are_any(make: Make, runs: Path):
     make("linear", 0.4, test__dead_rows=None)
     for seed, dead in ((1, 0.2), (2, 0.3)):
         make("luna", 0.3, seed=seed, test__dead_rows=dead)
-    found = table(runs)
-    assert "| attention | listops | dead queries | parameters |" in markdown(found, runs)
-    rows = list(csv.DictReader(to_csv(found, runs).splitlines()))
-    assert {r["attention"]: r["dead_queries"] for r in rows} == {"luna": "25.0", "linear": ""}
-    cells = {r["attention"]: r["cells"]["listops"] for r in to_json(found)["rows"]}
-    assert cells["luna"]["dead_queries"] == pytest.approx(25)
+    shown = table(runs)
+    assert "| attention | listops | dead queries | parameters |" in markdown(shown, runs)
+    rows = list(csv.DictReader(to_csv(shown, runs).splitlines()))
+    assert {r["attention"]: r["dead"] for r in rows} == {"luna": "25.0000", "linear": ""}
     make("luna", 0.3, task="image")
     other = markdown(table(runs), runs).split("## Cost on image")[1].split("##")[0]
     assert "dead queries" not in other
@@ -47,8 +43,7 @@ def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path
     make("luna", 0.4)
     results = tmp_path / "results"
     records.export([runs], results / "records")
-    found = build(TableSpec(name="t", title="T"), records.load_records([results / "records"]))
-    text = markdown(found, results)
+    text = markdown(table(results / "records"), results)
     (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
     assert (results / target).exists()
 
@@ -62,10 +57,3 @@ def test_markdown_of_a_record_stays_text(make: Make, runs: Path):
     assert "[c](" not in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}  # seven columns, twice
-
-
-def test_negative_options_have_links_of_their_own(make: Make, runs: Path):
-    make("luna", 0.4, options={"L": 1})
-    make("luna", 0.4, options={"L": -1})
-    links = re.findall(r"\(#([^)]+)\)", markdown(table(runs), runs))
-    assert len(set(links)) == 2

@@ -24,10 +24,10 @@ def test_where_on_an_option_of_one_attention_asks_no_other(make: Make, runs: Pat
     make("luna", 0.4)
     make("luna", 0.5, options={"M": 4})
     make("linear", 0.5, options={"M": 99})
-    found = table(runs, where={"luna.M": 8})
-    assert [r.label for r in found.rows] == ["linear", "luna"]
-    found = table(runs, where={"attention.M": [4, 99]})
-    assert [r.label for r in found.rows] == ["linear", "luna M=4"]  # 4 is not what it ships with
+    shown = table(runs, where={"luna.M": 8})
+    assert list(shown.rows.index) == ["linear", "luna"]
+    shown = table(runs, where={"attention.M": [4, 99]})
+    assert list(shown.rows.index) == ["linear", "luna M=4"]  # 4 is not what it ships with
 
 
 def test_where_refuses_a_key_that_nothing_has(make: Make, runs: Path):
@@ -46,16 +46,16 @@ def test_a_setting_that_no_run_has_is_named(make: Make, runs: Path, key: str):
 def test_words_may_be_chosen(make: Make, runs: Path):
     for kernel in ("learned", "rff"):
         make("luna", 0.4 + 0.1 * (kernel == "rff"), options={"kernel": kernel})
-    found = table(runs, choose="attention.kernel")
-    assert "chosen were rff." in " ".join(found.notes)
+    shown = table(runs, choose="attention.kernel")
+    assert "chosen were rff." in " ".join(shown.notes)
 
 
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("vary: protocol.recipe.lr", r"(?s)not a list of tables.*vary"),
-        ("effects: often", r"(?s)not a list of tables.*effects"),
-        ("titel: T", "not a list of tables.*titel"),
+        ("vary: protocol.recipe.lr", r"entry 0\.vary: Input should be a valid list"),
+        ("effects: often", r"entry 0\.effects: Input should be a valid boolean"),
+        ("titel: T", r"entry 0\.titel: Extra inputs are not permitted"),
         ("together: [attention.M]", "has `together`, which needs `effects`"),
     ],
 )

@@ -41,14 +41,12 @@ def test_shares_test_and_groups(answering, runs: Path):
     answering("luna", n < 300)
     answering("softmax", n >= 200)
     a, b = (versus.find_runs(name, load_records([runs])) for name in ("luna", "softmax"))
-    found = versus.compare(a, b)
-    assert (found.a, found.b, found.both, found.only_a, found.only_b) == (75, 50, 25, 50, 25)
-    assert found.agreement == 25  # two classes: where one is right and the other wrong they differ
-    assert found.p < 0.001
-    assert [(g.name, g.answers, g.a, g.b) for g in found.groups] == [
-        ("class 0", 200, 75.0, 50.0), ("class 1", 200, 75.0, 50.0)
-    ]  # fmt: skip
-    assert found.settings["attention.name"] == ("luna", "softmax")
+    shown = versus.compare(a, b)
+    assert (shown.a, shown.b, shown.both) == (75, 50, 25)
+    assert shown.agreement == 25  # two classes: where one is right and the other wrong they differ
+    assert shown.p < 0.001
+    assert shown.groups.T.to_dict("list") == {"class 0": [200, 75, 50], "class 1": [200, 75, 50]}
+    assert shown.settings["attention.name"] == ("luna", "softmax")
 
 
 def test_the_same_answers_are_no_difference(answering, runs: Path):
@@ -56,8 +54,8 @@ def test_the_same_answers_are_no_difference(answering, runs: Path):
     for seed in (1, 2):
         answering("luna", right, seed=seed)
     a = versus.find_runs("luna", load_records([runs]))
-    found = versus.compare(a[:1], a[1:])
-    assert (found.p, found.agreement, found.settings) == (1.0, 100.0, {})
+    shown = versus.compare(a[:1], a[1:])
+    assert (shown.p, shown.agreement, shown.settings) == (1.0, 100.0, {})
 
 
 def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.CaptureFixture[str]):
@@ -73,7 +71,7 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
     make("linear", 0.3)
     words = ["compare", "linear", str(luna.parent), "--runs", str(runs)]
     assert cli.main(words) == 2
-    assert "has no answers beside it" in capsys.readouterr().err
+    assert "has no answers" in capsys.readouterr().err
     assert cli.main(["compare", "lunar", "luna", "--runs", str(runs)]) == 2
     assert "'lunar' names no run" in capsys.readouterr().err
 
@@ -86,19 +84,36 @@ def test_the_answers_of_one_example_are_flipped_together(answering, runs: Path, 
     assert versus.compare(a, b).p == 1.0, "one example of eight differs"
     assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
     out = capsys.readouterr().out
-    assert "softmax (1 seeds), listops, 400 test answers\n" in out
-    assert "flips the signs of 50 answers in a row together, those of one example" in out
+    assert "listops, 400 test answers\n" in out
+    assert "the 50 answers of an example count as one" in out
     assert "    200 answers   A" in out
 
 
-def test_examples_with_different_numbers_of_answers(answering, runs: Path, monkeypatch, capsys):
+def test_no_lengths_where_a_task_scores_tokens(answering, runs: Path, monkeypatch, capsys):
     n = torch.arange(N)
     answering("luna", n < 250, examples=150, test__scored=N)
     answering("softmax", n < 200, examples=150, test__scored=N)
     texts = Split.held(Layout(), 150, [np.ones(length) for length in range(150)])
-    prepared = SimpleNamespace(split=lambda name: texts)
-    monkeypatch.setattr(prepare, "with_fingerprint", lambda *_: prepared)
+    monkeypatch.setattr(
+        prepare, "with_fingerprint", lambda *_: SimpleNamespace(split=lambda _: texts)
+    )
     assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
-    out = capsys.readouterr().out
-    assert "takes the answers of one example as independent, so its p may be too small" in out
-    assert "length" not in out
+    assert "class 1" in capsys.readouterr().out
+
+
+def test_groups_by_length(answering, runs: Path, monkeypatch):
+    n = torch.arange(N)
+    answering("luna", n < 300)
+    answering("softmax", n < 100)
+    texts = Split.held(Layout(), N, [np.ones(1 + i) for i in range(N)])
+    monkeypatch.setattr(
+        prepare, "with_fingerprint", lambda *_: SimpleNamespace(split=lambda _: texts)
+    )
+    a, b = (versus.find_runs(name, load_records([runs])) for name in ("luna", "softmax"))
+    groups = versus.compare(a, b, runs).groups.iloc[2:]
+    assert groups.to_numpy().tolist() == [
+        [100, 100, 100],
+        [100, 100, 0],
+        [100, 100, 0],
+        [100, 0, 0],
+    ]

@@ -15,7 +15,7 @@ import torch
 
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.leaderboard import build
+from lra.report.training import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
-from lra.report import leaderboard
+from lra.report import training
 from lra.report.specs import TableSpec
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, identity, read_metrics
