@@ -1,61 +1,95 @@
-"""Statistics of a few seeds: deviations, intervals, tests with Holm's correction, rank correlation.
-
-scipy is imported where it is used, so that the other commands start without it."""
+"""Statistics of a few seeds: which rows of a column are worse than its best, intervals of means,
+rank correlation. docs/significance.md says why these. scipy and statsmodels are imported where they
+are used, so that the other commands start without them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean as mean
 from typing import TypeVar
+
+import numpy as np
+
+from lra.report import significance
+from lra.report.significance import Array
 
 Key = TypeVar("Key", bound=Hashable)
 
-LEVEL = 0.05  # below it, two rows count as different
+LEVEL = 0.05  # the chance of a wrong mark anywhere in a column
+POWER = 0.8  # the chance of a mark that `seeds_needed` asks for
+MOST_SEEDS = 100  # `seeds_needed` is one more where even these are too few
+ANSWERS = 1000  # test answers assumed where a record does not say how many there are
+NOTE = (
+    "↓ marks a row that is worse than the best of its column; chance alone puts such a mark "
+    "anywhere into at most 5 of 100 columns. A row without it may be as good as the best or worse: "
+    "these seeds cannot tell, and where a number is given, about so many seeds per row would."
+)
 
 
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    best: bool  # has the highest mean, as printed
+    p: float | None = None  # adjusted by Holm's method; None for the best and for single seeds
+    worse: bool = False  # p < LEVEL
+    seeds_needed: int | None = None  # of a row that is tested and not marked
+
+
+def compare_with_best(
+    samples: Mapping[Key, Sequence[float]], answers: Mapping[Key, int | None]
+) -> dict[Key, Verdict]:
+    """Test every row of a column, one score in percent per seed, against the best mean of those
+    with two seeds or more; `answers` are the test answers behind each score."""
+    printed = {key: round(mean(values), 1) for key, values in samples.items()}
+    best = {key for key in samples if printed[key] == max(printed.values())}
+    verdicts = {key: Verdict(key in best) for key in samples}
+    keys = [key for key, values in samples.items() if len(values) > 1]
+    if len(keys) < 2:
+        return verdicts
+    from statsmodels.stats.multitest import multipletests
+
+    means = np.array([mean(samples[key]) for key in keys])
+    seeds = np.array([len(samples[key]) for key in keys])
+    spread = np.array([statistics.variance(samples[key]) for key in keys])
+    variances, shared = significance.moderated(
+        means, spread, seeds, [answers[key] or ANSWERS for key in keys]
+    )
+    p_values = significance.p_worse(means, variances, seeds, shared)
+    adjusted = multipletests(p_values, method="holm")[1]
+    first, unmarked = int(means.argmax()), int((adjusted >= LEVEL).sum())
+    for i, key in enumerate(keys):
+        if key in best or i == first:
+            continue
+        worse, needed = bool(adjusted[i] < LEVEL), None
+        if not worse:
+            pair = means[[i, first]], variances[[i, first]]
+            needed = _seeds_needed(*pair, shared.item(), len(keys), LEVEL / unmarked)
+        verdicts[key] = Verdict(False, float(adjusted[i]), worse, needed)
+    return verdicts
+
+
+def _seeds_needed(
+    means: Array, variances: Array, shared: float, rows: int, threshold: float
+) -> int:
+    """About how many seeds of both rows would give `POWER`, if these are their true means and
+    variances, and p has to be below this threshold."""
+    from scipy.stats import t
+
+    seeds = np.arange(2, MOST_SEEDS + 1)
+    error, of_best = (v / seeds for v in variances)
+    freedom = shared + seeds - 1
+    total = error + of_best
+    welch = total**2 * freedom / (error**2 + of_best**2)
+    unlucky = means[1] - means[0] + t.ppf(1 - POWER, welch) * np.sqrt(total)
+    enough = significance.dunnett(unlucky, error, of_best, freedom, freedom, rows) < threshold
+    return int(seeds[enough][0]) if enough.any() else MOST_SEEDS + 1
 
 
 def deviation(values: Sequence[float]) -> float | None:
     """Sample standard deviation (n - 1); None for a single value."""
-    if len(values) < 2:
-        return None
-    centre = mean(values)
-    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
-
-
-def welch(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Two-sided p-value of equal means at unequal variances; None with fewer than two on a side."""
-    if min(len(a), len(b)) < 2:
-        return None
-    if len(set(a)) == len(set(b)) == 1:  # no spread at all: equal, or certainly different
-        return float(a[0] == b[0])
-    from scipy.stats import ttest_ind_from_stats
-
-    moments = [x for side in (a, b) for x in (mean(side), deviation(side), len(side))]
-    return float(ttest_ind_from_stats(*moments, equal_var=False).pvalue)
-
-
-def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
-    """Holm's step-down adjusted p-values: compare each with the level itself."""
-    adjusted, floor = {}, 0.0
-    for rank, key in enumerate(sorted(p_values, key=lambda k: p_values[k])):
-        floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[key]))
-        adjusted[key] = floor
-    return adjusted
-
-
-def ties(samples: Mapping[Key, Sequence[float]]) -> tuple[set[Key], dict[Key, float]]:
-    """The samples with the best mean (several, if it is the same), and those that do not differ
-    significantly from the first of them, with their adjusted p-values. A sample of one value is not
-    tested."""
-    means = {key: mean(sample) for key, sample in samples.items()}
-    first = max(means, key=lambda key: means[key])
-    best = {key for key in means if math.isclose(means[key], means[first], abs_tol=1e-9)}
-    p_values = {key: welch(samples[first], samples[key]) for key in samples if key not in best}
-    tested = {key: p for key, p in p_values.items() if p is not None}
-    return best, {key: p for key, p in holm(tested).items() if p >= LEVEL}
+    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def half_width(groups: Sequence[Sequence[float]]) -> float | None:
@@ -88,31 +122,3 @@ def interval_of_spearman(r: float, n: int) -> tuple[float, float] | None:
         return None
     z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
     return math.tanh(z - half), math.tanh(z + half)
-
-
-# stub until the real one lands
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    best: bool
-    p: float | None
-    worse: bool
-    seeds_needed: int | None
-
-
-NOTE = "↓: shown to be worse."
-
-
-def compare_with_best(samples, answers):
-    best, tied = ties(samples)
-    return {
-        k: Verdict(
-            k in best,
-            None if k in best else 0.5,
-            k not in best and k not in tied and len(samples[k]) > 1,
-            None,
-        )
-        for k in samples
-    }
