@@ -30,7 +30,9 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
         parts = divided if len(lengths) < 4 else {group: lengths}
         for name, part in parts.items() if measure not in LEFT_OUT else ():
             chosen = {c: {n: points[n] for n in part if n in points} for c, points in costs.items()}
-            groups.setdefault(name, {})[title] = {c: points for c, points in chosen.items() if points}
+            groups.setdefault(name, {})[title] = {
+                c: points for c, points in chosen.items() if points
+            }
     return groups
 
 
@@ -99,10 +101,16 @@ def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
             axes.plot(lengths[-1], medians[-1], "x", color=style["color"], ms=8, zorder=5)
         ends.append((case, lengths[-1], medians[-1], style["color"]))
     lengths = sorted({n for points in costs.values() for n in points})
-    axes.set_xticks(lengths, [f"{n:,}" if i % 2 else "" for i, n in enumerate(lengths, len(lengths) % 2)], minor=False)
+    axes.set_xticks(
+        lengths,
+        [f"{n:,}" if i % 2 else "" for i, n in enumerate(lengths, len(lengths) % 2)],
+        minor=False,
+    )
     axes.minorticks_off()
     low, high = axes.get_ylim()
-    finely_ticked(axes.yaxis, (1,) if high / low > 1e3 else (1, 3) if high / low > 50 else (1, 2, 5))
+    finely_ticked(
+        axes.yaxis, (1,) if high / low > 1e3 else (1, 3) if high / low > 50 else (1, 2, 5)
+    )
     axes.grid()
     at_ends(axes, ends, gap)
 

@@ -7,25 +7,16 @@ from lra.figures.style import in_words
 from lra.training.trained import Trained
 
 
-def name(trained: Trained) -> str:
-    """Task, attention with the options that differ from `attention=<name>`, seed, checkpoint."""
-    attention, task = trained.run.attention, trained.task.name
-    usual = {"dwc": "none"} | usual_options(attention["name"], task, trained.protocol.name)
-    differ = {k: v for k, v in attention.items() if k != "name" and v != usual.get(k)}
-    method = ", ".join(filter(None, (attention["name"], in_words(differ))))
-    return f"{task}, {method}, seed {trained.run.seed}, {trained.weights} checkpoint"
-
-
-def conditions(trained: Trained) -> str:
-    protocol, run = trained.protocol, trained.run
+def title_of(trained: Trained) -> str:
+    """Task, attention with the options that differ from `attention=<name>`, seed, checkpoint; in a
+    second line the conditions."""
+    run, protocol, task = trained.run, trained.protocol, trained.task.name
+    method, recipe = run.attention["name"], protocol.recipe
+    usual = {"dwc": "none", "name": method} | usual_options(method, task, protocol.name)
+    differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
+    attention = ", ".join(filter(None, (method, in_words(differ))))
     return (
+        f"{task}, {attention}, seed {run.seed}, {trained.weights} checkpoint\n"
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "
-        f"{protocol.recipe.steps:,} steps of {protocol.recipe.batch}; "
-        f"data: {trained.prepared.facts['provenance']}"
+        f"{recipe.steps:,} steps of {recipe.batch}; data: {trained.prepared.facts['provenance']}"
     )
-
-
-def stem(trained: Trained) -> str:
-    """Name this run in the names of pictures."""
-    run, folder = trained.run, trained.folder.resolve()
-    return f"{run.task.name}-{run.attention['name']}-{folder.parent.name}-{run.seed}"
