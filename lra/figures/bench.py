@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -18,6 +19,13 @@ SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
 Costs = dict[str, dict[int, Sequence[float]]]  # case -> length -> values of all rounds
 
 
+def draw(arguments: Namespace) -> list[Path]:
+    """Draw each file of numbers again, beside it or in another folder."""
+    stems = [(arguments.out or file.parent) / file.stem for file in arguments.files]
+    drawn = map(draw_bench, map(BenchResult.load, arguments.files), stems)
+    return [path for paths in drawn for path in paths]
+
+
 def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
     """Values by group, then by measure; a group of up to three lengths is divided by length."""
     groups: dict[str, dict[str, Costs]] = {}
@@ -29,27 +37,24 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}
         for name, part in parts.items() if measure not in LEFT_OUT else ():
-            chosen = {c: {n: points[n] for n in part if n in points} for c, points in costs.items()}
-            groups.setdefault(name, {})[title] = {
-                c: points for c, points in chosen.items() if points
-            }
+            of_part = {c: {n: ns[n] for n in part if n in ns} for c, ns in costs.items()}
+            groups.setdefault(name, {})[title] = {c: ns for c, ns in of_part.items() if ns}
     return groups
 
 
-def draw(result: BenchResult, stem: Path) -> list[Path]:
+def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
     """Two panels side by side, first those of time."""
     facts, settings = result.facts, result.facts.get("settings", {})
-    machine, groups = facts["machine"], costs_of(result)
+    groups, stopped = costs_of(result), {r.case: r.stopped for r in result.rows if r.stopped}
     lines = [(name, list(panels.items())[i : i + 2]) for name, panels in groups.items()
              for i in range(0, len(panels), 2)]  # fmt: skip
     heights = [max(_height(costs) for _, costs in pair) for _, pair in lines]
-    reasons = sorted({row.stopped for row in result.rows if row.stopped})
-    stopped = {row.case for row in result.rows if row.stopped}
     notes = [
-        f"{machine['device']}, threads {machine['threads']}, {facts['date']}",
-        ", ".join(f"{key.replace('_', ' ')} {settings[key]}" for key in SIZES if key in settings),
-        f"median and range, rounds {max(len(row.values) for row in result.rows)}",
-        *([f"×: stopped at the next length, {' or '.join(reasons)}"] if reasons else ()),
+        "{device}, threads {threads}".format(**facts["machine"]),
+        facts["date"],
+        *(f"{key.replace('_', ' ')} {settings[key]}" for key in SIZES if key in settings),
+        f"median and range of rounds: {max(len(row.values) for row in result.rows)}",
+        *(f"× the next length stopped: {why}" for why in sorted(set(stopped.values()))),
     ]
 
     def fill(figure: Any) -> None:
@@ -58,21 +63,15 @@ def draw(result: BenchResult, stem: Path) -> list[Path]:
             row[1].axis("on" if len(pair) > 1 else "off")
             order = list(pair[0][1])
             for axes, (title, costs) in zip(row, pair, strict=False):
-                axes.set_title(f"{name}\n{title}" if len(groups) > 1 else title, loc="left")
+                axes.set_title(f"{name}\n{title}" if len(groups) > 1 else title)
                 costs = {case: costs[case] for case in sorted(costs, key=order.index)}
-                if len({n for points in costs.values() for n in points}) > 1:
-                    _lines(axes, costs, stopped, 0.155 / (height - 0.7))
+                if any(len(points) > 1 for points in costs.values()):
+                    _lines(axes, costs, set(stopped), gap=0.155 / (height - 0.7))
                 else:
                     _dots(axes, costs, named=axes is row[0])
 
-    title = f"{facts['title']}\n{'; '.join(filter(None, notes))}"
-    return save_figure(stem, fill, size=(WIDTH, sum(heights) + 0.6), title=title)
-
-
-def redraw(files: Sequence[Path], out: Path | None = None) -> list[Path]:
-    """Draw each file of numbers again, beside it or in `out`."""
-    return [path for file in files
-            for path in draw(BenchResult.load(file), (out or file.parent) / file.stem)]  # fmt: skip
+    size = (WIDTH, sum(heights) + 0.6)
+    return save_figure(stem, fill, size=size, title=f"{facts['title']}\n{', '.join(notes)}")
 
 
 def _height(costs: Costs) -> float:
@@ -81,19 +80,16 @@ def _height(costs: Costs) -> float:
     return max(2.6, 0.9 + 0.155 * len(costs)) if lines else 0.75 + 0.2 * len(costs)
 
 
-def _styles(costs: Costs) -> list[dict[str, Any]]:
-    """A case begins with the name of its attention; softmax as published is another one."""
-    return styles_of([c if "published" in c else re.split(r"\W", c)[0] for c in costs])
-
-
 def _errors(values: Sequence[float]) -> tuple[float, float]:
     return median(values) - min(values), max(values) - median(values)
 
 
 def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
     axes.set(xscale="log", yscale="log", xlabel="length n")
+    # a case begins with the name of its attention; softmax as published is another one
+    styles = styles_of([c if "published" in c else re.split(r"\W", c)[0] for c in costs])
     ends = []
-    for (case, points), style in zip(costs.items(), _styles(costs), strict=True):
+    for (case, points), style in zip(costs.items(), styles, strict=True):
         lengths, medians = list(points), [median(values) for values in points.values()]
         errors = list(zip(*map(_errors, points.values()), strict=True))
         axes.errorbar(lengths, medians, errors, markersize=3.5, elinewidth=0.8, **style)
@@ -101,16 +97,10 @@ def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
             axes.plot(lengths[-1], medians[-1], "x", color=style["color"], ms=8, zorder=5)
         ends.append((case, lengths[-1], medians[-1], style["color"]))
     lengths = sorted({n for points in costs.values() for n in points})
-    axes.set_xticks(
-        lengths,
-        [f"{n:,}" if i % 2 else "" for i, n in enumerate(lengths, len(lengths) % 2)],
-        minor=False,
-    )
+    shown = [f"{n:,}" if (len(lengths) - i) % 2 else "" for i, n in enumerate(lengths)]
+    axes.set_xticks(lengths, shown)
     axes.minorticks_off()
-    low, high = axes.get_ylim()
-    finely_ticked(
-        axes.yaxis, (1,) if high / low > 1e3 else (1, 3) if high / low > 50 else (1, 2, 5)
-    )
+    finely_ticked(axes.yaxis)
     axes.grid()
     at_ends(axes, ends, gap)
 
@@ -119,8 +109,7 @@ def _dots(axes: Any, costs: Costs, *, named: bool) -> None:
     """A dot per case with its range; the number stands beside it."""
     for place, (case, points) in enumerate(costs.items()):
         (values,) = points.values()
-        colour = LUNA if case.startswith("luna") else INK
-        errors = [[e] for e in _errors(values)]
+        colour, errors = LUNA if case.startswith("luna") else INK, [[e] for e in _errors(values)]
         axes.errorbar(median(values), place, xerr=errors, fmt="o", color=colour, capsize=2)
         axes.annotate(with_range([median(values)]), (max(values), place), (6, 0), va="center",
                       textcoords="offset points", fontsize=SIZE)  # fmt: skip

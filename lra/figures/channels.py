@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -12,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from lra.base.config import UserError
-from lra.figures.draw import WIDTH, rows_for, save_figure
+from lra.figures.draw import WIDTH, finely_ticked, rows_for, save_figure
 from lra.figures.labels import at_ends
-from lra.figures.students import Student
-from lra.figures.style import DASHES, LUNA, PALETTE, SOFTMAX
+from lra.figures.students import Student, is_converted, open_students, text_batches
+from lra.figures.style import DASHES, LUNA, PALETTE, SOFTMAX, in_words
+from lra.figures.trained import title_of
+from lra.results.bundle import open_network
 from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
@@ -36,6 +39,19 @@ class LayerChannels(NamedTuple):
     exponential: bool = False  # nonneg=exp: drawn on a logarithmic axis
 
 
+def draw(arguments: Namespace) -> list[Path]:
+    """Draw the channels of a run, or of a converted model on the lines of a file of texts."""
+    folder = arguments.folder
+    stem = arguments.out / f"channels-{'-'.join(folder.resolve().parts[-3:])}"
+    if not is_converted(folder):
+        run = open_network(folder, data_dir=arguments.data_dir)
+        return draw_channels(of_run(run), title_of(run), stem)
+    (student,) = open_students([folder])
+    title = f"{type(student.model).__name__}, {student.label}, {in_words(student.block['options'])}"
+    layers = of_student(student, text_batches(student, arguments.texts))
+    return draw_channels(layers, f"{title}\n{student.made}", stem)
+
+
 def of_run(trained: Trained) -> list[LayerChannels]:
     """psi_l of every layer of a run, over the u of queries and keys of dev examples."""
     batches = islice(trained.batches("val", BATCH), BATCHES)
@@ -43,7 +59,7 @@ def of_run(trained: Trained) -> list[LayerChannels]:
 
 
 def of_student(student: Student, batches: Iterable[Mapping[str, Tensor]]) -> list[LayerChannels]:
-    """psi_l of every converted layer, over the u of given texts."""
+    """psi_l of every converted layer, over the u of these inputs."""
     from luna.convert.batches import forward
 
     return observe(student.model, lambda: [forward(student.model, batch) for batch in batches])
@@ -99,10 +115,9 @@ def draw_channels(layers: list[LayerChannels], title: str, stem: Path) -> list[P
             under.hist(layer.u, BINS, ends, weights=share, color="0.75", histtype="stepfilled")
             _lines(axes, layer)
         for layer, axes in zip(layers, above, strict=False):  # when all limits are known
-            if len(layer.psi) == 1 < layer.psi.shape[-1]:
-                named = [(_psi(c), layer.grid[-1], psi[-1], COLOURS[c % len(COLOURS)])
-                         for c, psi in enumerate(layer.psi[0].T) if psi.any()]  # fmt: skip
-                at_ends(axes, named, gap=0.09)
+            ends = [(_psi(c), layer.grid[-1], psi[-1].mean(), COLOURS[c % len(COLOURS)])
+                    for c, psi in enumerate(layer.psi.T) if psi.any()]  # fmt: skip
+            at_ends(axes, ends if layer.psi.shape[-1] > 1 else [], gap=0.09)
 
     size = (WIDTH, (2.6 if columns == 1 else 2.2) * rows + 0.6)
     return save_figure(stem, fill, size=size, title=title)
@@ -111,16 +126,17 @@ def draw_channels(layers: list[LayerChannels], title: str, stem: Path) -> list[P
 def _lines(axes: Any, layer: LayerChannels) -> None:
     """One line per channel and group of heads; those that are 0 are only named."""
     zeros = [_psi(c) for c, psi in enumerate(layer.psi.T) if not psi.any()]
-    axes.set_title(layer.name + (f"; {', '.join(zeros)} = 0" if zeros else ""), loc="left")
-    for channel, psi in enumerate(np.moveaxis(layer.psi, 2, 0)):
+    axes.set_title(layer.name + (f"; {', '.join(zeros)} = 0" if zeros else ""))
+    for channel, psi in enumerate(layer.psi.T):  # (points, groups)
         if psi.any():
             colour, dashes = COLOURS[channel % len(COLOURS)], DASHES[channel % len(DASHES)]
-            axes.plot(layer.grid, psi.T, color=colour, ls=dashes, lw=1.6 if len(psi) == 1 else 1)
+            axes.plot(layer.grid, psi, color=colour, ls=dashes, lw=1.6 if len(psi.T) == 1 else 1)
     axes.grid()
     axes.margins(x=0)
     if layer.exponential:
         axes.set_yscale("log")
         axes.set_ylim(bottom=max(LEAST, layer.psi.min()))
+        finely_ticked(axes.yaxis)
 
 
 def _psi(channel: int) -> str:

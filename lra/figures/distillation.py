@@ -4,12 +4,13 @@ and student while feature maps are fitted."""
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.base.config import UserError
-from lra.figures.draw import WIDTH, panels_for, rows_for, save_figure
+from lra.figures.draw import WIDTH, finely_ticked, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.figures.style import DASHES, styles_of
 from lra.results.record import CONVERSION, Record, paths, read_record
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
+
+
+def draw(arguments: Namespace) -> list[Path]:
+    records = read_conversions(arguments.runs)
+    methods = "-".join(dict.fromkeys(record.attention for record in records))
+    return draw_distillation(records, arguments.out / f"distillation-{methods}")
 
 
 def read_conversions(places: Sequence[Path]) -> list[Record]:
@@ -83,13 +90,12 @@ def draw_distillation(records: Sequence[Record], stem: Path) -> list[Path]:
                 axes.plot(kl["mean"], label=f"{label}: {line.final.max():.3f}", **style)
                 axes.fill_between(kl.index, kl["min"], kl["max"], color=style["color"], alpha=0.15)
             axes.axhline(KL_WARNING, color="0.5", lw=0.8, ls=":")
-            axes.set_title(f"layer {number}", loc="left")
+            axes.set_title(f"layer {number}")
             axes.grid(which="both")
         panels[0, 0].set_yscale("log")
-        panels[0, 0].yaxis.set_major_formatter("{x:g}")
+        finely_ticked(panels[0, 0].yaxis)
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center",
-                      ncols=3, frameon=False, title="mean KL at the end")  # fmt: skip
-        figure.supxlabel("step of stage 1", fontsize=9)
+                      ncols=3, frameon=False, title="step of stage 1; mean KL at the end:")  # fmt: skip
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
 
     seeds = "mean and range of the seeds" if len(records) > len(lines) else "one seed"

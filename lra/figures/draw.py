@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
     "font.size": 9,
     "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
@@ -33,7 +35,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
 
 
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str = ""
+    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str
 ) -> list[Path]:
     """Save what `fill(figure)` draws under a title, whose further lines are smaller."""
     try:
@@ -43,22 +45,21 @@ def save_figure(
         raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        if title:
-            heading(figure, *title.splitlines())
+        lines = [(part, 10.5 if i == 0 else 9, NOTE if i else INK)
+                 for i, line in enumerate(title.splitlines())
+                 for part in textwrap.wrap(line, int((14 if i else 12) * size[0]))]  # fmt: skip
+        for i, (text, points, colour) in enumerate(lines):
+            place = {"x": 0.06 / size[0], "y": 1 - (0.06 + 0.17 * i) / size[1], "va": "top"}
+            figure.text(s=text, **place, fontsize=points, color=colour, parse_math=False)
+        below = 1 - (0.1 + 0.17 * len(lines)) / size[1]
+        figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
         fill(figure)
         return save(figure, stem)
 
 
-def heading(figure: Any, title: str, *notes: str) -> None:
-    """Write lines that fit the figure's width above what is drawn."""
-    width, height = figure.get_size_inches()
-    lines = [(part, 10.5, INK) for part in textwrap.wrap(title, int(12.2 * width))]
-    for note in notes:
-        lines += [(part, 9, NOTE) for part in textwrap.wrap(note, int(14 * width))]
-    for i, (text, size, colour) in enumerate(lines):
-        y = 1 - (0.06 + 0.17 * i) / height
-        figure.text(0.06 / width, y, text, va="top", fontsize=size, color=colour, parse_math=False)
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - (0.1 + 0.17 * len(lines)) / height))
+def slug(text: str) -> str:
+    """Turn the first words of a text into the name of a file."""
+    return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"
 
 
 def rows_for(n: int, columns: int) -> int:
@@ -81,10 +82,13 @@ def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **style: 
     axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def finely_ticked(axis: Any, digits: Sequence[float]) -> None:
-    """Ticks with plain numbers at these digits of every power of ten, on a logarithmic axis."""
+def finely_ticked(axis: Any, digits: Sequence[float] = ()) -> None:
+    """Ticks with plain numbers on a logarithmic axis: at these digits of every power of ten, or at
+    as many as fit."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=digits))
+    low, high = axis.get_view_interval()
+    usual = (1,) if high > 500 * low else (1, 3) if high > 30 * low else (1, 2, 5)
+    axis.set_major_locator(LogLocator(subs=digits or usual))
     axis.set_major_formatter("{x:,.7g}")
     axis.set_minor_formatter(NullFormatter())

@@ -3,14 +3,16 @@ uniform attention and on one scale, so that any two figures can be compared."""
 
 from __future__ import annotations
 
-import dataclasses
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lra.base.config import Pooling, UserError
 from lra.figures.draw import WIDTH, rows_for, save_figure
+from lra.figures.trained import title_of
+from lra.results.bundle import open_network
 from lra.training.trained import Trained
 
 SHORT = 64  # tokens of the longest sequence whose whole matrix is drawn
@@ -19,14 +21,22 @@ WRAP = 64  # tokens per line of a longer sequence
 LEAST, MOST = 0.1, 10.0  # times uniform attention, the ends of the scale
 
 
-@dataclasses.dataclass(frozen=True)
-class AttentionRows:
+class AttentionRows(NamedTuple):
     """Attention to the real tokens of one example."""
 
     ids: np.ndarray  # (n,) real tokens, or (n, stack)
     rows: np.ndarray  # (layers, H, queries, n): every query of a short sequence, else one row
     query: str  # the queries, in words
     heads: list[str]  # (H,) names
+
+
+def draw(arguments: Namespace) -> list[Path]:
+    folder, example = arguments.folder, arguments.example
+    run = open_network(folder, data_dir=arguments.data_dir)
+    rows = attention_rows(run, example)
+    title = f"{title_of(run)}\ntest example {example}, {rows.query}"
+    name = "-".join(folder.resolve().parts[-3:])
+    return draw_maps(run, rows, title, arguments.out / f"maps-{name}-example-{example}")
 
 
 def attention_rows(trained: Trained, example: int) -> AttentionRows:
@@ -73,7 +83,7 @@ def draw_maps(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
             image = axes.imshow(picture, cmap="PuOr_r", norm=LogNorm(LEAST, MOST),
                                 aspect="auto" if picture.shape[1] == WRAP else "equal")  # fmt: skip
             low, high = maps.rows[i, j].min() * n, maps.rows[i, j].max() * n
-            axes.set_title(f"layer {i}, {maps.heads[j]}: {low:.3g} to {high:.3g}", loc="left")
+            axes.set_title(f"layer {i}, {maps.heads[j]}: {low:.3g} to {high:.3g}")
             if queries > 1 and n <= NAMED:
                 axes.set_xticks(range(n), words, rotation=90, family="monospace")
                 axes.set_yticks(range(n), words if j == 0 else [""] * n, family="monospace")
@@ -84,7 +94,7 @@ def draw_maps(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
             figure.supylabel("queries", fontsize=9)
         if grid is not None:
             panels[0, -1].imshow(maps.ids.reshape(grid), cmap="gray")
-            panels[0, -1].set_title("input", loc="left")
+            panels[0, -1].set_title("input")
         figure.colorbar(image, ax=list(panels.flat), extend="both", format="{x:g}", shrink=0.8,
                         label="attention × n (1: uniform)")  # fmt: skip
 

@@ -3,6 +3,7 @@ layer's attention matrix, and attention rollout through all layers."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from lra.base.config import UserError
 from lra.figures import students
-from lra.figures.draw import WIDTH, save_figure
+from lra.figures.draw import WIDTH, save_figure, slug
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
 
@@ -24,6 +25,13 @@ class Overlay(NamedTuple):
     label: str
     layer: np.ndarray
     rollout: np.ndarray
+
+
+def draw(arguments: Namespace) -> list[Path]:
+    a = arguments
+    shown = cls_to_patches(a.folders, a.image, a.teacher, a.layer)
+    title = f"Attention of [CLS] to the patches of {a.image.name}"
+    return draw_patches(*shown, title, a.out / f"patches-{slug(a.image.stem)}")
 
 
 def cls_to_patches(
@@ -82,8 +90,8 @@ def draw_patches(image: np.ndarray, overlays: list[Overlay], title: str, stem: P
                 axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent)
                 axes.imshow(np.dstack([colours, 0.75 * np.abs(shares) / top]), extent=extent)
                 label = f"{overlay.label}\n" if what == "layer" else ""
-                axes.set_title(f"{label}{what}: at most {shares.max() * shares.size:.1f} × uniform",
-                               loc="left")  # fmt: skip
+                most = f"{shares.max() * shares.size:.1f} × uniform"
+                axes.set_title(f"{label}{what}: at most {most}")
 
     width = max(WIDTH, 2.4 * columns)
     return save_figure(stem, fill, size=(width, 2 * (width / columns + 0.3) + 0.9), title=title)

@@ -3,6 +3,7 @@ softmax and in converted models. One picture, and one page without scripts (toke
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from lra.base.config import UserError
 from lra.figures import students
-from lra.figures.draw import save_figure
+from lra.figures.draw import save_figure, slug
 from lra.figures.students import Student
 
 TINT, NEGATIVE = "#f0a04b", "#7db7f5"  # dark letters are readable on both
@@ -45,6 +46,12 @@ class ShadedText(NamedTuple):
     def strength(self, share: float) -> float:
         """Strength of a word's colour, from -1 to 1."""
         return max(-1.0, min(1.0, share / self.top)) if self.top else 0.0
+
+
+def draw(arguments: Namespace) -> list[Path]:
+    a = arguments
+    text = cls_to_words(a.folders, a.text, a.text_pair, a.teacher, a.layer)
+    return draw_tokens(text, a.out / f"tokens-{slug(a.text)}")
 
 
 def cls_to_words(
