@@ -227,6 +227,6 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _draw(result: BenchResult, stem: Path) -> list[Path]:
-    from lra.figures.bench import draw
+    from lra.figures.bench import draw_bench
 
-    return draw(result, stem)
+    return draw_bench(result, stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,8 +23,16 @@ ROW = 0.17  # inches per name
 Draw = Callable[[Any, Sequence[TableRow], str], None]
 
 
+def draw(arguments: Namespace) -> list[Path]:
+    from lra.report.commands import tables_of
+
+    results = arguments.results
+    tables = [table for table in tables_of(results) if table.timed]
+    return write_figures(tables, arguments.out or results / "figures")
+
+
 def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Every figure of these tables, as PNG and SVG."""
+    """Every figure of these tables, as PNG and PDF."""
     paths: list[Path] = []
     for table in tables:
         if table.agreements:
