@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
         figure.add_argument("--out", type=Path, default=out, help=f"folder (default: {out})")
         return figure
 
-    records = add("records", "accuracy against M, L and compute; training curves", out=None)
+    records = add("records", "scores, cost, curves and effects of tables", "tables", out=None)
     records.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     scaling = add("scaling", "pictures of lra bench, drawn again", "bench", out=None)
     scaling.add_argument("files", type=Path, nargs="+", help="results/bench/attention-*.json")
