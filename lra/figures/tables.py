@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ AXES = {
 TITLES = {"dwc": "local branch", "lr": "learning rate"}
 ROW = 0.19  # inches per name
 LINES = 12  # coloured lines at most; of more rows only some are named
+LETTERS = 34  # of a name in a line
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods with colours where many are
 
@@ -65,11 +67,10 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
 
 def swept(table: Table) -> list[str]:
     """The options in which rows of one attention differ, if all their values are numbers."""
-    options = pd.DataFrame(list(table.rows["options"]))
-    numeric = all(
-        isinstance(v, int | float) and v is not True and v > 0 for v in options.to_numpy().flat
-    )
-    return sorted(options) if numeric and table.rows["attention"].nunique() == 1 else []
+    values = [value for options in table.rows["options"] for value in options.values()]
+    numeric = all(isinstance(v, int | float) and v is not True and v > 0 for v in values)
+    one = table.rows["attention"].nunique() == 1
+    return sorted({*itertools.chain(*table.rows["options"])}) if numeric and one else []
 
 
 # ---------------------------------------------------------------------- one column
@@ -103,10 +104,8 @@ def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs per example; the line joins rows that no cheaper one exceeds."""
     axes, cells = figure.subplots(), table.column(column)
     gflops = cells["flops"] / 1e9
-    points = []
-    for name, style, row in zip(
-        _names(table, cells.index), _styles(table, cells.index), cells.index, strict=True
-    ):
+    points, styles = [], _styles(table, cells.index)
+    for name, style, row in zip(_names(table, cells.index), styles, cells.index, strict=True):
         bar = None if pd.isna(cells.loc[row, "deviation"]) else cells.loc[row, "deviation"]
         axes.errorbar(gflops[row], cells.loc[row, "score"], yerr=bar, fmt=style["marker"], capsize=2,
                       ms=6, color=style["color"], elinewidth=0.8, zorder=style["zorder"])  # fmt: skip
@@ -121,8 +120,12 @@ def compute(figure: Any, table: Table, column: str) -> None:
     axes.grid()
     named = {*front.index, *cells.index[:2]}
     few = len(cells) <= LINES
-    labels.beside(axes, [p for row, p in zip(cells.index, points, strict=True)
-                         if few or row in named or table.rows.loc[row, "attention"] in BOLD])  # fmt: skip
+    named |= {
+        row for row, style in zip(cells.index, styles, strict=True) if style["color"] != OTHERS
+    }
+    labels.beside(
+        axes, [p for row, p in zip(cells.index, points, strict=True) if few or row in named]
+    )
 
 
 def curves_of(table: Table, column: str) -> dict[str, dict[float, list[float]]]:
@@ -213,6 +216,7 @@ def by_column(figure: Any, table: Table, first: str) -> None:
         rows, _names(table, rows), _styles(table, rows, named), strict=True
     ):
         cells = table.cells.loc[row]
+        cells = cells.loc[[c for c in table.columns if c in cells.index]]
         x, means = xs[cells.index], cells["score"]
         spread = cells["deviation"].fillna(0)
         reach = [np.minimum(spread, means), np.minimum(spread, 100 - means)]  # not beyond 100 %
@@ -321,7 +325,8 @@ def _names(table: Table, rows: Sequence[str]) -> list[str]:
         attention, options = table.rows.loc[row, ["attention", "options"]]
         shown = {k: v for k, v in options.items() if f" {k}={v}" in row}
         words = in_words(shown)
-        names.append(words or attention if one else f"{attention} {words}".strip())
+        name = words or attention if one else f"{attention} {words}".strip()
+        names.append("\n".join(textwrap.wrap(name, LETTERS)))
     return names
 
 
@@ -357,8 +362,10 @@ def _save(
     rows = len(table.rows)
     height = 1.3 + ROW * rows if fill is scores else 4.6
     runs = table.runs if table.axis else table.runs[table.runs["column"] == column]
-    low, high = table.cells["seeds"].min(), table.cells["seeds"].max()
-    seeds = f"{low} seed{'s' * (low > 1)}" if low == high else f"{low} to {high} seeds"
+    low, high = (int(f(table.cells["seeds"])) for f in (min, max))
+    seeds = (
+        "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
+    )
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
     what = table.title if table.axis else f"{column}: {table.title}"
     title = f"{what}\n{steps} steps, {seeds}; {table.conditions}"
