@@ -1,11 +1,9 @@
-"""The rows of a benchmark, the arithmetic on them, their table and their files."""
+"""The rows of a benchmark, the arithmetic on them, their page and their files."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -15,8 +13,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich import box
-from rich.table import Table
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
@@ -52,8 +48,8 @@ class BenchResult:
         """Write the numbers, one line per row, and the page."""
         facts = json.dumps(self.facts, indent=2).removesuffix("\n}")
         rows = ",\n".join(f"    {json.dumps(asdict(row))}" for row in self.rows)
-        texts = {"json": f'{facts},\n  "rows": [\n{rows}\n  ]\n}}\n', "md": page(self)}
-        paths = [stem.with_name(f"{stem.name}.{ending}") for ending in texts]
+        texts = {".json": f'{facts},\n  "rows": [\n{rows}\n  ]\n}}\n', ".md": page(self)}
+        paths = [stem.with_name(stem.name + ending) for ending in texts]
         with disk_errors(stem.parent):
             stem.parent.mkdir(parents=True, exist_ok=True)
             for path, text in zip(paths, texts.values(), strict=True):
@@ -71,7 +67,7 @@ class BenchResult:
     def tables(self) -> Iterator[tuple[str, str, dict[str, dict[int, BenchRow]]]]:
         """Groups, measures and their rows by case and length, or those that say why there is none;
         cases that reach the longest lengths first, then cheaper ones."""
-        pairs = dict.fromkeys((row.group, row.measure) for row in self.rows)
+        pairs = dict.fromkeys((row.group, row.measure) for row in self.rows if row.measure != ANY)
         for group, measure in sorted(pairs, key=lambda pair: "seconds" not in pair[1]):
             rows: dict[str, dict[int, BenchRow]] = {}
             for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
@@ -80,8 +76,7 @@ class BenchResult:
             costs = {case: [median(row.values) for row in by_length.values() if row.values]
                      for case, by_length in rows.items()}  # fmt: skip
             order = sorted(rows, key=lambda case: (-len(costs[case]), costs[case][-1:]))
-            if measure != ANY:
-                yield group, measure, {case: rows[case] for case in order}
+            yield group, measure, {case: rows[case] for case in order}
 
 
 def ratio_by_round(row: BenchRow, base: BenchRow) -> list[float]:
@@ -102,45 +97,47 @@ def title_of(measure: str) -> tuple[str, float]:
     return f"{CALLS.get(call, call)} {title}".strip(), factor
 
 
-def table_lines(result: BenchResult) -> list[list[str]]:
-    """The head, and for every measure a title that stands alone and a line per case."""
-    lengths, base = sorted({row.n for row in result.rows}), result.facts.get("base")
-    lines = [["", *(f"n = {n:,}" for n in lengths)]]
+def page(result: BenchResult, *, ranges: bool = True) -> str:
+    """Write notes and a table per measure; without ranges six lengths fit into 80 columns."""
+    facts, parts = result.facts, [f"# {result.facts['title']}"]
+    failed = {row.case: f"{row.case}: {row.stopped}" for row in result.rows
+              if row.stopped and row.stopped[0] != ">"}  # fmt: skip
+    parts.append("\n".join(f"- {note}" for note in [*facts["notes"], *failed.values()]))
+    parts.append(f"`{facts['benchmark']}` makes this file.")
+    lengths, base = sorted({row.n for row in result.rows}), facts.get("base")
+
+    def add(title: str, texts: dict[str, dict[int, str]]) -> None:
+        lines = [["", *(f"n = {n:,}" for n in lengths)]]
+        lines += [[case, *(cells.get(n, "") for n in lengths)] for case, cells in texts.items()]
+        first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in widths)])
+        parts.extend([f"## {title}", "\n".join(
+            f"| {' | '.join([case.ljust(first), *map(str.rjust, cells, widths)])} |"
+            for case, *cells in lines
+        )])  # fmt: skip
+
+    def text(values: list[float], factor: float = 1.0) -> str:
+        return with_range(values if ranges else [median(values)], factor)
+
+    def limit(row: BenchRow) -> str:
+        return "failed" if row.case in failed else row.stopped or ""
+
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        lines.append([f"{group}, {title}"])
-        for case, by_length in rows.items():
-            cells = {n: with_range(row.values, factor) if row.values
-                     else textwrap.shorten(row.stopped or "", 40)
-                     for n, row in by_length.items()}  # fmt: skip
-            lines.append([case, *(cells.get(n, "") for n in lengths)])
+        add(f"{group}, {title}", {
+            case: {n: text(row.values, factor) if row.values else limit(row)
+                   for n, row in by_length.items()}
+            for case, by_length in rows.items()
+        })  # fmt: skip
         if base in rows and measure.endswith("seconds"):
-            lines.append([f"{group}, {title.removesuffix(', ms')} divided by that of {base}"])
-            for case in (case for case in rows if case != base):
-                ratios = {n: ratio_by_round(row, rows[base][n])
-                          for n, row in rows[case].items() if n in rows[base]}  # fmt: skip
-                cells = {n: with_range(values) for n, values in ratios.items() if values}
-                lines += [[case, *(cells.get(n, "") for n in lengths)]] if cells else []
-    return lines
-
-
-def terminal_table(result: BenchResult) -> Table:
-    head, *lines = table_lines(result)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=result.facts["title"])
-    for i, title in enumerate(head):
-        table.add_column(title, justify="right" if i else "left", no_wrap=not i)
-    for line in lines:
-        table.add_row(*line, style="bold" if len(line) == 1 else "")
-    return table
-
-
-def page(result: BenchResult) -> str:
-    facts, (head, *lines) = result.facts, table_lines(result)
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
-    rows += [line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(head[1:])] for line in lines]
-    notes, table = [f"- {note}" for note in facts["notes"]], [f"| {' | '.join(r)} |" for r in rows]
-    made_by = f"`{facts['benchmark']}` makes this file."
-    return "\n".join([f"# {facts['title']}", "", *notes, "", made_by, "", *table, ""])
+            ratios = {case: {n: ratio_by_round(row, rows[base][n])
+                             for n, row in by_length.items() if n in rows[base]}
+                      for case, by_length in rows.items() if case != base}  # fmt: skip
+            add(f"{group}, {title.removesuffix(', ms')} divided by that of {base}", {
+                case: {n: text(values) for n, values in by_length.items() if values}
+                for case, by_length in ratios.items()
+            })  # fmt: skip
+    return "\n\n".join(parts) + "\n"
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
@@ -158,10 +155,3 @@ def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
     return {"benchmark": command, **about, "settings": settings, "machine": machine,
             "versions": versions, "git": git, "date": date}  # fmt: skip
-
-
-def stem_of(name: str, facts: dict[str, Any]) -> str:
-    """The name of the files: benchmark, device, threads and version of torch."""
-    device = re.sub(r"[^a-z0-9]+", "-", facts["machine"]["device"].lower()).strip("-")
-    torch_version = facts["versions"]["torch"].partition("+")[0]
-    return f"{name}-{device}-{facts['machine']['threads']}thread-torch{torch_version}"
