@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +23,7 @@ from lra.runs import environment
 ANY = "any"  # every measure
 CALLS = {"train": "forward + backward", "token": "one more token"}
 KINDS = {"seconds": ("time, ms", 1e3), "bytes": ("memory, MiB", 2**-20),
-         "flops": ("FLOPs of forward, millions", 1e-6), "speed": ("products, GFLOP/s", 1e-9),
+         "speed": ("products, GFLOP/s", 1e-9),
          "share": ("share of the roofline, %", 100.0)}  # fmt: skip
 
 
@@ -99,51 +101,45 @@ def title_of(measure: str) -> tuple[str, float]:
 
 def page(result: BenchResult, *, ranges: bool = True) -> str:
     """Write notes and a table per measure; without ranges six lengths fit into 80 columns."""
-    facts, parts = result.facts, [f"# {result.facts['title']}"]
-    failed = {row.case: f"{row.case}: {row.stopped}" for row in result.rows
-              if row.stopped and row.stopped[0] != ">"}  # fmt: skip
-    parts.append("\n".join(f"- {note}" for note in [*facts["notes"], *failed.values()]))
-    parts.append(f"`{facts['benchmark']}` makes this file.")
-    lengths, base = sorted({row.n for row in result.rows}), facts.get("base")
-
-    def add(title: str, texts: dict[str, dict[int, str]]) -> None:
-        lines = [["", *(f"n = {n:,}" for n in lengths)]]
-        lines += [[case, *(cells.get(n, "") for n in lengths)] for case, cells in texts.items()]
-        first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in widths)])
-        parts.extend([f"## {title}", "\n".join(
-            f"| {' | '.join([case.ljust(first), *map(str.rjust, cells, widths)])} |"
-            for case, *cells in lines
-        )])  # fmt: skip
-
-    def text(values: list[float], factor: float = 1.0) -> str:
-        return with_range(values if ranges else [median(values)], factor)
-
-    def limit(row: BenchRow) -> str:
-        return "failed" if row.case in failed else row.stopped or ""
-
+    facts, lengths = result.facts, sorted({row.n for row in result.rows})
+    notes = [*facts["notes"], f"made by `{facts['benchmark']}`"]
+    parts = [f"# {facts['title']}", "\n".join(f"- {note}" for note in notes)]
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        add(f"{group}, {title}", {
-            case: {n: text(row.values, factor) if row.values else limit(row)
-                   for n, row in by_length.items()}
-            for case, by_length in rows.items()
-        })  # fmt: skip
-        if base in rows and measure.endswith("seconds"):
-            ratios = {case: {n: ratio_by_round(row, rows[base][n])
-                             for n, row in by_length.items() if n in rows[base]}
-                      for case, by_length in rows.items() if case != base}  # fmt: skip
-            add(f"{group}, {title.removesuffix(', ms')} divided by that of {base}", {
-                case: {n: text(values) for n, values in by_length.items() if values}
-                for case, by_length in ratios.items()
-            })  # fmt: skip
+        parts += [f"## {group}, {title}", _table(rows, lengths, factor, ranges=ranges)]
+        if measure.endswith("seconds") and (base := rows.get(facts.get("base", ""))):
+            parts.append(
+                f"## {group}, {title.removesuffix(', ms')} divided by that of {facts['base']}"
+            )
+            ratios = {case: {n: replace(row, values=ratio_by_round(row, base[n]))
+                             for n, row in by_length.items() if n in base}
+                      for case, by_length in rows.items() if by_length is not base}  # fmt: skip
+            parts.append(_table(ratios, lengths, ranges=ranges))
     return "\n\n".join(parts) + "\n"
+
+
+def _table(
+    rows: dict[str, dict[int, BenchRow]], lengths: list[int], factor: float = 1.0, *, ranges: bool
+) -> str:
+    def text(row: BenchRow | None) -> str:
+        if row is None or not row.values:
+            return textwrap.shorten(row.stopped or "", 24) if row else ""
+        return with_range(row.values if ranges else [median(row.values)], factor)
+
+    lines = [["", *(f"n = {n:,}" for n in lengths)]]
+    lines += [
+        [case, *(text(by_length.get(n)) for n in lengths)] for case, by_length in rows.items()
+    ]
+    first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in widths)])
+    return "\n".join(f"| {' | '.join([case.ljust(first), *map(str.rjust, cells, widths)])} |"
+                     for case, *cells in lines)  # fmt: skip
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     machine = environment.machine(torch.device(options.device))
     machine |= {"threads": options.threads, "load": round(os.getloadavg()[0], 1)}
-    versions, git, date = environment.versions(), environment.git(), time.strftime("%Y-%m-%d")
+    versions, date = environment.versions(), time.strftime("%Y-%m-%d")
     about["notes"] = [
         "machine: {device}, {threads} torch thread(s), {system}, load {load}".format(**machine),
         f"versions: {', '.join(' '.join(item) for item in versions.items())}, {date}",
@@ -154,4 +150,11 @@ def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     settings = {k: v for k, v in vars(options).items() if isinstance(v, int | float | str | list)}
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
     return {"benchmark": command, **about, "settings": settings, "machine": machine,
-            "versions": versions, "git": git, "date": date}  # fmt: skip
+            "versions": versions, "git": environment.git(), "date": date}  # fmt: skip
+
+
+def stem_of(name: str, facts: dict[str, Any]) -> str:
+    """The name of the files: benchmark, device, threads and version of torch."""
+    device = re.sub(r"[^a-z0-9]+", "-", facts["machine"]["device"].lower()).strip("-")
+    torch_version = facts["versions"]["torch"].partition("+")[0]
+    return f"{name}-{device}-{facts['machine']['threads']}thread-torch{torch_version}"
