@@ -167,7 +167,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         "plan",
         help="what a run or a sweep will cost: measures some steps of every distinct run",
         description="Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints hours, memory and disk of them all.",
+        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument("-m", "--multirun", action="store_true", help="a sweep, as in lra train")
