@@ -14,7 +14,6 @@ import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from lra.training.fit import build, trainer_for
 
 # Settings of the recipe that do not decide what a run costs.
 FREE = ("lr", "betas", "eps", "weight_decay", "warmup", "schedule", "clip_at")
-LONGEST = timedelta(seconds=30)  # of a warm-up with at least three steps
+LONGEST = {"seconds": 30}  # of a warm-up with at least three steps
 EVALUATED = 3  # batches, the first of which warms up
 UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
@@ -54,7 +53,6 @@ class RunGroup:
     left: int = 0  # those that are not finished
     name: str = ""
     costs: dict[str, float] = field(default_factory=dict)  # as measured by first_steps
-    stopped: str = ""  # why there are none
 
     def seconds(self, pace: str = "mean") -> float:
         """Extrapolate to one run; the pace is mean, low or high."""
@@ -172,28 +170,11 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
     }
 
 
-def span(groups: Sequence[RunGroup], number: int, beside: int) -> str:
-    """Write the time of all runs left, `number` at once, of which `beside` share a machine or GPU:
-    these take as much longer as they ask for more than it has."""
-    crowd = max(1.0, beside * max(group.costs["share"] for group in groups))
-    times = []
-    for pace in ("mean", "low", "high"):
-        each = [group.seconds(pace) for group in groups for _ in range(group.left)]
-        times.append(max(*each, sum(each) / number, 0) * (1 if pace == "low" else crowd))
-    return in_words(*times)
-
-
 def in_words(*times: float) -> str:
     """Write seconds as `11 minutes`, with the least and the largest as `11 minutes (9 to 14)`."""
     unit = next((unit for unit, size in UNITS.items() if times[0] >= 2 * size), "seconds")
     mean, *ends = (_digits(seconds / UNITS[unit]) for seconds in times)
     return f"{mean} {unit}" + f" ({' to '.join(ends)})" * bool(ends)
-
-
-def fits(what: str, needed: float, free: float) -> str:
-    """Compare MiB."""
-    full = "; they DO NOT FIT" if needed > free else ""
-    return f"{what}: up to {_size(needed)}, {_size(free)} are free{full}"
 
 
 def _size(mib: float) -> str:
@@ -214,50 +195,58 @@ def show_plan(options: Namespace) -> None:
     left = sum(group.left for group in groups)
     if left < runs:
         print(f"{runs - left} of {_count(runs)} finished: no cost")
-    groups = [group for group in groups if group.left]
+    groups, error = [group for group in groups if group.left], ""
     for i, group in enumerate(groups, 1):
         print(f"measuring {i} of {len(groups)}: {group.name} ", end="", file=sys.stderr, flush=True)
-        threads = group.run.trainer.threads or torch.get_num_threads()
-        limits: dict[str, Any] = {"mib": free_mib(), "threads": threads}
-        began = time.monotonic()
+        limits = {
+            "mib": free_mib(),
+            "threads": group.run.trainer.threads or torch.get_num_threads(),
+        }
         try:
             group.costs = run_alone(first_steps, group.words, options.steps, **limits)
-        except Exception as error:
-            group.stopped = first_line(error)
-        print(f" {time.monotonic() - began:.0f} s", file=sys.stderr)
-    measured = [group for group in groups if group.costs]
-    if groups and not measured:
-        raise UserError(f"nothing could be measured: {groups[0].stopped}")
-    if measured:
-        print(as_table(groups))
+            print(f" {group.costs['mean']:.2g} s a step", file=sys.stderr)
+        except Exception as reason:
+            error = first_line(reason)
+            print(f"not counted, because it cannot be measured: {error}", file=sys.stderr)
+    if groups := [group for group in groups if group.costs]:
         number, beside = jobs_at_once(launcher, left)
-        number, beside = options.jobs or number, min(beside, options.jobs or beside)
-        print("\n".join(totals(measured, number, beside)))
-
-
-def totals(groups: Sequence[RunGroup], number: int, beside: int) -> list[str]:
-    """Time, and what does not fit."""
-    each = [group.costs for group in groups for _ in range(group.left)]
-    runs_dir = Path(groups[0].run.runs_dir).absolute()
-    free = shutil.disk_usage(next(p for p in runs_dir.parents if p.exists())).free / 2**20
-    peaks = sorted((costs["peak"] for costs in each), reverse=True)[:beside]
-    made_up = sorted({group.run.task.name for group in groups if not group.costs["val"]})
-    note = "not prepared, so made-up ids and no evaluation"
-    return [
-        f"{span(groups, number, beside)} for {_count(len(each))}, {number} at once",
-        "in brackets: with all steps as fast, or as slow, as a single one of those measured",
-        fits("checkpoints", sum(costs["disk"] for costs in each), free),
-        fits("memory at once", sum(peaks), each[0]["room"]),
-        *([f"{note}: {', '.join(made_up)}"] if made_up else ()),
-    ]
+        print(as_table(groups))
+        print(totals(groups, options.jobs or number, min(beside, options.jobs or beside)))
+    elif error:
+        raise UserError(f"nothing could be measured: {error}")
 
 
 def as_table(groups: Sequence[RunGroup]) -> str:
     lines = [("runs", "steps", "a step", "one run", "memory", "runs like")]
     for group in groups:
-        cells = [group.stopped, "", ""]
-        if costs := group.costs:
-            cells = [f"{costs['mean']:.2g} s", in_words(group.seconds()), _size(costs["peak"])]
-        lines.append((f"{group.left}", f"{group.run.protocol.recipe.steps:,}", *cells, group.name))
+        step, memory = f"{group.costs['mean']:.2g} s", _size(group.costs["peak"])
+        steps, time = f"{group.run.protocol.recipe.steps:,}", in_words(group.seconds())
+        lines.append((f"{group.left}", steps, step, time, memory, group.name))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def totals(groups: Sequence[RunGroup], number: int, beside: int) -> str:
+    """Write the time of all runs left, `number` at once, and what does not fit. Those `beside` each
+    other on a machine or GPU take as much longer as they ask for more than it has."""
+    each = [group.costs for group in groups for _ in range(group.left)]
+    crowd, times = max(1.0, beside * max(costs["share"] for costs in each)), []
+    for pace, slower in (("mean", crowd), ("low", 1.0), ("high", crowd)):
+        alone = [group.seconds(pace) for group in groups for _ in range(group.left)]
+        times.append(slower * max(*alone, sum(alone) / number, 0))
+    lines = [
+        f"{in_words(*times)} for {_count(len(each))}, {number} at once",
+        "in brackets: with all steps as fast, or as slow, as a single one of those measured",
+    ]
+    runs_dir = Path(groups[0].run.runs_dir).absolute()
+    disk = shutil.disk_usage(next(p for p in runs_dir.parents if p.exists())).free / 2**20
+    peaks = sorted((costs["peak"] for costs in each), reverse=True)[:beside]
+    for what, needed, free in (
+        ("checkpoints", sum(costs["disk"] for costs in each), disk),
+        ("memory at once", sum(peaks), each[0]["room"]),
+    ):
+        full = "; they DO NOT FIT" if needed > free else ""
+        lines.append(f"{what}: up to {_size(needed)}, {_size(free)} are free{full}")
+    if made_up := sorted({group.run.task.name for group in groups if not group.costs["val"]}):
+        lines.append(f"not prepared, so made-up ids and no evaluation: {', '.join(made_up)}")
+    return "\n".join(lines)
