@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -102,7 +101,8 @@ def title_of(measure: str) -> tuple[str, float]:
 def page(result: BenchResult, *, ranges: bool = True) -> str:
     """Write notes and a table per measure; without ranges six lengths fit into 80 columns."""
     facts, lengths = result.facts, sorted({row.n for row in result.rows})
-    notes = [*facts["notes"], f"made by `{facts['benchmark']}`"]
+    failed = {row.case: row.stopped for row in result.rows if row.stopped and row.stopped[0] != ">"}
+    notes = [*facts["notes"], *map(": ".join, failed.items()), f"made by `{facts['benchmark']}`"]
     parts = [f"# {facts['title']}", "\n".join(f"- {note}" for note in notes)]
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
@@ -123,10 +123,11 @@ def _table(
 ) -> str:
     def text(row: BenchRow | None) -> str:
         if row is None or not row.values:
-            return textwrap.shorten(row.stopped or "", 24) if row else ""
+            reason = row.stopped or "" if row else ""
+            return reason if reason[:1] in (">", "") else "failed"
         return with_range(row.values if ranges else [median(row.values)], factor)
 
-    lines = [["", *(f"n = {n:,}" for n in lengths)]]
+    lines = [["n", *(f"{n:,}" for n in lengths)]]
     lines += [
         [case, *(text(by_length.get(n)) for n in lengths)] for case, by_length in rows.items()
     ]
