@@ -167,11 +167,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         "plan",
         help="what a run or a sweep will cost: measures some steps of every distinct run",
         description="Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints hours, memory and disk of them all.",
+        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument("-m", "--multirun", action="store_true", help="a sweep, as in lra train")
-    plan.add_argument("--hours", type=float, help="propose the largest budget that fits into them")
     plan.add_argument("--jobs", type=int, help="runs at once (default: as the launcher does)")
     plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
     plan.set_defaults(run=_plan)
@@ -218,7 +217,7 @@ def _compute(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    for name in ("hours", "jobs", "steps"):
+    for name in ("jobs", "steps"):
         if (value := getattr(arguments, name)) is not None and value <= 0:
             raise UserError(f"--{name} must be greater than 0, got {value:g}")
     from lra.bench.plan import show_plan
