@@ -95,7 +95,8 @@ def draw_distillation(records: Sequence[Record], stem: Path) -> list[Path]:
         panels[0, 0].set_yscale("log")
         finely_ticked(panels[0, 0].yaxis)
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center",
-                      ncols=3, frameon=False, title="step of stage 1; mean KL at the end:")  # fmt: skip
+                      ncols=3, frameon=False,
+                      title="step of stage 1; mean KL at the end:")  # fmt: skip
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
 
     seeds = "mean and range of the seeds" if len(records) > len(lines) else "one seed"

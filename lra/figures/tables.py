@@ -101,15 +101,17 @@ def scores(figure: Any, table: Table, column: str) -> None:
 
 
 def compute(figure: Any, table: Table, column: str) -> None:
-    """Accuracy against forward FLOPs per example; the line joins rows that no cheaper one exceeds."""
+    """Accuracy against forward FLOPs; the line joins rows that no cheaper one exceeds."""
     axes, cells = figure.subplots(), table.column(column)
     gflops = cells["flops"] / 1e9
     points, styles = [], _styles(table, cells.index)
     for name, style, row in zip(_names(table, cells.index), styles, cells.index, strict=True):
-        bar = None if pd.isna(cells.loc[row, "deviation"]) else cells.loc[row, "deviation"]
-        axes.errorbar(gflops[row], cells.loc[row, "score"], yerr=bar, fmt=style["marker"], capsize=2,
-                      ms=6, color=style["color"], elinewidth=0.8, zorder=style["zorder"])  # fmt: skip
-        points.append(Point(gflops[row], cells.loc[row, "score"], name, bar or 0))
+        score, deviation = cells.loc[row, ["score", "deviation"]].fillna(0)
+        axes.errorbar(
+            gflops[row], score, yerr=deviation or None, fmt=style["marker"], capsize=2, ms=6,
+            color=style["color"], elinewidth=0.8, zorder=style["zorder"],
+        )  # fmt: skip
+        points.append(Point(gflops[row], score, name, deviation))
     front = cells.assign(x=gflops).sort_values(["x", "score"], ascending=[True, False])
     front = front[front["score"] > front["score"].cummax().shift(fill_value=-1)]
     axes.step(front["x"], front["score"], where="post", color=OTHERS, lw=1, zorder=1)
@@ -251,7 +253,7 @@ def draw_effects(figure: Any, table: Table) -> None:
     lines = zip(
         table.effects.to_dict("records"), render.effects(table).to_dict("records"), strict=True
     )
-    for (setting, base), group in groupby(
+    for (setting, base), group in itertools.groupby(
         lines, lambda pair: (pair[0]["setting"], pair[0]["base"])
     ):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
@@ -281,7 +283,7 @@ def draw_effects(figure: Any, table: Table) -> None:
                   color=NOTE, xycoords=axes.get_yaxis_transform())  # fmt: skip
     axes.set_xlabel(
         "points of test accuracy gained, all other settings equal; red: the interval leaves out 0\n"
-        "| a pair of runs    ● mean, interval over pairs of rows    ○ of one or two pairs, over seeds"
+        "| a pair of runs   ● mean, interval over pairs of rows   ○ of one or two pairs, over seeds"
     )
     axes.grid(axis="x")
 
@@ -292,7 +294,8 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
     text = render.orders(table).iloc[table.agreements.index.get_loc(best.name)]
     title = (
         f"{table.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
-        f"{text['methods']} methods, rank correlation {text['correlation']} ({text['95 % interval']})"
+        f"{text['methods']} methods, rank correlation {text['correlation']} "
+        f"({text['95 % interval']})"
     )
     stem = folder / f"{table.name}-against-{best['other']}"
     return save_figure(stem, lambda f: draw_agreement(f, best), size=(WIDTH, 5), title=title)

@@ -23,7 +23,6 @@ from lra.report.table import (
     cells_of,
     differing,
     one_line,
-    pairs_of,
     refuse_mixtures,
     short_name,
     sortable,

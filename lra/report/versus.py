@@ -92,7 +92,8 @@ def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
         more = f" and {len(differ) - LISTED} more" if len(differ) > LISTED else ""
         raise UserError(
             f"'{word}' names runs of {len(rows)} rows, which differ in "
-            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or --runs"
+            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or "
+            "--runs"
         )
     return named
 

@@ -6,8 +6,6 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
-
 from lra.report.render import latex, markdown, to_csv
 from lra.results import record as records
 

@@ -15,10 +15,10 @@ import torch
 
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.training import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
+from lra.report.training import build
 from lra.results import audit
 from lra.results import record as records
 from lra.settings.compose import Run
