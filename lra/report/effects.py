@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError
@@ -18,7 +17,7 @@ from lra.report.table import (
     sortable,
     usual_of,
 )
-from lra.results.record import Record
+from lra.results.record import Key, Record
 
 BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
 SLOT = "dwc"  # an option that every attention has
@@ -31,7 +30,7 @@ def effects(
     records: Sequence[Record],
     vary: Sequence[str] = (),
     together: Sequence[str] = (),
-    tried: Mapping[Path, Any] | None = None,
+    tried: Mapping[Key, Any] | None = None,
 ) -> list[Effect]:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
     that differ in nothing else. The settings are the attention (its options, where all runs have
@@ -46,7 +45,7 @@ def effects(
         levels = [_as_one(run, names) for run in levels]
         usual = _as_one(usual, names) if usual else {}
     for run, r in zip(levels, records, strict=True):
-        run["tried"] = str((tried or {}).get(r.path))
+        run["tried"] = str((tried or {}).get(r.key))
     scores = {_place(run): r.score for run, r in zip(levels, records, strict=True)}
     if len(scores) < len(levels):
         raise UserError("runs differ in settings that no effect shows; name them in `vary`")

@@ -34,7 +34,7 @@ from lra.report.table import (
     sortable,
     usual_of,
 )  # fmt: skip
-from lra.results.record import TRAINING, Record, first_attempts, unique_runs
+from lra.results.record import TRAINING, Key, Record, first_attempts, unique_runs
 from lra.results.schema import flat
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
@@ -53,7 +53,8 @@ GROUPS_OF_TASK = ("settings.model", "settings.protocol")
 
 def selected(spec: TableSpec, records: Sequence[Record], folder: Path) -> list[Record]:
     """The runs that an entry of tables.yaml takes from the records of a folder."""
-    there = [r for r in records if r.path.is_relative_to(folder / spec.records)]
+    place = folder / spec.records
+    there = [r for r in records if r.path.with_suffix("").is_relative_to(place)]
     return select(unique_runs(there, TRAINING), spec.where)
 
 
@@ -84,8 +85,8 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
     records, repeated = first_attempts(records)
     best, tried = _chosen(records, spec.choose)
-    places = {r.path for r in best}
-    unchosen = [r for r in records if r.path not in places]
+    shown = {r.key for r in best}
+    unchosen = [r for r in records if r.key not in shown]
     records = [_in_column(r, spec.columns) for r in best]
 
     def without_varied(facts: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def build(spec: TableSpec, records: Sequence[Record]) -> Table:
 # --------------------------------------------------------------------- columns, and what is in them
 
 
-def _chosen(records: Sequence[Record], key: str) -> tuple[Sequence[Record], dict[Path, Any]]:
+def _chosen(records: Sequence[Record], key: str) -> tuple[Sequence[Record], dict[Key, Any]]:
     """The runs with the best value of this setting: the one with the best mean dev accuracy over
     seeds, among runs that differ in nothing else; and the values that it was chosen from, by run.
     A value with fewer seeds than another is not chosen: it was tried with one seed only, or runs
@@ -148,12 +149,12 @@ def _chosen(records: Sequence[Record], key: str) -> tuple[Sequence[Record], dict
         kind = str((record["data.fingerprint"], record.code, others))
         groups[kind][setting_of(record, key)].append(record)
     selected: list[Record] = []
-    tried: dict[Path, Any] = {}
+    tried: dict[Key, Any] = {}
     for values in groups.values():
         seeds = {value: len({r["seed"] for r in runs}) for value, runs in values.items()}
         whole = (runs for value, runs in values.items() if seeds[value] == max(seeds.values()))
         best = max(whole, key=lambda runs: stats.mean([r["dev.accuracy"] for r in runs]))
-        tried |= dict.fromkeys([r.path for r in best], sorted(values, key=sortable))
+        tried |= dict.fromkeys([r.key for r in best], sorted(values, key=sortable))
         selected += best
     return selected, tried
 

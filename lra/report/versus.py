@@ -156,8 +156,8 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
 def _answers(record: Record) -> Any:
     if (answers := record.answers) is None:
         raise UserError(
-            f"{record.path} has no answers beside it: runs of this version keep them, earlier ones "
-            "have to be run again"
+            f"{record.where} has no answers beside it: runs of this version keep them, earlier "
+            "ones have to be run again"
         )
     return answers
 
