@@ -1,4 +1,4 @@
-"""`lra table`, `lra records`, and the part of `lra figures` that records alone can draw."""
+"""`lra table`, `lra compare`, and the part of `lra figures` that records alone can draw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lra.base.disk import disk_errors, write_atomically
 
 if TYPE_CHECKING:
     from lra.report.table import Table
-    from lra.results.record import Record
+    from lra.results.record import Key, Record
 
 SUFFIXES = (".md", ".csv", ".tex")
 FORMATS = ("md", "csv", "tex", "json")  # of tables on standard output
@@ -75,35 +75,6 @@ def add_parsers(commands: Any) -> None:
     versus.add_argument("--data-dir", default="data", help="prepared data, for the lengths")
     versus.set_defaults(run=_compare)
 
-    records = commands.add_parser(
-        "records", help="export the records of finished runs, or import those of another machine"
-    )
-    actions = records.add_subparsers(dest="action", required=True, metavar="action")
-    export = actions.add_parser(
-        "export", help="write the records of folders of runs as small files, to be committed"
-    )
-    export.add_argument("target", nargs="?", default="results/records", help="target folder")
-    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
-    export.add_argument(
-        "--without-answers",
-        action="store_true",
-        help="leave out the answers to test examples, some tens of kB a run",
-    )
-    export.set_defaults(run=lambda a: _copy(a.runs, a.target, answers=not a.without_answers))
-    bring = actions.add_parser("import", help="check records of another machine and copy them")
-    bring.add_argument("sources", nargs="+", help="folders with runs or exported records")
-    bring.add_argument("--into", default="results/records", help="target folder")
-    bring.set_defaults(run=lambda a: _copy(a.sources, a.into))
-    checked = actions.add_parser(
-        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
-    )
-    checked.add_argument("folders", nargs="*", default=["results/records"], help="runs or records")
-    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
-    checked.add_argument(
-        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
-    )
-    checked.set_defaults(run=_check_records)
-
 
 def _table(arguments: argparse.Namespace) -> None:
     from lra.report.terminal import Choice, print_tables
@@ -159,14 +130,14 @@ def _left_out(results: Path, records: Sequence[Record], tables: Sequence[Table])
 
     shown = {r.key for table in tables for r in [*table.records, *table.repeated, *table.unchosen]}
     missing = [r for r in records if r.key not in shown]
-    few: dict[Path, str] = {}
+    few: dict[Key, str] = {}
     for spec in specs(results) if missing else []:
         taken = selected(spec, records, results / "records")
-        few |= {r.path: f"{spec.name} needs {spec.at_least} rows of a task" for r in taken}
+        few |= {r.key: f"{spec.name} needs {spec.at_least} rows of a task" for r in taken}
     groups: dict[str, int] = defaultdict(int)
     for r in missing:
-        part = r.path.relative_to(results / "records").parent
-        groups[f"{part}: {few.get(r.path, 'no entry of tables.yaml selects them')}"] += 1
+        part = r.path.relative_to(results / "records")
+        groups[f"{part}: {few.get(r.key, 'no entry of tables.yaml selects them')}"] += 1
     head = f"{len(missing)} of the records are in no table:"
     return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if missing else []
 
@@ -223,31 +194,3 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     a = arguments
     print_comparison(a.a, a.b, Path(a.runs), a.task, Path(a.data_dir))
-
-
-def _check_records(arguments: argparse.Namespace) -> None:
-    from lra.results import audit
-    from lra.results.record import load_records
-
-    records = load_records(arguments.folders)
-    counts = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
-    print(
-        f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
-        f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
-        "have no answers and are trusted"
-    )
-
-
-def _copy(sources: Sequence[str], target: str, *, answers: bool = True) -> None:
-    """Copy the records of all sources, or none of them if one is refused."""
-    from lra.results import audit
-    from lra.results.record import export, load_records
-
-    audit.refuse_contradictions(load_records(sources))
-    copied = export(sources, Path(target), answers=answers)
-    print(f"{len(copied['new'])} new records in {target}, {len(copied['known'])} already there")
-    for record in copied["other"]:
-        print(
-            f"  {record.path} repeats a known run with another outcome: the run that finished "
-            "first is kept"
-        )
