@@ -15,7 +15,7 @@ from lra.base.config import UserError
 from lra.figures.draw import mean_and_range, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.report.styles import LINES, styles_of
-from lra.results.record import CONVERSION, Record, paths, read_record
+from lra.results.record import CONVERSION, Record, read_all
 
 NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
 
@@ -68,8 +68,7 @@ def curves(places: Sequence[Path]) -> list[KlCurves]:
 
 def _read(place: Path) -> list[Record]:
     """The conversions in a file or folder whose stage 1 measured a KL."""
-    records = [read_record(path) for path in ([place] if place.is_file() else paths(place))]
-    measured = [r for r in records if r is not None and r.kind == CONVERSION and _measured(r)]
+    measured = [r for r in read_all([place]) if r.kind == CONVERSION and _measured(r)]
     if not measured:
         raise UserError(
             f"{place} holds no finished conversion whose stage 1 measured a KL: give folders of "

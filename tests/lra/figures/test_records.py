@@ -15,6 +15,7 @@ from lra.report.leaderboard import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import TableRow
 from lra.results import record as records
+from lra.results.export import export
 
 from ..synthetic import Make, table
 
@@ -133,7 +134,7 @@ def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, 
     for m in (4, 8):
         make("luna", 0.4 + m / 100, options={"M": m})
     results = tmp_path / "results"
-    records.export([runs], results / "records")
+    export({results / "records" / "mine.jsonl": [runs]})
     (results / "tables.yaml").write_text("- {name: m, title: Against M}\n", encoding="utf-8")
     assert main(["figures", "records", "--results", str(results)]) == 0
     written = {p.name for p in (results / "figures").iterdir()}

@@ -12,6 +12,7 @@ from lra.report.leaderboard import build
 from lra.report.render import latex, markdown, to_csv, to_json
 from lra.report.specs import TableSpec
 from lra.results import record as records
+from lra.results.export import export
 
 from ..synthetic import Make, table
 
@@ -46,7 +47,7 @@ def test_dead_queries_are_shown_where_there_are_any(make: Make, runs: Path):
 def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     results = tmp_path / "results"
-    records.export([runs], results / "records")
+    export({results / "records" / "mine.jsonl": [runs]})
     found = build(TableSpec(name="t", title="T"), records.load_records([results / "records"]))
     text = markdown(found, results)
     (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
