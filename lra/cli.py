@@ -183,6 +183,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     add_report(commands)
 
+    from lra.results.commands import add_parsers as add_records
+
+    add_records(commands)
+
     from lra.figures.commands import add_parser as add_figures
 
     add_figures(commands)

@@ -13,7 +13,7 @@ from lra.base.config import UserError
 from lra.figures.draw import WIDTH, finely_ticked, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.figures.style import DASHES, styles_of
-from lra.results.record import CONVERSION, Record, paths, read_record
+from lra.results.record import CONVERSION, Record, read_all
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,9 +29,7 @@ def draw(arguments: Namespace) -> list[Path]:
 
 def read_conversions(places: Sequence[Path]) -> list[Record]:
     """The conversions in files or folders whose stage 1 measured a KL."""
-    files = [file for place in places for file in ([place] if place.is_file() else paths(place))]
-    records = [record for file in files if (record := read_record(file)) is not None]
-    runs = [record for record in records if record.kind == CONVERSION and record["stage1"]]
+    runs = [r for r in read_all(places) if r.kind == CONVERSION and r["stage1"]]
     measured = [record for record in runs if record["stage1"]["curve"][0]["kl"]]
     if not measured:
         raise UserError(

@@ -135,8 +135,8 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
 def _answers(record: Record) -> Any:
     if (answers := record.answers) is None:
         raise UserError(
-            f"run {record.run} has no answers: runs of this version keep them, earlier ones have "
-            "to be run again"
+            f"{record.where} has no answers: runs of this version keep them, earlier ones have to be "
+            "run again"
         )
     return answers
 
