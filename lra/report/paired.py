@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lra.report.stats import holm
 from lra.results.record import Record
 
 FLIPS = 10_000
@@ -44,13 +43,20 @@ def compare(
         for a, b in itertools.combinations(answered, 2)
         if wanted(a, b) and len(answered[a]) == len(answered[b])
     }
-    adjusted = holm({pair: sign_flips(d) for pair, d in pairs.items()})
-    return [Pair(a, b, 100 * float(d.mean()), adjusted[a, b]) for (a, b), d in pairs.items()]
+    if not pairs:
+        return []
+    from statsmodels.stats.multitest import multipletests
+
+    adjusted = multipletests([sign_flips(d) for d in pairs.values()], method="holm")[1]
+    return [
+        Pair(a, b, 100 * float(d.mean()), float(p))
+        for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)
+    ]
 
 
 def sign_flips(differences: np.ndarray) -> float:
     """Two-sided p-value of the hypothesis that the mean is 0, by random signs. The same differences
-    always give the same value."""
+    always give the same value. scipy's permutation_test does the same, ten times slower."""
     moved = differences[differences != 0]  # a sign does not change a zero
     if not len(moved):
         return 1.0
