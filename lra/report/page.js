@@ -3,7 +3,7 @@
 const find = (css, of = document) => of.querySelector(css);
 const sections = [...document.querySelectorAll("section")], select = find("nav select"), tip = find("#tip");
 
-function open() {
+function show() {
   const section = sections.find(s => "#" + s.id === location.hash)
     ?? document.getElementById(select.options[0].value);
   for (const other of sections) other.hidden = other !== section;
@@ -62,7 +62,7 @@ addEventListener("focusout", e => e.relatedTarget || tell(null));
 addEventListener("click", e => scoreAt(e.target)?.focus());  // Safari does not focus buttons
 addEventListener("keydown", e => e.key === "Escape" ? tell(null) : go(e));
 addEventListener("scroll", place, true);
-addEventListener("hashchange", open);
+addEventListener("hashchange", show);
 select.onchange = () => location.hash = select.value;
 document.documentElement.className = "live";
-if (sections.length) open();
+if (sections.length) show();

@@ -1,25 +1,26 @@
-"""The results as one HTML page that loads nothing but its pictures: page.html is a Jinja2 template,
-page.js what it does, static/ the table library DataTables."""
+"""The results as one page: a template, its script, and in static/ the table library DataTables."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from lra.report import notes, published, render
+from lra.report import published, render
+from lra.report.notes import FLOOR, compute_class
 from lra.report.table import Table, beside, mark_of, text_of
 from lra.report.training import FIVE
 
 HERE = Path(__file__).parent
-SCRIPTS = [HERE / "static" / "dataTables.min.js", HERE / "page.js"]
+SCRIPTS = ("static/dataTables.min.js", "page.js")
 SHORT = ("demo", "quick")  # protocols with a small part of the benchmark's steps
-VERDICTS = {"": "", " ↓": "shown to be worse", " ∅": "no better than one answer"}
+VERDICTS = {"": ("", ""), " ↓": ("worse", "shown to be worse"),
+            " ∅": ("worse", "no better than one answer")}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -33,16 +34,15 @@ class Cell(NamedTuple):
 def page(tables: Sequence[Table], results: Path) -> str:
     """Render the page. Its policy admits the scripts by their hashes: no text of a record could run
     even if it were not escaped."""
-    scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS]
+    scripts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
     runs = {r.run: r for table in tables for r in table.runs["record"]}.values()
     ours = [r for r in runs if r["task"] in FIVE and r.get("protocol.name") not in SHORT]
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
-    environment.globals.update(render=render, published=published, beside=beside, notes=notes)
     return environment.get_template("page.html").render(
+        {"render": render, "published": published, "beside": beside, "floor": FLOOR},
         tables=[(table, dict(columns(table))) for table in tables],
         pictures={t.name: sorted((results / "figures").glob(f"{t.name}-*.png")) for t in tables},
-        scripts=scripts,
-        hashes=[base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts],
+        scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
         full=sum(r.get("budget", 0) >= 1 for r in ours),
         gpu=sum(r.get("machine.kind", "cpu") != "cpu" for r in runs),
@@ -67,22 +67,20 @@ def columns(table: Table) -> Iterator[tuple[str, dict[str, Cell]]]:
 
 
 def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> Cell:
-    text, verdict = text_of(cell), "best mean" if cell["best"] else VERDICTS[mark_of(cell)]
+    text, score = text_of(cell), round(cell["score"], 4)
     if runs is None:  # the teacher of conversions
-        return Cell(text, cell["score"])
+        return Cell(text, score)
+    look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
     scores = map("seed {}: {:.2f}".format, runs["seed"], runs["score"])
-    facts = [", ".join(scores), verdict]
-    first, seeds = runs["record"].iloc[0], f"{len(runs)} seed" + "s" * (len(runs) > 1)
+    facts, first = [", ".join(scores), verdict], runs["record"].iloc[0]
     if pd.notna(cell["p"]):
         n = "" if pd.isna(cell["needs"]) else f"; needs about {cell['needs']:.0f} seeds"
         n = n.replace("about 101", "more than 100")  # stats.MOST_SEEDS
-        facts.append(f"compared with the best, p = {cell['p']:.2g}{n}")
+        facts.append(f"p = {cell['p']:.2g} against the best{n}")
     if table.costs:
-        size, flops = f"{cell['parameters']:,.0f} parameters", f"{cell['flops'] / 1e9:.3f} GFLOPs"
-        facts.append(f"{size}, {flops}, compute {notes.compute_class(first['compute'])}")
+        facts.append(f"{cell['parameters']:,.0f} parameters, {compute_class(first['compute'])}")
     facts.append(first.get("command") or "the command was not recorded")
     facts.append(f"revision {' '.join(runs['revision'].unique())}; runs {' '.join(cell['runs'])}")
-    words = [text.split(" (")[0].replace("±", "plus minus"), seeds, verdict]
-    look = "best" if cell["best"] else "worse" if verdict else ""
-    spoken, shown = ", ".join(filter(None, words)), "\n".join(filter(None, facts))
-    return Cell(text + mark_of(cell), cell["score"], look, spoken, shown)
+    seeds = f" seed{'s' * (len(runs) > 1)}, {verdict}"
+    words = text.replace("±", "plus minus").replace(" (", ", ").replace(")", seeds).strip(", ")
+    return Cell(text + mark_of(cell), score, look, words, "\n".join(filter(None, facts)))

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
@@ -31,9 +31,6 @@ from lra.results.packed import read_packed
 from lra.results.schema import CONVERSION, TRAINING
 from lra.runs.answers import Answers, read_answers
 from lra.runs.folder import RESULT, digest, identity_of, read_metrics
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
@@ -140,20 +137,6 @@ class Record:
         if stored.digest != self["answers.digest"]:
             raise UserError(f"{file} is damaged or not of the record beside it")
         return stored
-
-
-class Records(list[Record]):
-    """Finished runs as a list, and as a data frame (docs/columns.md)."""
-
-    def to_pandas(self) -> pd.DataFrame:
-        from lra.results.frame import frame_of
-
-        return frame_of(self).infer_objects()
-
-    def _repr_html_(self) -> str:
-        from lra.results.frame import MAIN
-
-        return str(self.to_pandas()[list(MAIN)]._repr_html_())
 
 
 def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:

@@ -1,5 +1,4 @@
-"""A headless Chromium through its driver's HTTP interface (W3C WebDriver), without a client
-library."""
+"""A headless Chromium through its driver's HTTP interface (W3C WebDriver)."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PORT = re.compile(r"started successfully on port (\d+)")
-KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " "}
+ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,1000",
+             "--disable-dev-shm-usage"]  # fmt: skip
+KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Down": "\ue015"}
 
 
 def available() -> bool:
@@ -27,20 +26,16 @@ class Browser:
     """One window."""
 
     def __init__(self, address: str):
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,1000",
-                     "--disable-dev-shm-usage"]  # fmt: skip
-        wanted = {
-            "goog:chromeOptions": {"args": arguments, "binary": shutil.which("chromium")},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
+        options = {"args": ARGUMENTS, "binary": shutil.which("chromium")}
+        logs = {"browser": "ALL", "performance": "ALL"}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": logs}
         self._base = address
-        session = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        session = self.ask("/session", {"capabilities": {"alwaysMatch": wanted}})
         self._base = f"{address}/session/{session['sessionId']}"
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def ask(self, path: str, body: dict[str, Any] | None, method: str = "POST") -> Any:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, content, method=method)
-        request.add_header("Content-Type", "application/json")
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)["value"]
@@ -48,60 +43,50 @@ class Browser:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
     def open(self, url: str) -> None:
-        self._ask("POST", "/url", {"url": url})
+        self.ask("/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """`return ...` in the page."""
-        return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+        return self.ask("/execute/sync", {"script": script, "args": arguments})
 
     def wait(self, script: str) -> None:
         """Until `return ...` in the page is true, for at most ten seconds."""
-        for _ in range(200):
-            if self.run(script):
-                return
+        end = time.monotonic() + 10
+        while not self.run(script):
+            assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.05)
-        raise AssertionError(f"never true: {script}")
-
-    def find(self, css: str) -> str:
-        return self._ask("POST", "/element", {"using": "css selector", "value": css})[ELEMENT]
 
     def texts(self, css: str) -> list[str]:
-        return self.run(
-            "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", css
-        )
+        elements = "return [...document.querySelectorAll(arguments[0])]"
+        return self.run(f"{elements}.map(e => e.textContent)", css)
+
+    def _element(self, css: str) -> str:
+        (place,) = self.ask("/element", {"using": "css selector", "value": css}).values()
+        return f"/element/{place}"
 
     def click(self, css: str) -> None:
-        self._ask("POST", f"/element/{self.find(css)}/click", {})
+        self.ask(f"{self._element(css)}/click", {})
 
     def type(self, css: str, text: str) -> None:
-        self._ask("POST", f"/element/{self.find(css)}/value", {"text": text})
+        self.ask(f"{self._element(css)}/value", {"text": text})
 
     def press(self, *names: str) -> None:
-        actions = [
-            {"type": kind, "value": KEYS[name]} for name in names for kind in ("keyDown", "keyUp")
-        ]
-        keyboard = {"type": "key", "id": "keyboard", "actions": actions}
-        self._ask("POST", "/actions", {"actions": [keyboard]})
+        keys = [{"type": kind, "value": KEYS[n]} for n in names for kind in ("keyDown", "keyUp")]
+        self.ask("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
 
     def emulate(self, command: str, **parameters: Any) -> None:
         """A command of the DevTools protocol."""
-        self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+        self.ask("/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def console(self) -> list[str]:
-        return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+        return [entry["message"] for entry in self.ask("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
         """Every address that was asked for since the last call."""
-        entries = self._ask("POST", "/se/log", {"type": "performance"})
+        entries = self.ask("/se/log", {"type": "performance"})
         messages = [json.loads(entry["message"])["message"] for entry in entries]
-        return [
-            m["params"]["request"]["url"]
-            for m in messages
-            if m["method"] == "Network.requestWillBeSent"
-        ]
-
-    def close(self) -> None:
-        self._ask("DELETE", "")
+        return [m["params"]["request"]["url"] for m in messages
+                if m["method"] == "Network.requestWillBeSent"]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -109,13 +94,13 @@ def browser() -> Iterator[Browser]:
     command = ["chromedriver", "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         try:
-            assert driver.stdout is not None
-            port = next(found[1] for line in driver.stdout if (found := PORT.search(line)))
-            window = Browser(f"http://127.0.0.1:{port}")
+            lines = (
+                re.search(r"started successfully on port (\d+)", x) for x in driver.stdout or ()
+            )
+            window = Browser(f"http://127.0.0.1:{next(filter(None, lines))[1]}")
             try:
                 yield window
             finally:
-                with contextlib.suppress(AssertionError, OSError):
-                    window.close()
+                window.ask("", None, "DELETE")
         finally:
             driver.terminate()

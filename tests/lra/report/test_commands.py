@@ -85,7 +85,7 @@ def test_no_records_is_a_sentence(tmp_path: Path, capsys: Capture):
 
 def test_reports_import_no_model_code():
     code = (
-        "import sys, lra.report.commands, lra.report.page, lra.figures.records;"
+        "import sys, lra.report.commands, lra.report.page, lra.figures.tables;"
         "heavy = ('torch', 'luna', 'lra.model', 'lra.training.module');"
         "print([module for module in heavy if module in sys.modules])"
     )

@@ -22,6 +22,7 @@ from lra.report.specs import TableSpec
 from lra.report.training import build
 from lra.results import audit
 from lra.results import record as records
+from lra.results.frame import frame_of
 from lra.results.export import export
 from lra.runs.folder import digest
 from lra.settings.compose import Run
@@ -77,9 +78,9 @@ def test_what_training_leaves_behind_is_a_record(
     assert audit.check_records([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
     export({tmp_path / "out.jsonl": [tmp_path / "runs"]})
     (exported,) = records.load_records([tmp_path / "out.jsonl"])
-    text = markdown(build(TableSpec(name="t", title="T"), [exported]), tmp_path)
-    assert f"{record.score:.1f} (1)" in text
-    assert "steps/s" in page([build(TableSpec(name="t", title="T"), [exported])], tmp_path)
+    table = build(TableSpec(name="t", title="T"), frame_of([exported]))
+    assert f"{record.score:.1f} (1)" in markdown(table, tmp_path)
+    assert "steps/s" in page([table], tmp_path)
 
     checkpoint = record.path.parent / "checkpoints" / f"{record['test.select']}.ckpt"
     stored = torch.load(checkpoint, weights_only=True)
