@@ -11,7 +11,7 @@ import numpy as np
 Array = np.ndarray
 
 MOST_SHARED = 4.0  # degrees of freedom that a row's variance takes from the other rows at most
-OWN, OWN_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable
+NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable
 _X, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 TAIL = ((_X + 1) / 2) ** 4  # probabilities, dense near 0: small estimates of the error decide
 TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
@@ -81,6 +81,6 @@ def dunnett(
     welch = total**2 / (error**2 / freedom + of_best**2 / freedom_of_best)
     scale = np.sqrt(chdtri(welch[..., None], 1 - TAIL) / welch[..., None])
     t = (difference / np.sqrt(total))[..., None] * scale
-    shift = np.sqrt(error / of_best)[..., None, None] * OWN
+    shift = np.sqrt(error / of_best)[..., None, None] * NORMAL
     below = ndtr(t[..., None] * np.sqrt(total / of_best)[..., None, None] + shift) ** (rows - 1)
-    return 1 - (below @ OWN_WEIGHTS / OWN_WEIGHTS.sum()) @ TAIL_WEIGHTS
+    return 1 - (below @ NORMAL_WEIGHTS / NORMAL_WEIGHTS.sum()) @ TAIL_WEIGHTS

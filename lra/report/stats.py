@@ -91,7 +91,10 @@ def _seeds_needed(
 
 def deviation(values: Sequence[float]) -> float | None:
     """Sample standard deviation (n - 1); None for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
 
 
 def half_width(groups: Sequence[Sequence[float]]) -> float | None:
