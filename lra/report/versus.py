@@ -135,8 +135,8 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
 def _answers(record: Record) -> Any:
     if (answers := record.answers) is None:
         raise UserError(
-            f"{record.where} has no answers: runs of this version keep them, earlier ones have to be "
-            "run again"
+            f"{record.where} has no answers: earlier versions kept none, so the run has to be made "
+            "again"
         )
     return answers
 

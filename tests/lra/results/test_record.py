@@ -22,8 +22,8 @@ from lra.report.specs import TableSpec
 from lra.report.training import build
 from lra.results import audit
 from lra.results import record as records
-from lra.results.frame import frame_of
 from lra.results.export import export
+from lra.results.frame import frame_of
 from lra.runs.folder import digest
 from lra.settings.compose import Run
 from lra.training.run import train
