@@ -68,7 +68,7 @@ def add_parsers(commands: Any) -> None:
     table.set_defaults(run=_table)
 
     versus = commands.add_parser("compare", help="compare two rows or runs example by example")
-    versus.add_argument("a", metavar="A", help="a run's folder, a record, or luna,M=8,L=8")
+    versus.add_argument("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
     versus.add_argument("b", metavar="B", help="what to compare it with")
     versus.add_argument("--runs", default="results/records", help="where attentions are looked up")
     versus.add_argument("--task", help="the task, if attentions are given")

@@ -85,23 +85,26 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
 
 
 def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
-    """The runs that a word names: the path of a record or of a run's folder, or an attention with
-    some of its options and settings, `luna,M=8,task.pairs=32`."""
+    """The runs that a word names: a run's folder, the name of a run as tables cite it, or an
+    attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
     place = Path(word)
     if _is_path(word):
         file = place / "result.json" if place.is_dir() else place
-        if file.is_dir() or not file.exists() or (record := read_record(file)) is None:
-            raise UserError(f"{place} is not the folder of a finished run, nor a record")
+        if file.suffix != ".json" or not file.exists() or not (record := read_record(file)):
+            raise UserError(f"{place} is no folder of a finished run: name it as tables do")
         return [record]
     name, *options = word.split(",")
     wanted = dict(option.partition("=")[::2] for option in options)
     named = [
         r
         for r in records
-        if r.attention == name and all(_has(r, key, text) for key, text in wanted.items())
+        if r.run == word
+        or (r.attention == name and all(_has(r, key, text) for key, text in wanted.items()))
     ]
     if not named:
-        raise UserError(f"'{word}' names no run: give a path, or an attention as in luna,M=8,L=8")
+        raise UserError(
+            f"'{word}' names no run: give its folder, its name, or an attention as in luna,M=8,L=8"
+        )
     several = {(r["identity"], r.code) for r in named}
     if len(several) > 1:
         differ = sorted({k for x, y in itertools.pairwise(named) for k in _difference(x, y)})
@@ -122,7 +125,8 @@ def _has(record: Record, key: str, text: str) -> bool:
 
 
 def _is_path(word: str) -> bool:
-    return "/" in word or word.endswith(".json")  # a folder may have an attention's name
+    """A folder may have an attention's name."""
+    return "/" in word or word.endswith((".json", ".jsonl"))
 
 
 def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
