@@ -59,10 +59,11 @@ def add_parsers(commands: Any) -> None:
         "results/records/short_luna.jsonl`.",
     )
     versus.set_defaults(run=_compare)
-    versus.add_argument("a", metavar="A", help="a run's folder, or an attention as in luna,M=8,L=8")
+    versus.add_argument("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
     versus.add_argument("b", metavar="B", help="what to compare it with")
-    versus.add_argument("--runs", type=Path, default=Path("runs"),
-                        help="where attentions are looked up (default: runs)")  # fmt: skip
+    versus.add_argument(
+        "--runs", type=Path, help="where names are looked up (default: runs, else results/records)"
+    )
     versus.add_argument("--task", help="the task, if attentions are given")
     versus.add_argument(
         "--data-dir", type=Path, default=Path("data"), help="prepared data, for the lengths"
@@ -189,4 +190,5 @@ def _on_disk(results: Path) -> set[Path]:
 def _compare(a: argparse.Namespace) -> None:
     from lra.report.versus import print_comparison
 
-    print_comparison(a.a, a.b, a.runs, a.task, a.data_dir)
+    runs = a.runs or (Path("runs") if Path("runs").is_dir() else Path("results/records"))
+    print_comparison(a.a, a.b, runs, a.task, a.data_dir)

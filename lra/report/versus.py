@@ -68,8 +68,8 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
 
 
 def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
-    """The runs that a word names: a run's folder, or an attention with some of its options and
-    settings, `luna,M=8,task.pairs=32`."""
+    """The runs that a word names: a run's folder, the name of a run as tables cite it, or an
+    attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
     if (place := Path(word) / "result.json").exists():
         record = read_record(place)
         return [record] if record else []
@@ -78,12 +78,13 @@ def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
     named = [
         r
         for r in records
-        if r.attention == name and all(_has(r, key, text) for key, text in wanted.items())
+        if r.run == word
+        or (r.attention == name and all(_has(r, key, text) for key, text in wanted.items()))
     ]
     if not named:
         raise UserError(
-            f"'{word}' names no run: give a run's folder, or an attention as in luna,M=8,L=8; "
-            "--runs says where it is looked up"
+            f"'{word}' names no run: give a run's folder or name, or an attention as in "
+            "luna,M=8,L=8; --runs says where it is looked up"
         )
     rows = {(r["identity"], r.code): r for r in named}
     if len(rows) > 1:

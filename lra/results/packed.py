@@ -66,6 +66,8 @@ def _read(path: Path, *version: int) -> dict[str, list[np.ndarray]]:
         for group in {name.partition(".")[0] for name in arrays}:
             labels, runs, answers, log_p, log_p_label = (arrays[f"{group}.{v}"] for v in VALUES)
             ends = (answers != labels).sum(1).cumsum()
+            if answers.shape != log_p.shape or len(log_p_label) != ends[-1]:
+                raise UserError("it does not have one log-probability per answer")
             of_runs = zip(runs, answers, log_p, np.split(log_p_label, ends[:-1]), strict=True)
             by_run |= {str(run): [labels, *row] for run, *row in of_runs}
     return by_run

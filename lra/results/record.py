@@ -101,8 +101,8 @@ class Record:
     @property
     def order(self) -> tuple[str, ...]:
         """Return what records are sorted by."""
-        places = self["task"], self.get("protocol.name") or "", self["model"], self.attention
-        return (self.kind, *places, self.run)
+        protocol = self.get("protocol.name") or ""
+        return self.kind, self["task"], protocol, self["model"], self.attention, self.run
 
     @property
     def where(self) -> str:
@@ -203,9 +203,8 @@ def read_sweep(path: Path) -> list[Record]:
         if not text:
             continue
         facts = schema.facts_of(text, f"record {path}, line {number}")
-        where = (
-            f"record {path}, line {number}, run {facts.get('identity')}-seed-{facts.get('seed')}"
-        )
+        run = f"{facts.get('identity')}-seed-{facts.get('seed')}"
+        where = f"record {path}, line {number}, run {run}"
         if facts.get("digest") != line_digest(facts):
             raise UserError(f"{where} is damaged or was edited: its digest does not fit")
         schema.check_record(where, facts, _kind(facts))

@@ -68,6 +68,8 @@ def test_refusals_are_sentences(answering, make, runs: Path, capsys: pytest.Capt
         versus.find_runs("luna", load_records([runs]))
     assert len(versus.find_runs("luna,M=4", load_records([runs]))) == 1
     assert len(versus.find_runs("luna,M=4.0,protocol.recipe.lr=2e-3", load_records([runs]))) == 1
+    (run,) = versus.find_runs("luna,M=4", load_records([runs]))
+    assert versus.find_runs(run.run, load_records([runs]))[0].key == run.key
     make("linear", 0.3)
     words = ["compare", "linear", str(luna.parent), "--runs", str(runs)]
     assert cli.main(words) == 2
