@@ -105,7 +105,7 @@ def test_capacity_is_a_line_per_method_over_the_columns(make: Make, runs: Path, 
     assert list(axes.containers[0].lines[0].get_xdata()) == [16, 32]
     assert [p.name for p in figures.write_figures([found], tmp_path / "f")] == [
         "t-pairs.png",
-        "t-pairs.svg",
+        "t-pairs.pdf",
     ]
 
 
@@ -138,7 +138,7 @@ def test_from_the_command_line_and_the_same_files_again(make: Make, runs: Path, 
     assert main(["figures", "records", "--results", str(results)]) == 0
     written = {p.name for p in (results / "figures").iterdir()}
     assert written == {f"m-listops-{what}.{end}" for what in ("M", "compute", "curves")
-                       for end in ("png", "svg")}  # fmt: skip
+                       for end in ("png", "pdf")}  # fmt: skip
     found = table(runs, name="m", title="Against M")
     again = figures._save(tmp_path / "again", figures.compute, found.rows, "listops", found)
     for path in again:
