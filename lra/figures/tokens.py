@@ -1,5 +1,5 @@
-"""Attention of [CLS] to the words of a text in softmax and in converted models: a picture of shares,
-and a page of coloured words without scripts (tokens.html)."""
+"""Attention of [CLS] to the words of a text in softmax and in converted models: a picture of
+shares, and a page of coloured words without scripts (tokens.html)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import torch
 pytest.importorskip("matplotlib")
 
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
+from lra.figures import draw
 from lra.settings.compose import compose
 from lra.training.run import train
 from lra.training.trained import Trained, load_trained
@@ -120,22 +120,21 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that a test saves; no text of theirs may be cut off."""
-    from lra.figures import draw
-
-    saved: list[Figure] = []
+    figures: list[Figure] = []
     save = draw.save
-    monkeypatch.setattr(draw, "save", lambda f, stem: [saved.append(f), save(f, stem)][1])
-    yield saved
-    for figure in saved:
-        edges = figure.bbox.padded(1)
-        for text in figure.findobj(Text):
-            box = text.get_window_extent()
-            shown = (
-                text.get_visible() and text.get_text() and (text.axes is None or text.axes.axison)
-            )
-            assert not shown or (edges.contains(*box.min) and edges.contains(*box.max)), text
+
+    def check(figure: Figure, stem: Path) -> list[Path]:
+        figures.append(figure)
+        paths = save(figure, stem)
+        (left, low), (right, high) = figure.get_tightbbox().get_points()
+        width, height = figure.get_size_inches()
+        assert min(left, low, width - right, height - high) > -0.02, stem
+        return paths
+
+    monkeypatch.setattr(draw, "save", check)
+    return figures
 
 
 def maps_of(model: Any, **batch: torch.Tensor) -> list[np.ndarray]:

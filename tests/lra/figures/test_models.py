@@ -49,7 +49,7 @@ def test_shares_are_the_cls_rows_of_teacher_and_students(
         text = tokens.cls_to_words(folders, TEXT, None, text_models["teacher"], layer)
         labels = ["softmax teacher", "hedgehog, not fitted", "luna, not fitted"]
         assert list(text.rows) == labels
-        models = [bert().eval(), *(s.model for s in students.open_students(folders))]
+        models = [convert(bert(), "softmax"), *(s.model for s in students.open_students(folders))]
         for model, shares in zip(models, text.rows.values(), strict=True):
             cls = maps_of(model, **batch)[layer].mean(0)[0]
             np.testing.assert_allclose(shares, [cls[w.at].sum() for w in text.words], atol=1e-5)
