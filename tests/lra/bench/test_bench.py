@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from lra.cli import main
-from lra.figures.bench import kind_of
 
 from ..conftest import SMALL
 
@@ -36,7 +35,7 @@ MEASURES = {
 def bench(words: list[str], out: Path) -> dict:
     assert main(["bench", *words, "--rounds", "1", "--write", str(out)]) == 0
     (file,) = out.glob("*.json")
-    assert {path.suffix for path in out.iterdir()} == {".json", ".md", ".png", ".svg"}
+    assert {path.suffix for path in out.iterdir()} == {".json", ".md", ".png", ".pdf"}
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -70,12 +69,3 @@ def test_older_files_are_drawn_again(tmp_path: Path, capsys):
     files = [next(BENCH.glob(f"{name}-*.json")) for name in ("attention", "luna", "train")]
     assert main(["figures", "scaling", *map(str, files), "--out", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
-    svg = (tmp_path / f"{files[0].stem}.svg").read_text(encoding="utf-8")
-    assert "softmax (published)" in svg
-
-
-def test_a_case_has_the_colour_of_its_method():
-    kinds = {"luna, the listing": "luna", "linear, D = 64": "feature maps", "softmax": "softmax",
-             "informer": "other linear: sparse, low rank, landmarks", "kernelized": "quadratic",
-             "a large matrix product": "quadratic"}  # fmt: skip
-    assert {case: kind_of(case) for case in kinds} == kinds
