@@ -62,7 +62,7 @@ PARSED = {
     "lra data download": "8 GB",
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
-    "lra figures tokens": "needs converted models; tests/lra/figures/test_commands.py",
+    "lra figures tokens": "needs converted models; tests/lra/figures/test_models.py",
     "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",

@@ -1,6 +1,5 @@
-"""Pictures, all in one style: draw.py saves them, report/styles.py gives every method its style.
+"""Pictures, all in one style: draw.py saves them, style.py has colours, labels.py places names.
 
-Of records: records.py. Of benchmarks: bench.py. Of one trained run (trained.py): its channels
-(channels.py) and attention (maps.py). Of converted models (students.py): attention over words
-(tokens.py) or patches (patches.py), channels again, and their distillation (distillation.py).
+Of records: records.py. Of benchmarks: bench.py. Of one trained run: channels.py and maps.py. Of
+converted models (students.py): tokens.py, patches.py, channels.py and distillation.py.
 """

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from lra.bench.result import BenchResult, title_of, with_range
-from lra.figures.draw import WIDTH, finely_ticked, save_figure
+from lra.figures.draw import WIDTH, finely_ticked, panels_for, rows_for, save_figure
 from lra.figures.labels import SIZE, at_ends
 from lra.figures.style import INK, LUNA, styles_of
 
@@ -43,12 +43,12 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
 
 
 def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
-    """Two panels side by side, first those of time."""
+    """Two panels side by side, the time and the memory of a group."""
     facts, settings = result.facts, result.facts.get("settings", {})
-    groups, stopped = costs_of(result), {r.case: r.stopped for r in result.rows if r.stopped}
-    lines = [(name, list(panels.items())[i : i + 2]) for name, panels in groups.items()
-             for i in range(0, len(panels), 2)]  # fmt: skip
-    heights = [max(_height(costs) for _, costs in pair) for _, pair in lines]
+    groups = sorted(costs_of(result).items(), key=lambda item: len(item[1]) % 2)  # pairs first
+    panels = [(f"{group}\n{title}" if len(groups) > 1 else title, costs)
+              for group, measures in groups for title, costs in measures.items()]  # fmt: skip
+    stopped = {row.case: row.stopped for row in result.rows if row.stopped}
     notes = [
         "{device}, threads {threads}".format(**facts["machine"]),
         facts["date"],
@@ -56,28 +56,20 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
         f"median and range of rounds: {max(len(row.values) for row in result.rows)}",
         *(f"× the next length stopped: {why}" for why in sorted(set(stopped.values()))),
     ]
+    names = max(len(costs) for _, costs in panels)
+    height = max(2.2, 0.9 + 0.155 * names)  # inches of a panel
 
     def fill(figure: Any) -> None:
-        grid = figure.subplots(len(lines), 2, squeeze=False, height_ratios=heights)
-        for row, (name, pair), height in zip(grid, lines, heights, strict=True):
-            row[1].axis("on" if len(pair) > 1 else "off")
-            order = list(pair[0][1])
-            for axes, (title, costs) in zip(row, pair, strict=False):
-                axes.set_title(f"{name}\n{title}" if len(groups) > 1 else title)
-                costs = {case: costs[case] for case in sorted(costs, key=order.index)}
-                if any(len(points) > 1 for points in costs.values()):
-                    _lines(axes, costs, set(stopped), gap=0.155 / (height - 0.7))
-                else:
-                    _dots(axes, costs, named=axes is row[0])
+        grid = panels_for(figure, len(panels), 2)
+        for axes, (title, costs) in zip(grid.flat, panels, strict=False):
+            axes.set_title(title)
+            if any(len(points) > 1 for points in costs.values()):
+                _lines(axes, costs, set(stopped), gap=0.155 / (height - 0.7))
+            else:
+                _dots(axes, costs)
 
-    size = (WIDTH, sum(heights) + 0.6)
+    size = (WIDTH, rows_for(len(panels), 2) * height + 0.6)
     return save_figure(stem, fill, size=size, title=f"{facts['title']}\n{', '.join(notes)}")
-
-
-def _height(costs: Costs) -> float:
-    """Inches of a panel with its titles: of lines, or of a row of dots per case."""
-    lines = any(len(points) > 1 for points in costs.values())
-    return max(2.6, 0.9 + 0.155 * len(costs)) if lines else 0.75 + 0.2 * len(costs)
 
 
 def _errors(values: Sequence[float]) -> tuple[float, float]:
@@ -105,7 +97,7 @@ def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
     at_ends(axes, ends, gap)
 
 
-def _dots(axes: Any, costs: Costs, *, named: bool) -> None:
+def _dots(axes: Any, costs: Costs) -> None:
     """A dot per case with its range; the number stands beside it."""
     for place, (case, points) in enumerate(costs.items()):
         (values,) = points.values()
@@ -120,6 +112,6 @@ def _dots(axes: Any, costs: Costs, *, named: bool) -> None:
         finely_ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
     else:
         axes.set_xlim(0, 1.2 * high)
-    axes.set_yticks(range(len(costs)), [case if named else "" for case in costs])
+    axes.set_yticks(range(len(costs)), list(costs))
     axes.set_ylim(len(costs) - 0.4, -0.6)
     axes.grid(axis="x")

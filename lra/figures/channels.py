@@ -112,7 +112,9 @@ def draw_channels(layers: list[LayerChannels], title: str, stem: Path) -> list[P
             under.sharex(axes)
             axes.tick_params(labelbottom=False)
             share, ends = np.full(len(layer.u), 100 / len(layer.u)), (layer.grid[0], layer.grid[-1])
-            under.hist(layer.u, BINS, ends, weights=share, color="0.75", histtype="stepfilled")
+            under.hist(
+                layer.u, BINS, range=ends, weights=share, color="0.75", histtype="stepfilled"
+            )
             _lines(axes, layer)
         for layer, axes in zip(layers, above, strict=False):  # when all limits are known
             ends = [(_psi(c), layer.grid[-1], psi[-1].mean(), COLOURS[c % len(COLOURS)])

@@ -1,5 +1,5 @@
-"""Stage 1 of conversions, layer by layer: the KL divergence between the attention of teacher
-and student while feature maps are fitted."""
+"""Stage 1 of conversions: the KL divergence between the attention of teacher and student, layer by
+layer while feature maps are fitted."""
 
 from __future__ import annotations
 
@@ -22,21 +22,12 @@ NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_
 
 
 def draw(arguments: Namespace) -> list[Path]:
-    records = read_conversions(arguments.runs)
-    methods = "-".join(dict.fromkeys(record.attention for record in records))
-    return draw_distillation(records, arguments.out / f"distillation-{methods}")
-
-
-def read_conversions(places: Sequence[Path]) -> list[Record]:
-    """The conversions in files or folders whose stage 1 measured a KL."""
-    runs = [r for r in read_all(places) if r.kind == CONVERSION and r["stage1"]]
-    measured = [record for record in runs if record["stage1"]["curve"][0]["kl"]]
-    if not measured:
-        raise UserError(
-            f"{places[0]} holds no finished conversion whose stage 1 measured a KL: give folders "
-            "of lra convert or their records (result.json)"
-        )
-    return measured
+    runs = [run for run in read_all(arguments.runs) if run.kind == CONVERSION and run["stage1"]]
+    runs = [run for run in runs if run["stage1"]["curve"][0]["kl"]]
+    if not runs:
+        raise UserError("no finished conversion whose stage 1 measured a KL: give others' folders")
+    methods = "-".join(dict.fromkeys(run.attention for run in runs))
+    return draw_distillation(runs, arguments.out / f"distillation-{methods}")
 
 
 def curves(records: Sequence[Record]) -> DataFrame:
@@ -49,20 +40,13 @@ def curves(records: Sequence[Record]) -> DataFrame:
                 | {k: v for k, v in r["settings.recipe"].items() if k in NUMBERS}
                 for r in records]  # fmt: skip
     labels = labels_of([r.attention for r in records], settings)
-    rows = [
-        (
-            number,
-            record.attention,
-            label,
-            int(re.findall(r"\.(\d+)\.", layer)[0]),
-            point["step"],
-            kl,
-        )
-        for number, (record, label) in enumerate(zip(records, labels, strict=True))
+    frame = pd.DataFrame(
+        {"record": i, "method": record.attention, "label": label, "step": point["step"], "kl": kl,
+         "layer": int(re.findall(r"\.(\d+)\.", layer)[0])}
+        for i, (record, label) in enumerate(zip(records, labels, strict=True))
         for point in record["stage1"]["curve"]
         for layer, kl in point["kl"].items()
-    ]
-    frame = pd.DataFrame(rows, columns=["record", "method", "label", "layer", "step", "kl"])
+    )  # fmt: skip
     ends = frame.sort_values("step").groupby(["label", "record", "layer"]).kl.last()
     return frame.assign(final=frame.label.map(ends.groupby("label").mean()))
 
@@ -73,28 +57,27 @@ def draw_distillation(records: Sequence[Record], stem: Path) -> list[Path]:
 
     frame = curves(records)
     lines = frame.groupby("label", sort=False).method.first()
-    repeated = lines.groupby(lines).cumcount() % len(DASHES)  # lines of one method differ in dashes
-    styles = [style | {"linestyle": DASHES[i], "markersize": 3.5}
-              for style, i in zip(styles_of(list(lines)), repeated, strict=True)]  # fmt: skip
+    dashes = lines.groupby(lines).cumcount() % len(DASHES)  # lines of one method differ in dashes
     layers = sorted(frame.layer.unique())
     columns = min(len(layers), 3)
 
     def fill(figure: Any) -> None:
         panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
         for axes, number in zip(panels.flat, layers, strict=False):
-            for label, style in zip(lines.index, styles, strict=True):
+            for label, style, i in zip(lines.index, styles_of(list(lines)), dashes, strict=True):
                 line = frame[(frame.layer == number) & (frame.label == label)]
                 kl = line.groupby("step").kl.agg(["mean", "min", "max"])
-                axes.plot(kl["mean"], label=f"{label}: {line.final.max():.3f}", **style)
+                name = f"{label}: {line.final.max():.3f}"
+                axes.plot(kl["mean"], label=name, **style, markersize=3.5, linestyle=DASHES[i])
                 axes.fill_between(kl.index, kl["min"], kl["max"], color=style["color"], alpha=0.15)
             axes.axhline(KL_WARNING, color="0.5", lw=0.8, ls=":")
             axes.set_title(f"layer {number}")
             axes.grid(which="both")
         panels[0, 0].set_yscale("log")
         finely_ticked(panels[0, 0].yaxis)
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center",
-                      ncols=3, frameon=False,
-                      title="step of stage 1; mean KL at the end:")  # fmt: skip
+        explained, legend = panels[0, 0].get_legend_handles_labels(), "outside lower center"
+        heads = "step of stage 1; mean KL at the end:"
+        figure.legend(*explained, loc=legend, ncols=3, frameon=False, title=heads)
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
 
     seeds = "mean and range of the seeds" if len(records) > len(lines) else "one seed"

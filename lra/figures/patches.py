@@ -6,51 +6,43 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lra.base.config import UserError
-from lra.figures import students
 from lra.figures.draw import WIDTH, save_figure, slug
+from lra.figures.students import all_maps, open_students, pixels
 
 TINT, NEGATIVE = (0.94, 0.27, 0.10), (0.20, 0.45, 0.85)
-
-
-class Overlay(NamedTuple):
-    """Attention of [CLS] to the patches in one model: shares (rows, columns) that sum to 1."""
-
-    label: str
-    layer: np.ndarray
-    rollout: np.ndarray
+Shares = dict[str, dict[str, np.ndarray]]  # of layer and rollout, by model: (rows, columns)
 
 
 def draw(arguments: Namespace) -> list[Path]:
     a = arguments
-    shown = cls_to_patches(a.folders, a.image, a.teacher, a.layer)
-    title = f"Attention of [CLS] to the patches of {a.image.name}"
-    return draw_patches(*shown, title, a.out / f"patches-{slug(a.image.stem)}")
+    image, shares = cls_to_patches(a.folders, a.image, a.teacher, a.layer)
+    return draw_patches(image, shares, a.image.name, a.out / f"patches-{slug(a.image.stem)}")
 
 
 def cls_to_patches(
-    folders: Sequence[Path], image: Path, teacher: Path, layer: int
-) -> tuple[np.ndarray, list[Overlay]]:
+    folders: Sequence[Path], file: Path, teacher: Path, layer: int
+) -> tuple[np.ndarray, Shares]:
     """The image as the models see it, (height, width, 3), and the attention of each."""
-    models = students.open_students(folders)
+    models = open_students(folders)
     sizes = {getattr(model.model.config, "patch_size", None) for model in models}
     if None in sizes:
         raise UserError("patches needs vision transformers; for texts there is lra figures tokens")
-    inputs = [students.pixels(model.folder, image) for model in models]
-    values, visible = inputs[0]
-    if len(sizes) > 1 or not all(torch.equal(other, values) for other, _ in inputs):
+    (values, image), *others = [pixels(model.folder, file) for model in models]
+    if len(sizes) > 1 or not all(torch.equal(other, values) for other, _ in others):
         raise UserError("these models scale or divide images differently: draw them one by one")
-    side = [edge // sizes.copy().pop() for edge in values.shape[-2:]]
-    return visible, [
-        Overlay(m.label, on_patches(m.cls_row(layer), side), on_patches(rollout(m.maps)[0], side))
-        for m in students.all_maps(models, teacher, {"pixel_values": values})
-    ]
+    side = [edge // size for edge in values.shape[-2:] for size in sizes]
+    maps = all_maps(models, teacher, {"pixel_values": values})
+    return image, {
+        "layer": {m.label: on_patches(m.cls_row(layer), side) for m in maps},
+        "rollout": {m.label: on_patches(rollout(m.maps)[0], side) for m in maps},
+    }
 
 
 def rollout(maps: Tensor) -> Tensor:
@@ -65,15 +57,14 @@ def rollout(maps: Tensor) -> Tensor:
 
 
 def on_patches(row: Tensor, side: Sequence[int]) -> np.ndarray:
-    """The patches come last, after [CLS] and whatever other tokens the model puts before them."""
+    """Shares that sum to 1. The patches come last, after [CLS] and other tokens of the model."""
     shares = row[-side[0] * side[1] :]
     return (shares / shares.sum()).reshape(*side).numpy()
 
 
-def draw_patches(image: np.ndarray, overlays: list[Overlay], title: str, stem: Path) -> list[Path]:
+def draw_patches(image: np.ndarray, shares: Shares, name: str, stem: Path) -> list[Path]:
     """The image in grey, every patch in the strength of its share, on one scale a row."""
-    columns = len(overlays) + 1
-    title += "\ncolour: a patch's share of the attention of [CLS], one scale a row; blue: negative"
+    columns = len(shares["layer"]) + 1
     grey = 0.25 + 0.75 * image @ np.array([0.299, 0.587, 0.114])
     extent = (0, grey.shape[1], grey.shape[0], 0)
 
@@ -82,16 +73,17 @@ def draw_patches(image: np.ndarray, overlays: list[Overlay], title: str, stem: P
         for axes in panels.flat:
             axes.axis("off")
         panels[0, 0].imshow(image)
-        for line, what in zip(panels, ("layer", "rollout"), strict=True):
-            maps = [getattr(overlay, what) for overlay in overlays]
-            top = max(float(np.abs(shares).max()) for shares in maps)
-            for axes, overlay, shares in zip(line[1:], overlays, maps, strict=True):
-                colours = np.where(shares[..., None] < 0, NEGATIVE, TINT)
+        for (first, *row), (what, maps) in zip(panels, shares.items(), strict=True):
+            first.set_title(what)
+            top = max(float(np.abs(shares).max()) for shares in maps.values())
+            for axes, (label, of_model) in zip(row, maps.items(), strict=True):
+                colours = np.where(of_model[..., None] < 0, NEGATIVE, TINT)
                 axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent)
-                axes.imshow(np.dstack([colours, 0.75 * np.abs(shares) / top]), extent=extent)
-                label = f"{overlay.label}\n" if what == "layer" else ""
-                most = f"{shares.max() * shares.size:.1f} × uniform"
-                axes.set_title(f"{label}{what}: at most {most}")
+                axes.imshow(np.dstack([colours, 0.75 * np.abs(of_model) / top]), extent=extent)
+                most = of_model.max() * of_model.size
+                axes.set_title(f"{label}\nat most {most:.1f} × uniform")
 
-    width = max(WIDTH, 2.4 * columns)
-    return save_figure(stem, fill, size=(width, 2 * (width / columns + 0.3) + 0.9), title=title)
+    title = f"Attention of [CLS] to the patches of {name}"
+    title += "\ncolour: a patch's share, relative to the largest of its row; blue: negative"
+    size = (max(WIDTH, 2.4 * columns), 2 * (max(WIDTH / columns, 2.4) + 0.4) + 0.7)
+    return save_figure(stem, fill, size=size, title=title)

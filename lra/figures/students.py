@@ -125,7 +125,9 @@ def tokenizer(folder: Path) -> Any:
     from luna.convert.host import quiet, transformers
 
     place = model_folder(folder)
-    with readable(place, "save the model's tokenizer there (save_pretrained)"), quiet():
+    if not (place / "tokenizer_config.json").is_file():  # transformers would make an empty one
+        raise UserError(f"{place} has no tokenizer: save the model's there (save_pretrained)")
+    with quiet():
         return transformers().AutoTokenizer.from_pretrained(place)
 
 

@@ -1,5 +1,5 @@
-"""Attention of [CLS] to the words of a text: its row of the attention matrix as coloured words, in
-softmax and in converted models. One picture, and one page without scripts (tokens.html)."""
+"""Attention of [CLS] to the words of a text in softmax and in converted models: a picture of
+shares, and a page of coloured words without scripts (tokens.html)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from lra.base.config import UserError
 from lra.figures import students
-from lra.figures.draw import save_figure, slug
-from lra.figures.students import Student
-
-TINT, NEGATIVE = "#f0a04b", "#7db7f5"  # dark letters are readable on both
-COLUMNS, LEADING = 88, 0.23  # letters per line; inches from line to line
-ADVANCE = 0.08  # inches of a letter, whose width is 0.602 of its size: whole pixels at 200 dpi
-POINTS = ADVANCE * 72 / 0.602
+from lra.figures.draw import WIDTH, save_figure, slug
+from lra.figures.style import styles_of
 
 
 class Word(NamedTuple):
@@ -59,28 +53,19 @@ def cls_to_words(
 ) -> ShadedText:
     """The [CLS] row of softmax and of every converted model, mean over heads."""
     models = students.open_students(folders)
-    words, batch = encode(models, text, pair)
-    rows = {}
-    for model in students.all_maps(models, teacher, batch):
+    encodings = [
+        students.tokenizer(model.folder)(text, pair, return_tensors="pt") for model in models
+    ]
+    first, *others = encodings
+    if not all(torch.equal(each["input_ids"], first["input_ids"]) for each in others):
+        raise UserError("these models split the text into different tokens: draw them one by one")
+    words, rows = words_of(first, (text, pair or "")), {}
+    for model in students.all_maps(models, teacher, dict(first)):
         row = model.cls_row(layer)
         rows[model.label] = [float((row[word.at] / row.sum()).sum()) for word in words]
     where = f"layer {layer}" if layer >= 0 else "last layer"
     made = dict.fromkeys(model.made for model in models if model.made)
     return ShadedText(words, rows, "; ".join([f"{where}, mean over heads", *made]))
-
-
-def encode(
-    models: Sequence[Student], text: str, pair: str | None
-) -> tuple[list[Word], dict[str, Tensor]]:
-    from luna.convert.host import quiet
-
-    tokenizers = [students.tokenizer(model.folder) for model in models]
-    with quiet():  # the model itself refuses a text that is too long
-        encodings = [tokenizer(text, pair, return_tensors="pt") for tokenizer in tokenizers]
-    first, *others = encodings
-    if not all(torch.equal(each["input_ids"], first["input_ids"]) for each in others):
-        raise UserError("these models split the text into different tokens: draw them one by one")
-    return words_of(first, (text, pair or "")), dict(first)
 
 
 def words_of(encoding: Any, texts: Sequence[str]) -> list[Word]:
@@ -112,50 +97,24 @@ def page(text: ShadedText) -> str:
     return pages.get_template("tokens.html").render(text=text, parts=[p for p in parts if p])
 
 
-def wrap(words: Sequence[Word]) -> list[tuple[int, int]]:
-    """Line and column of every word. A line ends where the next word does not fit, and before the
-    second text of a pair."""
-    places: list[tuple[int, int]] = []
-    line, column, second = 0, 0, False
-    for word in words:
-        gap = 1 if word.before and column else 0
-        if word.second != second or column + gap + len(word.text) > COLUMNS:
-            line, column, gap, second = line + (column > 0), 0, 0, word.second
-        places.append((line, column + gap))
-        column += gap + len(word.text)
-    return places
-
-
 def draw_tokens(text: ShadedText, stem: Path) -> list[Path]:
-    """A block per model, and the page."""
-    lines = wrap(text.words)
-    each = 0.7 + lines[-1][0] * LEADING
-    width, height = COLUMNS * ADVANCE + 0.4, 0.7 + each * len(text.rows)
+    """A row per word with the share of every model; and the page."""
+    places, names = range(len(text.words)), [word.text for word in text.words]
 
     def fill(figure: Any) -> None:
-        figure.set_layout_engine("none")
-        # in inches from the upper left corner, so that letters fit their background
-        axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.1, width - 0.1), ylim=(height, 0))
-        axes.axis("off")
-        for number, (label, shares) in enumerate(text.rows.items()):
-            y = 0.75 + each * number
-            axes.text(0, y, label, va="center", fontweight="bold", parse_math=False)
-            for word, share, (line, column) in zip(text.words, shares, lines, strict=True):
-                x, middle, strength = (
-                    column * ADVANCE,
-                    y + 0.26 + line * LEADING,
-                    text.strength(share),
-                )
-                box = {"xy": (x, middle - 0.11), "width": len(word.text) * ADVANCE, "height": 0.22}
-                colour = TINT if strength > 0 else NEGATIVE
-                axes.add_patch(Rectangle(**box, color=colour, alpha=abs(strength), lw=0))
-                axes.text(x, middle, word.text, va="center", fontsize=POINTS, family="monospace",
-                          color="0.35" if word.special else "k", parse_math=False)  # fmt: skip
+        axes = figure.subplots()
+        methods = [label.split(",")[0].split()[0] for label in text.rows]
+        for (label, shares), style in zip(text.rows.items(), styles_of(methods), strict=True):
+            line = style | {"linewidth": 0.8, "markersize": 5}
+            axes.plot([100 * share for share in shares], places, label=label, **line)
+        axes.axvline(0, color="0.5", linewidth=0.8)
+        axes.set_yticks(places, names, family="monospace", parse_math=False)
+        axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="share of the attention, %")
+        axes.grid()
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
-    from matplotlib.patches import Rectangle
-
-    title = f"Attention of {text.words[0].text} to words; strongest: {100 * text.top:.1f} %"
-    paths = save_figure(stem, fill, size=(width, height), title=f"{title}\n{text.what}")
+    title = f"Attention of {names[0]} to words; {text.what}"
+    paths = save_figure(stem, fill, size=(WIDTH, 1.5 + 0.17 * len(names)), title=title)
     file = stem.with_name(f"{stem.name}.html")
     file.write_text(page(text), encoding="utf-8")
     return [file, *paths]

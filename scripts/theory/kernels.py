@@ -14,6 +14,7 @@ from scipy.special import eval_hermitenorm, factorial
 
 import luna
 from lra.figures.draw import save
+from lra.figures.style import LUNA, PALETTE, SOFTMAX
 from luna.attention.luna import FourierMap
 
 SEED, WIDTH, RADIUS = 0, 8, 2.0  # of random numbers; of a token; of the ball of tokens
@@ -38,9 +39,12 @@ VARIANTS = {  # every kind of feature map that LUNA's options make, at the same 
     "rff with phases": {"kernel": "rff", "phases": True},
     "two maps: phi_q . phi_k, symmetric part": {"tie_qk": False},  # which are no kernel
 }
+COLOURS = dict(zip(("sigmoid units", "rff", *VARIANTS), (*PALETTE[1:3], LUNA, PALETTE[0]),
+                   strict=False)) | {list(VARIANTS)[-1]: SOFTMAX}  # fmt: skip
 plt.switch_backend("agg")
 plt.rcParams |= {"figure.constrained_layout.use": True, "axes.grid": True, "grid.alpha": 0.3,
-                 "font.size": 9, "legend.fontsize": 7, "pdf.fonttype": 42}  # fmt: skip
+                 "font.size": 9, "legend.fontsize": 7, "pdf.fonttype": 42,
+                 "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, SOFTMAX))}  # fmt: skip
 
 
 def build(seed, *, dtype=torch.float64, like=None, **options):
@@ -122,8 +126,9 @@ def positive(draws=10):
         values = np.linalg.eigvalsh((K + K.mT) / 2)[:, ::-1]
         values /= values[:, :1].copy()
         spectra[name], smallest[name] = values[0], values[:, -1]
-        left.plot(np.where(values[0] > 1e-16, values[0], np.nan))
-        right.plot(smallest[name], [name] * draws, "o")
+        colour = COLOURS.get(name, "0.7")
+        left.plot(np.where(values[0] > 1e-16, values[0], np.nan), color=colour)
+        right.plot(smallest[name], [name] * draws, "o", color=colour)
     left.axvline(64, color="0.6", linestyle=":")
     left.set(yscale="log", xlabel="number of the eigenvalue (dotted: M L)",
              ylabel="eigenvalue / largest, down to rounding")  # fmt: skip

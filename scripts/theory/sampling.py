@@ -103,6 +103,8 @@ def unbounded(log2_mlp=21, log2_rff=22):
         axes.plot(steps[near], limit, label="limit of large m")
         axes.plot(steps[near], bound, "k--", label="bound")
         axes.set(xscale="log", yscale="log", xlabel="ε / σ", title=kind)
+        axes.sharex(panels[0])
+        axes.sharey(panels[0])
         last.plot(steps[near], exponents, label=kind)
         numbers[kind] = pool.constants | {
             "measured": measured, "eps": steps[near], "limit": limit, "exponents": exponents,

@@ -11,6 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+
+from lra.figures import draw
 from lra.settings.compose import compose
 from lra.training.run import train
 from lra.training.trained import Trained, load_trained
@@ -23,11 +28,7 @@ LUNA = ("attention=luna", "attention.L=3", "attention.M=2", "attention.share=hea
 SOFTMAX = ("attention=softmax", "model.n_layers=2")
 STEPS = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 PIECES = "[PAD] [UNK] [CLS] [SEP] a gorge ##ous movie ##s $ 20 < b > / . , that it is"
-
-
 TEXT, PAIR = "A gorgeous movie, <b>$20</b>.", "It is  movies"
-
-
 WORDS = ["[CLS]", "A", "gorgeous", "movie", ",", *"<b>", "$", "20", *"</b>.", "[SEP]", "It", "is",
          "movies", "[SEP]"]  # fmt: skip
 
@@ -99,11 +100,11 @@ def image_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     root = tmp_path_factory.mktemp("image")
     processor = ViTImageProcessorPil(size={"height": 16, "width": 16})
-    for name, model in (
-        ("hedgehog", convert(vit(), "hedgehog")),
-        ("luna", convert(vit(), "luna", M=2, L=2)),
-        ("deit", convert(deit(), "hedgehog")),
-    ):
+    models = {"teacher": vit(), "deit-teacher": deit()}
+    models["hedgehog"] = convert(models["teacher"], "hedgehog")
+    models["luna"] = convert(models["teacher"], "luna", M=2, L=2)
+    models["deit"] = convert(models["deit-teacher"], "hedgehog")
+    for name, model in models.items():
         model.save_pretrained(root / name)
         processor.save_pretrained(root / name)
     return {p.name: p for p in root.iterdir()}
@@ -116,6 +117,24 @@ def picture(tmp_path: Path) -> Path:
     noise = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")
     return tmp_path / "noise.png"
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that a test saves; no text of theirs may be cut off."""
+    figures: list[Figure] = []
+    save = draw.save
+
+    def check(figure: Figure, stem: Path) -> list[Path]:
+        figures.append(figure)
+        paths = save(figure, stem)
+        (left, low), (right, high) = figure.get_tightbbox().get_points()
+        width, height = figure.get_size_inches()
+        assert min(left, low, width - right, height - high) > -0.02, stem
+        return paths
+
+    monkeypatch.setattr(draw, "save", check)
+    return figures
 
 
 def maps_of(model: Any, **batch: torch.Tensor) -> list[np.ndarray]:

@@ -1,25 +1,71 @@
-"""Saving of figures."""
+"""Style, saving, names beside lines, and figures of benchmarks."""
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_rgb
 
-from lra.figures import draw
+from lra.bench.result import BenchResult, BenchRow
+from lra.figures import draw, style
+from lra.figures.bench import draw_bench
+from lra.figures.labels import spread
 
-pytest.importorskip("matplotlib")
-
-from matplotlib.figure import Figure
+from .conftest import Figure
 
 
-def test_pdf_is_written_on_request_and_is_the_same_every_time(tmp_path: Path):
-    def fill(figure: Figure) -> None:
-        figure.subplots().plot([1, 2])
+def test_files_are_the_same_every_time(tmp_path: Path):
+    def once(name: str) -> list[bytes]:
+        def fill(figure: Figure) -> None:
+            figure.subplots().plot([1, 2])
 
-    def once(stem: Path) -> bytes:
-        with draw.also_pdf():
-            return draw.save_figure(stem, fill, size=(2, 2))[-1].read_bytes()
+        paths = draw.save_figure(tmp_path / name, fill, size=(2, 2), title="$T\nnote")
+        assert [path.suffix for path in paths] == [".png", ".pdf"]
+        return [path.read_bytes() for path in paths]
 
-    assert once(tmp_path / "a") == once(tmp_path / "b")
-    assert len(draw.save_figure(tmp_path / "c", fill, size=(2, 2))) == 2
+    assert once("a") == once("b")
+
+
+def test_labels_are_apart_and_in_order():
+    places = [0.1, 0.5, 0.5, 0.505, 0.9]
+    moved = spread(places, 0.02)
+    assert min(b - a for a, b in pairwise(moved)) >= 0.02 - 1e-12
+    assert (moved[0], moved[-1]) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert sum(moved[1:4]) == pytest.approx(sum(places[1:4]))
+    assert spread([0.0, 0.0, 1.0, 1.0], 0.2) == pytest.approx([0, 0.2, 0.8, 1])
+
+
+def test_methods_keep_their_colours_and_few_others_get_one():
+    few = style.styles_of(["luna", "softmax", "linear", "t2r"])
+    many = style.styles_of(["luna", "linear", *"abcdefgh"])
+    assert few[0]["color"] == many[0]["color"] == style.LUNA
+    assert few[2]["color"] == many[1]["color"] == style.PALETTE[0]
+    assert {each["color"] for each in many[2:]} == {style.OTHERS}
+    assert len({each["color"] for each in few}) == 4
+    colours = [*map(to_rgb, (style.LUNA, style.SOFTMAX, style.OTHERS, *style.PALETTE))]
+    for a, b in combinations(colours, 2):
+        assert max(abs(x - y) for x, y in zip(a, b, strict=True)) > 0.2
+    assert style.in_words({"M": 8, "nonneg": False, "lr": 0.1}) == "M = 8, signed outputs, rate 0.1"
+
+
+def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figure]):
+    rows = [BenchRow(group="g", case=case, n=n, measure="forward_seconds", values=[k, 2 * k, 4 * k])
+            for case, k in (("luna", 1e-3), ("softmax, fused", 2e-3))
+            for n in (16, 32, 64, 128) if case == "luna" or n < 128]  # fmt: skip
+    rows += [BenchRow(group="g", case="softmax, fused", n=128, measure="any", stopped="> 4 s"),
+             BenchRow(group="step", case="luna", n=16, measure="seconds", values=[0.003, 0.004]),
+             BenchRow(group="step", case="luna", n=16, measure="flops", values=[1.0])]  # fmt: skip
+    machine = {"device": "cpu", "threads": 1}
+    result = BenchResult(facts={"title": "T", "date": "today", "machine": machine}, rows=rows)
+    draw_bench(result, tmp_path / "b")
+    lines, dots = (axes for axes in drawn[0].axes if axes.axison)
+    data, _, (bars,) = lines.containers[0]
+    assert list(data.get_ydata()) == pytest.approx([2] * 4)
+    assert bars.get_segments()[0][:, 1].tolist() == pytest.approx([1, 4])
+    (cross,) = (line for line in lines.get_lines() if line.get_marker() == "x")
+    assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (64, pytest.approx(4))
+    assert {text.get_text() for text in lines.texts} == {"luna", "softmax, fused"}
+    assert dots.containers[0][0].get_xdata() == pytest.approx([3.5])
+    assert [text.get_text() for text in dots.texts] == ["3.5"]
