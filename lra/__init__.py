@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lra.base.config import UserError
-    from lra.results.record import Record, Records
+    from lra.results.frame import Records
+    from lra.results.record import Record
     from lra.settings.compose import Run
     from lra.training.trained import Predictions, Trained
 
@@ -33,7 +34,7 @@ __all__ = ["Predictions", "Record", "Records", "Run", "Trained", "UserError", "c
 _TYPES = {
     "Predictions": "training.trained",
     "Record": "results.record",
-    "Records": "results.record",
+    "Records": "results.frame",
     "Run": "settings.compose",
     "Trained": "training.trained",
     "UserError": "base.config",
@@ -90,7 +91,8 @@ def records(*folders: str | Path) -> Records:
 
     lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
     """
-    from lra.results.record import Records, load_records
+    from lra.results.frame import Records
+    from lra.results.record import load_records
 
     return Records(load_records(folders or ["runs"]))
 

@@ -167,11 +167,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         "plan",
         help="what a run or a sweep will cost: measures some steps of every distinct run",
         description="Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints hours, memory and disk of them all.",
+        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument("-m", "--multirun", action="store_true", help="a sweep, as in lra train")
-    plan.add_argument("--hours", type=float, help="propose the largest budget that fits into them")
     plan.add_argument("--jobs", type=int, help="runs at once (default: as the launcher does)")
     plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
     plan.set_defaults(run=_plan)
@@ -183,6 +182,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     from lra.report.commands import add_parsers as add_report
 
     add_report(commands)
+
+    from lra.results.commands import add_parsers as add_records
+
+    add_records(commands)
 
     from lra.figures.commands import add_parser as add_figures
 
@@ -218,7 +221,7 @@ def _compute(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    for name in ("hours", "jobs", "steps"):
+    for name in ("jobs", "steps"):
         if (value := getattr(arguments, name)) is not None and value <= 0:
             raise UserError(f"--{name} must be greater than 0, got {value:g}")
     from lra.bench.plan import show_plan
@@ -227,6 +230,6 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _draw(result: BenchResult, stem: Path) -> list[Path]:
-    from lra.figures.bench import draw
+    from lra.figures.bench import draw_bench
 
-    return draw(result, stem)
+    return draw_bench(result, stem)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The runs of results/records/recall: what each attention can hold at 64 features. About four hours
-# on two cores; the same command goes on where it stopped.
+# The runs of results/records/recall: what each attention can hold at 64 features. About four hours on two cores; the
+# same command goes on where it stopped. Then: lra records export results/records/recall/methods.jsonl --runs runs/recall
 #
 # Rates are searched with seed 1; seeds 2 and 3 have the rate that was then best on dev.
 set -euo pipefail

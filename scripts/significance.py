@@ -1,36 +1,38 @@
 """Compare procedures that mark the rows of a column that are worse than its best, on columns whose
-truth is known; write results/significance/simulation.csv and power.png, power.pdf, power.svg.
+truth is known: results/significance/simulation.csv and power.png, .svg, .pdf.
 
-    python scripts/significance.py
-
-Half of the rows of a column have the best mean, the others lie a gap below it (gap 0: all rows are
-equal). Size is the share of columns in which a row with the best mean is marked, power the share of
-the worse rows that are marked. docs/significance.md discusses the result.
-"""
+Half of the rows of a column have the best mean, the others lie a gap below it; with gap 0 all are
+equal. Size is the share of columns in which a row with the best mean is marked, power the share of
+the worse rows that are marked. docs/significance.md discusses the result."""
 
 from __future__ import annotations
 
-import csv
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr
 
+from lra.figures.draw import also_pdf, save_figure
 from lra.report.significance import moderated, p_worse, prior_of
 from lra.report.stats import LEVEL, compare_with_best
 
 FOLDER = Path("results/significance")
 COLUMNS = 1000  # simulated per case
-ANSWERS = 10_000  # few binomial errors, so that the noise is what the scenario says
+ANSWERS = 10_000  # many, so that the noise is what the scenario says and not the binomial one
 BEST = 80.0
-SEEDS, GAPS, ROWS = (3, 5, 10), (0, 1, 5, 20, 70), (20, 3)
-FLIPS = 999  # bootstrap samples
+SEEDS, ROWS, GAPS = (3, 5, 10), (20, 3), (0, 1, 5, 20, 70)
+DRAWS = 999  # of the bootstrap
+OURS = "moderated, Dunnett"
+DRAWN = {  # colours of Okabe and Ito
+    OURS: "#000000", "Welch, Dunnett": "#0072B2", "Welch, two-sided": "#56B4E9",
+    "pooled, Dunnett": "#009E73", "limma": "#E69F00", "bootstrap": "#D55E00",
+}  # fmt: skip
 Array = np.ndarray
-Scenario = Callable[[np.random.Generator, Array, int], Array]
-
-# ------------------------------------------------------------- columns: (columns, rows, seeds)
+Scenario = Callable[[np.random.Generator, Array, int], Array]  # (columns, rows, seeds)
 
 
 def normal(spread: Callable[[np.random.Generator, int], Array]) -> Scenario:
@@ -41,39 +43,30 @@ def normal(spread: Callable[[np.random.Generator, int], Array]) -> Scenario:
     return draw
 
 
-def one_noisy(rng: np.random.Generator, rows: int) -> Array:
-    return np.where(np.arange(rows) == 0, 14.0, 0.5)  # row 0 has the best mean
-
-
 def mixed(rng: np.random.Generator, rows: int) -> Array:
     return np.clip(2 * np.exp(rng.normal(size=(COLUMNS, rows))), 0.3, 14)
 
 
 def ceiling(rng: np.random.Generator, truth: Array, seeds: int) -> Array:
-    """The best rows always have 100; one of the worse rows sometimes learns."""
+    """The best rows always have 100; the last row learns with two of three seeds."""
     scores = np.clip(normal(mixed)(rng, truth + 100 - BEST, seeds), 0, 100)
     scores[:, truth == BEST] = 100
-    scores[:, -1] = bimodal(rng, truth[-1:], seeds)[:, 0]
+    scores[:, -1:] = bimodal(rng, truth[-1:], seeds)
     return scores
 
 
 def bimodal(rng: np.random.Generator, truth: Array, seeds: int) -> Array:
-    """Two of three seeds learn, in every row."""
-    size = (COLUMNS, len(truth), seeds)
-    return np.where(rng.random(size) < 2 / 3, 99.5, 20 + truth[:, None] - BEST) + rng.normal(
-        0, 0.2, size
-    )
+    shape = (COLUMNS, len(truth), seeds)
+    return np.where(rng.random(shape) < 2 / 3, 99.5, 20) + rng.normal(0, 0.2, shape)
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "equal spread": normal(lambda rng, rows: np.ones(rows)),
+    "equal spread": normal(lambda _, rows: np.ones(rows)),
     "mixed spread": normal(mixed),
-    "one noisy row": normal(one_noisy),
+    "one noisy row": normal(lambda _, rows: np.where(np.arange(rows) == 0, 14.0, 0.5)),
     "ceiling": ceiling,
     "bimodal": bimodal,
 }
-
-# ------------------------------------------------- procedures: adjusted p-values (columns, rows)
 
 
 def holm(p: Array, tests: int) -> Array:
@@ -86,123 +79,122 @@ def holm(p: Array, tests: int) -> Array:
     return result
 
 
-def against_best(means: Array, variances: Array, freedom: Any, sides: int = 1) -> Array:
-    """Welch tests against the best mean, adjusted for their number but not for its choice;
-    variances are those of the means."""
+def against_best(means: Array, errors: Array, freedom: Any, sides: int = 1) -> Array:
+    """Welch's tests against the best mean, adjusted for their number but not for its choice;
+    errors are squared standard errors of the means."""
     first = means.argmax(-1)[:, None]
-    error, freedom = np.maximum(variances, 1e-9), freedom + np.zeros_like(means)
-    error = np.broadcast_to(error, means.shape)
-    best = [np.take_along_axis(a, first, -1) for a in (means, error, freedom)]
-    welch = (error + best[1]) ** 2 / (error**2 / freedom + best[1] ** 2 / best[2])
-    p = sides * stdtr(welch, (means - best[0]) / np.sqrt(error + best[1]))
+    errors, freedom = np.maximum(errors, 1e-9) + 0 * means, freedom + 0 * means
+    best, error, of_best = (np.take_along_axis(a, first, -1) for a in (means, errors, freedom))
+    welch = (errors + error) ** 2 / (errors**2 / freedom + error**2 / of_best)
+    p = sides * stdtr(welch, (means - best) / np.sqrt(errors + error))
     np.put_along_axis(p, first, 1.0, -1)
     return holm(p, means.shape[-1] - 1)
 
 
-def pooled(variances: Array) -> Array:
-    return np.maximum(variances.mean(-1, keepdims=True), 1e-9)
-
-
-def logit(scores: Array) -> Array:
-    """Pooled variance of the scores' logits, of which each is at least binomial."""
+def of_logits(scores: Array) -> Array:
+    """The pooled variance of logits, or the binomial one where that is larger."""
+    rows, seeds = scores.shape[1:]
     share = np.clip(scores / 100, 0.5 / ANSWERS, 1 - 0.5 / ANSWERS)
     logits, mean = np.log(share / (1 - share)), share.mean(-1)
-    rows, seeds = scores.shape[-2:]
-    variances = np.maximum(pooled(logits.var(-1, ddof=1)), 1 / (ANSWERS * mean * (1 - mean)))
+    variances = logits.var(-1, ddof=1).mean(-1, keepdims=True)
+    variances = np.maximum(variances, 1 / (ANSWERS * mean * (1 - mean)))
     return against_best(logits.mean(-1), variances / seeds, rows * (seeds - 1) / 2)
 
 
-def shrunk(means: Array, variances: Array, seeds: int) -> Array:
-    """limma's variances with the binomial one as lower bound."""
+def limma(means: Array, variances: Array, seeds: int) -> Array:
+    """limma's variances; each is at least the binomial one."""
     share = np.clip(means / 100, 1 / ANSWERS, 1 - 1 / ANSWERS)
     floor = 1e4 * share * (1 - share) / ANSWERS
-    variances = np.maximum(variances, floor)
-    scale, shared = prior_of(variances, np.full(means.shape, seeds - 1))
+    variances, rows = np.maximum(variances, floor), means.shape[-1]
+    scale, shared = prior_of(variances, np.full(rows, seeds - 1))
     shared = np.minimum(shared, 1e6)
     variances = (shared * scale + (seeds - 1) * variances) / (shared + seeds - 1)
-    freedom = np.minimum(shared + seeds - 1, means.shape[-1] * (seeds - 1))
+    freedom = np.minimum(shared + seeds - 1, rows * (seeds - 1))
     return against_best(means, np.maximum(variances, floor) / seeds, freedom)
 
 
 def bootstrap(scores: Array) -> Array:
-    """Share of samples of the seeds, of every row alone, in which a row is as good as the best."""
-    columns, rows, seeds = scores.shape
-    drawn = np.random.default_rng(1).multinomial(seeds, [1 / seeds] * seeds, (rows, FLIPS)) / seeds
-    means = np.matmul(drawn[None], scores[..., None])[..., 0]  # (columns, rows, FLIPS)
-    first = scores.mean(-1).argmax(-1)[:, None]
-    best = np.take_along_axis(means, first[..., None], 1)
-    p = (1 + (means >= best).sum(-1)) / (1 + FLIPS)
-    return holm(p, rows - 1)
-
-
-def chosen(means: Array, variances: Array, seeds: int) -> Array:
-    answers = np.full(means.shape[-1], ANSWERS)
-    variances, shared = moderated(means, variances, np.full(means.shape[-1], seeds), answers)
-    p = p_worse(means, variances, np.full(means.shape[-1], seeds), shared)
-    return holm(p, means.shape[-1])
+    """The share of samples of every row's seeds in which a row is as good as the best."""
+    rows, seeds = scores.shape[1:]
+    drawn = np.random.default_rng(1).multinomial(seeds, [1 / seeds] * seeds, (rows, DRAWS)) / seeds
+    means = np.matmul(drawn, scores[..., None])[..., 0]  # (columns, rows, DRAWS)
+    first = scores.mean(-1).argmax(-1)[:, None, None]
+    as_good = means >= np.take_along_axis(means, first, 1)
+    return holm((1 + as_good.sum(-1)) / (1 + DRAWS), rows - 1)
 
 
 def procedures(scores: Array) -> Iterator[tuple[str, Array]]:
-    rows, seeds = scores.shape[-2:]
-    means, variances = scores.mean(-1), scores.var(-1, ddof=1)
+    rows, seeds = scores.shape[1:]
+    means, variances, sizes = scores.mean(-1), scores.var(-1, ddof=1), np.full(rows, seeds)
+    pooled = np.maximum(variances.mean(-1, keepdims=True), 1e-9) + 0 * means
+    of_pooled = rows * (seeds - 1) / 2  # of one of two rows
     yield "Welch, two-sided", against_best(means, variances / seeds, seeds - 1, sides=2)
     yield "Welch, one-sided", against_best(means, variances / seeds, seeds - 1)
-    equal = pooled(variances) + np.zeros_like(means)
-    yield "pooled", against_best(means, equal / seeds, rows * (seeds - 1) / 2)
-    shared = np.full((COLUMNS, 1), (rows / 2 - 1) * (seeds - 1))
-    sizes = np.full(rows, seeds)
-    yield "pooled, Dunnett", holm(p_worse(means, equal, sizes, shared), rows)
-    yield "pooled logits", logit(scores)
-    yield "limma", shrunk(means, variances, seeds)
+    yield "pooled", against_best(means, pooled / seeds, of_pooled)
+    yield "pooled logits", of_logits(scores)
+    yield "limma", limma(means, variances, seeds)
     yield "bootstrap", bootstrap(scores)
-    yield CHOSEN, chosen(means, variances, seeds)
-
-
-CHOSEN = "moderated, Dunnett"
+    for name, variance, shared in (
+        ("Welch, Dunnett", np.maximum(variances, 1e-9), np.zeros((COLUMNS, 1))),
+        ("pooled, Dunnett", pooled, np.full((COLUMNS, 1), of_pooled - seeds + 1)),
+        (OURS, *moderated(means, variances, sizes, np.full(rows, ANSWERS))),
+    ):
+        yield name, holm(p_worse(means, variance, sizes, shared), rows)
 
 
 def simulate() -> Iterator[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    for rows in ROWS:
-        for name, draw in SCENARIOS.items():
-            for seeds in SEEDS:
-                for gap in GAPS:
-                    good = np.arange(rows) < (rows + 1) // 2 if gap else np.ones(rows, bool)
-                    scores = draw(rng, np.where(good, BEST, BEST - gap), seeds)
-                    case = {"scenario": name, "rows": rows, "seeds": seeds, "gap": gap}
-                    for procedure, p in procedures(scores):
-                        if procedure == CHOSEN:
-                            check(scores[0], p[0])
-                        marked = p < LEVEL
-                        size = marked[:, good].any(-1)
-                        power = marked[:, ~good].mean(-1)
-                        for what, values in (("size", size), ("power", power)):
-                            if values.size and (gap or what == "size"):
-                                error = values.std() / COLUMNS**0.5
-                                rate = {"measure": what, "rate": f"{values.mean():.4f}"}
-                                yield (
-                                    case
-                                    | {"procedure": procedure}
-                                    | rate
-                                    | {"error": f"{error:.4f}"}
-                                )
+    for rows, (name, draw), seeds, gap in itertools.product(ROWS, SCENARIOS.items(), SEEDS, GAPS):
+        if (gap == 0 and name == "ceiling") or (gap > 0 and name == "bimodal"):
+            continue
+        good = np.arange(rows) < ((rows + 1) // 2 if gap else rows)
+        scores = draw(rng, np.where(good, BEST, BEST - gap), seeds)
+        for procedure, p in procedures(scores):
+            if procedure == OURS:  # the arrays here are the product's own verdicts
+                column = dict(enumerate(scores[0].tolist()))
+                for i, v in compare_with_best(column, dict.fromkeys(column, ANSWERS)).items():
+                    assert v.p is None or np.isclose(v.p, p[0, i])
+            marked, regular = p < LEVEL, ~good
+            rates = {"size": marked[:, good].any(-1)}
+            if name == "ceiling":
+                rates["power, bimodal row"] = marked[:, -1]
+                regular = regular & (np.arange(rows) < rows - 1)
+            if regular.any():
+                rates["power"] = marked[:, regular].mean(-1)
+            for measure, values in rates.items():
+                case = {"scenario": name, "rows": rows, "seeds": seeds, "gap": gap}
+                case |= {"procedure": procedure, "measure": measure, "rate": values.mean().round(4)}
+                yield case | {"error": (values.std() / COLUMNS**0.5).round(4)}
 
 
-def check(scores: Array, p: Array) -> None:
-    """The arrays here are the product's own verdicts."""
-    column = dict(enumerate(scores.tolist()))
-    for i, verdict in compare_with_best(column, dict.fromkeys(column, ANSWERS)).items():
-        assert verdict.p is None or np.isclose(verdict.p, p[i])
-
-
-def main() -> None:
-    results = list(simulate())
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "simulation.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(results[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results)
+def draw_rates(results: pd.DataFrame, figure: Any) -> None:
+    panels = figure.subplots(2, 3, sharey="row")
+    percent = results[results.rows == 20].assign(rate=100 * results.rate)
+    for (top, bottom), name in zip(panels.T, list(SCENARIOS)[:3], strict=True):
+        there = percent[percent.scenario == name]
+        size = there[there.measure == "size"].groupby(["procedure", "seeds"]).rate.max()
+        power = there[(there.measure == "power") & (there.seeds == 3)]
+        power = power.set_index(["procedure", "gap"]).rate
+        for (procedure, color), marker in zip(DRAWN.items(), "osv^Dx", strict=True):
+            style = {"color": color, "marker": marker, "label": procedure, "ms": 4}
+            style |= {"lw": 2.2, "zorder": 3} if procedure == OURS else {"lw": 1.1}
+            top.plot(size[procedure].index.astype(str), size[procedure], **style)
+            style |= {} if size[procedure, 3] <= 6 else {"ls": ":", "alpha": 0.6}
+            bottom.plot(power[procedure].index.astype(str), power[procedure], **style)
+        top.axhline(100 * LEVEL, color="0.4", lw=0.8, ls="--")
+        top.set(title=name, xlabel="seeds", yscale="log", ylim=(0.2, 100))
+        top.set_yticks([0.2, 1, 5, 20, 100], ["0.2", "1", "5", "20", "100"], minor=False)
+        top.minorticks_off()
+        bottom.set(xlabel="gap, points (three seeds)", ylim=(-3, 103))
+    panels[0, 0].set_ylabel("size, % of columns")
+    panels[1, 0].set_ylabel("power, % of worse rows")
+    panels[1, 0].text(3, 2, "dotted: size above 6 %", color="0.3", fontsize=8, ha="right")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
 if __name__ == "__main__":
-    main()
+    results = pd.DataFrame(simulate())
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    results.to_csv(FOLDER / "simulation.csv", index=False)
+    with also_pdf():
+        save_figure(FOLDER / "power", lambda figure: draw_rates(results, figure), size=(7.5, 5.2))

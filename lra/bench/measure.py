@@ -1,4 +1,4 @@
-"""The cases of a benchmark, their time in interleaved rounds, and their peak memory.
+"""The time of all cases in interleaved rounds, and their peak memory.
 
 All cases of a length are timed in turn, A B A B ..., in one process: other work of the machine
 slows all of them, and ratios are taken within a round. Memory on a CPU is that of a new process.
@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -28,16 +28,10 @@ from torch.utils.benchmark import Timer
 from lra.base.config import UserError, first_line
 from lra.bench.result import ANY, BenchRow
 
+LEAST = 0.2  # seconds of calls per case and round
 # What is done with something that was built; a number is only recorded.
 Calls = dict[str, Callable[[], object] | float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchCase:
-    """Something to measure; `build` is sent to another process, so it must be picklable."""
-
-    name: str
-    build: Callable[[int, torch.device], Calls]  # at a length, on a device
+Build = Callable[[int, torch.device], Calls]  # at a length; sent to other processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +39,7 @@ class Benchmark:
     stem: str  # of its files; the machine is added
     title: str
     notes: Sequence[str]
-    cases: Sequence[BenchCase]
-    lengths: Sequence[int] = ()  # without: those of the command line
+    cases: Mapping[str, Build]
     base: str = ""  # the case that times are divided by
     derive: Callable[[list[BenchRow]], list[BenchRow]] = lambda rows: []  # rows from others
 
@@ -56,64 +49,61 @@ def measure_cases(benchmark: Benchmark, options: Namespace) -> list[BenchRow]:
     fails, or where a call takes more than options.seconds or options.mib."""
     rows: list[BenchRow] = []
     stopped: dict[str, str] = {}
-    for n in sorted(benchmark.lengths or options.lengths):
+    for n in sorted(options.lengths):
         timers: list[tuple[BenchRow, Timer]] = []
-        for case in benchmark.cases:
-            row = partial(BenchRow, group=options.what, case=case.name, n=n)
+        for case, build in benchmark.cases.items():
+            row = partial(BenchRow, group=options.what, case=case, n=n)
             try:
-                if case.name not in stopped:
-                    peaks, made = _measured_once(case, n, options)
-                    for name, call in made.items():
-                        if callable(call):
-                            timer = Timer("f()", globals={"f": call}, num_threads=options.threads)
-                            timers.append((row(measure=f"{name}_seconds"), timer))
-                        else:
-                            peaks[name] = call
-                    rows += [row(measure=key, values=[peak]) for key, peak in peaks.items()]
+                if case not in stopped:
+                    numbers = _numbers_of(build, n, options)
+                    rows += [row(measure=name, values=[value]) for name, value in numbers.items()]
+                    calls = build(n, torch.device(options.device))
+                    timers += [
+                        (row(measure=f"{name}_seconds"),
+                         Timer("f()", globals={"f": call}, num_threads=options.threads))
+                        for name, call in calls.items() if callable(call)
+                    ]  # fmt: skip
             except Exception as error:
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-                stopped[case.name] = f"{kind}{first_line(error)}"
-                print(f"{case.name}, n = {n:,}: {stopped[case.name]}", file=sys.stderr)
-            if case.name in stopped:
-                rows.append(row(measure=ANY, stopped=stopped[case.name]))
+                stopped[case] = f"{kind}{first_line(error)}"
+                print(f"{case}, n = {n:,}: {stopped[case]}", file=sys.stderr)
+            if case in stopped:
+                rows.append(row(measure=ANY, stopped=stopped[case]))
         for i in range(options.rounds):
             print(f"n = {n:,}: round {i + 1} of {options.rounds}", file=sys.stderr, flush=True)
             for timed, timer in timers:
-                timed.values.append(timer.blocked_autorange(min_run_time=options.least).median)
+                timed.values.append(timer.blocked_autorange(min_run_time=LEAST).median)
         rows += [timed for timed, _ in timers]
     if not any(row.values for row in rows):
         raise UserError(f"nothing was measured: {next(iter(stopped.values()))}")
     return rows + benchmark.derive(rows)
 
 
-def _measured_once(case: BenchCase, n: int, options: Namespace) -> tuple[dict[str, float], Calls]:
-    """Peak bytes of a case's calls, and the calls; UserError where they break a limit."""
-    measure = partial(costs_of, case, n, options.device)
-    if options.device == "cpu":
-        costs = run_alone(measure, mib=options.mib, threads=options.threads)
-    else:
-        costs = measure()
-    if max(seconds for seconds, _ in costs.values()) > options.seconds:
-        raise UserError(f"> {options.seconds:g} s")
-    peaks = {f"{name}_bytes": peak for name, (_, peak) in costs.items()}
-    if max(peaks.values()) > options.mib * 2**20:
-        raise UserError(f"> {options.mib:,.0f} MiB")
-    return peaks, case.build(n, torch.device(options.device))
+def _numbers_of(build: Build, n: int, options: Namespace) -> dict[str, float]:
+    measure = partial(peaks_of, build, n, options.device, options.seconds, options.mib)
+    alone = options.device == "cpu"
+    return run_alone(measure, mib=options.mib, threads=options.threads) if alone else measure()
 
 
-def costs_of(case: BenchCase, n: int, device: str) -> dict[str, tuple[float, float]]:
-    """Measure seconds and peak bytes of the second call of each: the first loads and compiles."""
-    costs = {}
-    for name, call in case.build(n, torch.device(device)).items():
-        if callable(call):
-            call()
-            gc.collect()
-            before, _ = _memory(device, forget_peak=True)
-            start = time.perf_counter()
-            call()
-            _, peak = _memory(device)
-            costs[name] = (time.perf_counter() - start, peak - before)
-    return costs
+def peaks_of(build: Build, n: int, device: str, seconds: float, mib: float) -> dict[str, float]:
+    """Measure peak bytes of the second call of each, as the first loads and compiles; return what
+    is only recorded too. UserError where a call breaks a limit."""
+    numbers = {}
+    for name, call in build(n, torch.device(device)).items():
+        if not callable(call):
+            numbers[name] = call
+            continue
+        call()
+        gc.collect()
+        before, _ = _memory(device, forget_peak=True)
+        start = time.perf_counter()
+        call()
+        numbers[f"{name}_bytes"] = peak = _memory(device)[1] - before
+        if time.perf_counter() - start > seconds:
+            raise UserError(f"> {seconds:g} s")
+        if peak > mib * 2**20:
+            raise UserError(f"> {mib:,.0f} MiB")
+    return numbers
 
 
 def _memory(device: str, *, forget_peak: bool = False) -> tuple[float, float]:
@@ -128,21 +118,28 @@ def _memory(device: str, *, forget_peak: bool = False) -> tuple[float, float]:
     if forget_peak:
         ctypes.CDLL(None).malloc_trim(0)  # gives back what was freed
         Path("/proc/self/clear_refs").write_text("5")
-    return _kernel_bytes("VmRSS"), _kernel_bytes("VmHWM")
+    return _kernel_kib("status", "VmRSS") * 2**10, _kernel_kib("status", "VmHWM") * 2**10
 
 
-def _kernel_bytes(key: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+def _kernel_kib(file: str, key: str) -> int:
+    lines = Path("/proc/self", file).read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+
+def free_mib() -> float:
+    """Memory that new processes can take; unlimited where the kernel does not say."""
+    return (
+        _kernel_kib("../meminfo", "MemAvailable") / 2**10 if sys.platform == "linux" else math.inf
+    )
 
 
 def run_alone(function: Callable[..., Any], *arguments: Any, mib: float, threads: int) -> Any:
     """Call the function in a new process, in which allocations beyond `mib` MiB fail."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "luna"])
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, context, _limit, (mib, threads)) as pool:
         try:
-            return pool.submit(_limited, function, arguments, mib, threads).result()
+            return pool.submit(function, *arguments).result()
         except BrokenProcessPool as error:
             raise UserError("killed") from error
         except (MemoryError, RuntimeError) as error:
@@ -151,10 +148,9 @@ def run_alone(function: Callable[..., Any], *arguments: Any, mib: float, threads
             raise UserError(f"> {mib:,.0f} MiB") from error
 
 
-def _limited(function: Callable[..., Any], arguments: Any, mib: float, threads: int) -> Any:
+def _limit(mib: float, threads: int) -> None:
     torch.set_num_threads(threads)
     # The driver of a GPU reserves addresses without using them, so that no limit is possible.
     if mib < math.inf and sys.platform == "linux" and not torch.cuda.is_available():
-        limit = _kernel_bytes("VmData") + int(mib * 2**20)
+        limit = (_kernel_kib("status", "VmData") + int(mib * 2**10)) * 2**10
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
-    return function(*arguments)

@@ -1,22 +1,19 @@
-"""The rows of a benchmark, the arithmetic on them, their table and their files."""
+"""The rows of a benchmark, the arithmetic on them, their page and their files."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rich import box
-from rich.table import Table
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
@@ -25,7 +22,7 @@ from lra.runs import environment
 ANY = "any"  # every measure
 CALLS = {"train": "forward + backward", "token": "one more token"}
 KINDS = {"seconds": ("time, ms", 1e3), "bytes": ("memory, MiB", 2**-20),
-         "flops": ("FLOPs of forward, millions", 1e-6), "speed": ("products, GFLOP/s", 1e-9),
+         "speed": ("products, GFLOP/s", 1e-9),
          "share": ("share of the roofline, %", 100.0)}  # fmt: skip
 
 
@@ -52,8 +49,8 @@ class BenchResult:
         """Write the numbers, one line per row, and the page."""
         facts = json.dumps(self.facts, indent=2).removesuffix("\n}")
         rows = ",\n".join(f"    {json.dumps(asdict(row))}" for row in self.rows)
-        texts = {"json": f'{facts},\n  "rows": [\n{rows}\n  ]\n}}\n', "md": page(self)}
-        paths = [stem.with_name(f"{stem.name}.{ending}") for ending in texts]
+        texts = {".json": f'{facts},\n  "rows": [\n{rows}\n  ]\n}}\n', ".md": page(self)}
+        paths = [stem.with_name(stem.name + ending) for ending in texts]
         with disk_errors(stem.parent):
             stem.parent.mkdir(parents=True, exist_ok=True)
             for path, text in zip(paths, texts.values(), strict=True):
@@ -71,7 +68,7 @@ class BenchResult:
     def tables(self) -> Iterator[tuple[str, str, dict[str, dict[int, BenchRow]]]]:
         """Groups, measures and their rows by case and length, or those that say why there is none;
         cases that reach the longest lengths first, then cheaper ones."""
-        pairs = dict.fromkeys((row.group, row.measure) for row in self.rows)
+        pairs = dict.fromkeys((row.group, row.measure) for row in self.rows if row.measure != ANY)
         for group, measure in sorted(pairs, key=lambda pair: "seconds" not in pair[1]):
             rows: dict[str, dict[int, BenchRow]] = {}
             for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
@@ -80,8 +77,7 @@ class BenchResult:
             costs = {case: [median(row.values) for row in by_length.values() if row.values]
                      for case, by_length in rows.items()}  # fmt: skip
             order = sorted(rows, key=lambda case: (-len(costs[case]), costs[case][-1:]))
-            if measure != ANY:
-                yield group, measure, {case: rows[case] for case in order}
+            yield group, measure, {case: rows[case] for case in order}
 
 
 def ratio_by_round(row: BenchRow, base: BenchRow) -> list[float]:
@@ -102,51 +98,49 @@ def title_of(measure: str) -> tuple[str, float]:
     return f"{CALLS.get(call, call)} {title}".strip(), factor
 
 
-def table_lines(result: BenchResult) -> list[list[str]]:
-    """The head, and for every measure a title that stands alone and a line per case."""
-    lengths, base = sorted({row.n for row in result.rows}), result.facts.get("base")
-    lines = [["", *(f"n = {n:,}" for n in lengths)]]
+def page(result: BenchResult, *, ranges: bool = True) -> str:
+    """Write notes and a table per measure; without ranges six lengths fit into 80 columns."""
+    facts, lengths = result.facts, sorted({row.n for row in result.rows})
+    failed = {row.case: row.stopped for row in result.rows if row.stopped and row.stopped[0] != ">"}
+    notes = [*facts["notes"], *map(": ".join, failed.items()), f"made by `{facts['benchmark']}`"]
+    parts = [f"# {facts['title']}", "\n".join(f"- {note}" for note in notes)]
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        lines.append([f"{group}, {title}"])
-        for case, by_length in rows.items():
-            cells = {n: with_range(row.values, factor) if row.values
-                     else textwrap.shorten(row.stopped or "", 40)
-                     for n, row in by_length.items()}  # fmt: skip
-            lines.append([case, *(cells.get(n, "") for n in lengths)])
-        if base in rows and measure.endswith("seconds"):
-            lines.append([f"{group}, {title.removesuffix(', ms')} divided by that of {base}"])
-            for case in (case for case in rows if case != base):
-                ratios = {n: ratio_by_round(row, rows[base][n])
-                          for n, row in rows[case].items() if n in rows[base]}  # fmt: skip
-                cells = {n: with_range(values) for n, values in ratios.items() if values}
-                lines += [[case, *(cells.get(n, "") for n in lengths)]] if cells else []
-    return lines
+        parts += [f"## {group}, {title}", _table(rows, lengths, factor, ranges=ranges)]
+        if measure.endswith("seconds") and (base := rows.get(facts.get("base", ""))):
+            parts.append(
+                f"## {group}, {title.removesuffix(', ms')} divided by that of {facts['base']}"
+            )
+            ratios = {case: {n: replace(row, values=ratio_by_round(row, base[n]))
+                             for n, row in by_length.items() if n in base}
+                      for case, by_length in rows.items() if by_length is not base}  # fmt: skip
+            parts.append(_table(ratios, lengths, ranges=ranges))
+    return "\n\n".join(parts) + "\n"
 
 
-def terminal_table(result: BenchResult) -> Table:
-    head, *lines = table_lines(result)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=result.facts["title"])
-    for i, title in enumerate(head):
-        table.add_column(title, justify="right" if i else "left", no_wrap=not i)
-    for line in lines:
-        table.add_row(*line, style="bold" if len(line) == 1 else "")
-    return table
+def _table(
+    rows: dict[str, dict[int, BenchRow]], lengths: list[int], factor: float = 1.0, *, ranges: bool
+) -> str:
+    def text(row: BenchRow | None) -> str:
+        if row is None or not row.values:
+            reason = row.stopped or "" if row else ""
+            return reason if reason[:1] in (">", "") else "failed"
+        return with_range(row.values if ranges else [median(row.values)], factor)
 
-
-def page(result: BenchResult) -> str:
-    facts, (head, *lines) = result.facts, table_lines(result)
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
-    rows += [line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(head[1:])] for line in lines]
-    notes, table = [f"- {note}" for note in facts["notes"]], [f"| {' | '.join(r)} |" for r in rows]
-    made_by = f"`{facts['benchmark']}` makes this file."
-    return "\n".join([f"# {facts['title']}", "", *notes, "", made_by, "", *table, ""])
+    lines = [["n", *(f"{n:,}" for n in lengths)]]
+    lines += [
+        [case, *(text(by_length.get(n)) for n in lengths)] for case, by_length in rows.items()
+    ]
+    first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in widths)])
+    return "\n".join(f"| {' | '.join([case.ljust(first), *map(str.rjust, cells, widths)])} |"
+                     for case, *cells in lines)  # fmt: skip
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     machine = environment.machine(torch.device(options.device))
     machine |= {"threads": options.threads, "load": round(os.getloadavg()[0], 1)}
-    versions, git, date = environment.versions(), environment.git(), time.strftime("%Y-%m-%d")
+    versions, date = environment.versions(), time.strftime("%Y-%m-%d")
     about["notes"] = [
         "machine: {device}, {threads} torch thread(s), {system}, load {load}".format(**machine),
         f"versions: {', '.join(' '.join(item) for item in versions.items())}, {date}",
@@ -157,7 +151,7 @@ def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     settings = {k: v for k, v in vars(options).items() if isinstance(v, int | float | str | list)}
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
     return {"benchmark": command, **about, "settings": settings, "machine": machine,
-            "versions": versions, "git": git, "date": date}  # fmt: skip
+            "versions": versions, "git": environment.git(), "date": date}  # fmt: skip
 
 
 def stem_of(name: str, facts: dict[str, Any]) -> str:

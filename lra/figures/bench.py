@@ -1,111 +1,125 @@
-"""The pictures of `lra bench`: a panel per measure, cost against length, or bars at one length."""
+"""Figures of `lra bench`: a panel per measure, with lines over lengths or dots at one length."""
 
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import luna
-from lra.bench.result import BenchResult, BenchRow, ratio_by_round, title_of, with_range
-from lra.figures import labels
-from lra.figures.draw import panels_for, rows_for, save_figure
-from luna.linear import KernelAttention
+from lra.bench.result import BenchResult, title_of, with_range
+from lra.figures.draw import WIDTH, finely_ticked, save_figure
+from lra.figures.labels import SIZE, at_ends
+from lra.figures.style import INK, LUNA, styles_of
 
-# By kind of method, which follows from the class, so that a new method has a colour. Each has a
-# contrast of 4.5 to white, because names are written in it.
-COLOURS = {"quadratic": "#6f6f6f", "other linear: sparse, low rank, landmarks": "#2a7f8e",
-           "feature maps": "#a36200", "luna": "#c2185b", "softmax": "black"}  # fmt: skip
-GAP = 0.022  # between two names, as a share of a figure's height
+LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
+SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
+Costs = dict[str, dict[int, Sequence[float]]]  # case -> length -> values of all rounds
 
 
-def draw(result: BenchResult, stem: Path) -> list[Path]:
-    """Write PNG and SVG."""
-    base, panels = result.facts.get("base", ""), {}
+def draw(arguments: Namespace) -> list[Path]:
+    """Draw each file of numbers again, beside it or in another folder."""
+    stems = [(arguments.out or file.parent) / file.stem for file in arguments.files]
+    drawn = map(draw_bench, map(BenchResult.load, arguments.files), stems)
+    return [path for paths in drawn for path in paths]
+
+
+def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
+    """Values by group, then by measure; a group of up to three lengths is divided by length."""
+    groups: dict[str, dict[str, Costs]] = {}
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        panels[f"{group}, {title}"] = costs_of(rows, factor)
-        if base in rows and measure.endswith("seconds"):
-            title = f"{group}, {title.removesuffix(', ms')} / {base}"
-            panels[title] = costs_of(rows, 1.0, rows[base])
-    lines, names = rows_for(len(panels), 2), max(map(len, panels.values()))
-    height = max(3.6, 1 + 0.17 * names)  # inches of a panel
-    machine = result.facts["machine"]
-    where = f"{machine['device']}, {machine['threads']} thread(s), {result.facts['date']}"
+        costs = {case: {n: [v * factor for v in row.values] for n, row in points.items()
+                        if row.values} for case, points in rows.items()}  # fmt: skip
+        lengths = sorted({n for points in costs.values() for n in points})
+        divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
+        parts = divided if len(lengths) < 4 else {group: lengths}
+        for name, part in parts.items() if measure not in LEFT_OUT else ():
+            of_part = {c: {n: ns[n] for n in part if n in ns} for c, ns in costs.items()}
+            groups.setdefault(name, {})[title] = {c: ns for c, ns in of_part.items() if ns}
+    return groups
+
+
+def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
+    """Two panels side by side, first those of time."""
+    facts, settings = result.facts, result.facts.get("settings", {})
+    groups, stopped = costs_of(result), {r.case: r.stopped for r in result.rows if r.stopped}
+    lines = [(name, list(panels.items())[i : i + 2]) for name, panels in groups.items()
+             for i in range(0, len(panels), 2)]  # fmt: skip
+    heights = [max(_height(costs) for _, costs in pair) for _, pair in lines]
+    notes = [
+        "{device}, threads {threads}".format(**facts["machine"]),
+        facts["date"],
+        *(f"{key.replace('_', ' ')} {settings[key]}" for key in SIZES if key in settings),
+        f"median and range of rounds: {max(len(row.values) for row in result.rows)}",
+        *(f"× the next length stopped: {why}" for why in sorted(set(stopped.values()))),
+    ]
 
     def fill(figure: Any) -> None:
-        grid = panels_for(figure, len(panels), 2)
-        for axes, (title, rows) in zip(grid.flat, panels.items(), strict=False):
-            axes.set_title(title, fontsize=10)
-            one_length = len({n for points in rows.values() for n in points}) == 1
-            (_draw_bars if one_length else _draw_lines)(axes, rows, 0.16 / height)
-        kinds = {kind_of(case) for rows in panels.values() for case in rows}
-        for name, colour in COLOURS.items():
-            if name in kinds:
-                figure.axes[0].plot([], [], color=colour, label=name)
-        figure.legend(loc="outside lower center", ncols=len(COLOURS), frameon=False)
-        figure.suptitle(f"{result.facts['title']} · {where}", fontsize=10)
+        grid = figure.subplots(len(lines), 2, squeeze=False, height_ratios=heights)
+        for row, (name, pair), height in zip(grid, lines, heights, strict=True):
+            row[1].axis("on" if len(pair) > 1 else "off")
+            order = list(pair[0][1])
+            for axes, (title, costs) in zip(row, pair, strict=False):
+                axes.set_title(f"{name}\n{title}" if len(groups) > 1 else title)
+                costs = {case: costs[case] for case in sorted(costs, key=order.index)}
+                if any(len(points) > 1 for points in costs.values()):
+                    _lines(axes, costs, set(stopped), gap=0.155 / (height - 0.7))
+                else:
+                    _dots(axes, costs, named=axes is row[0])
 
-    return save_figure(stem, fill, size=(13, lines * height + 1))
-
-
-def costs_of(
-    rows: dict[str, dict[int, BenchRow]], factor: float, base: dict[int, BenchRow] | None = None
-) -> dict[str, dict[int, float]]:
-    """Medians by case and length, or medians of the ratios to a base."""
-    costs: dict[str, dict[int, float]] = {}
-    for case, by_length in rows.items():
-        for n, row in by_length.items():
-            compared = base and base.get(n)
-            values = ratio_by_round(row, compared) if compared else [] if base else row.values
-            if values:
-                costs.setdefault(case, {})[n] = median(values) * factor
-    return costs
+    size = (WIDTH, sum(heights) + 0.6)
+    return save_figure(stem, fill, size=size, title=f"{facts['title']}\n{', '.join(notes)}")
 
 
-def redraw(files: Sequence[Path], out: Path | None = None) -> list[Path]:
-    """Draw each file of numbers again, beside it or in `out`."""
-    return [path for file in files
-            for path in draw(BenchResult.load(file), (out or file.parent) / file.stem)]  # fmt: skip
+def _height(costs: Costs) -> float:
+    """Inches of a panel with its titles: of lines, or of a row of dots per case."""
+    lines = any(len(points) > 1 for points in costs.values())
+    return max(2.6, 0.9 + 0.155 * len(costs)) if lines else 0.75 + 0.2 * len(costs)
 
 
-def kind_of(case: str) -> str:
-    """Find the key of COLOURS of a case, which begins with the name of its attention."""
-    name = re.split(r"\W", case)[0]
-    if name in COLOURS:
-        return name
-    try:
-        method = luna.get(name)
-    except luna.LunaError:
-        return "quadratic"
-    if not method.linear_in_n:
-        return "quadratic"
-    mapped = issubclass(method, KernelAttention)
-    return "feature maps" if mapped else "other linear: sparse, low rank, landmarks"
+def _errors(values: Sequence[float]) -> tuple[float, float]:
+    return median(values) - min(values), max(values) - median(values)
 
 
-def _draw_bars(axes: Any, rows: dict[str, dict[int, float]], _: float) -> None:
-    for place, (case, points) in enumerate(rows.items()):
-        (value,) = points.values()
-        axes.barh(place, value, color=COLOURS[kind_of(case)], height=0.7, alpha=0.8)
-        axes.text(value, place, f" {case}  {with_range([value])}", va="center", fontsize=8)
-    axes.set_yticks([])
-    axes.invert_yaxis()
-    axes.set_xlim(right=1.6 * max(value for points in rows.values() for value in points.values()))
-
-
-def _draw_lines(axes: Any, rows: dict[str, dict[int, float]], gap: float) -> None:
+def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
     axes.set(xscale="log", yscale="log", xlabel="length n")
+    # a case begins with the name of its attention; softmax as published is another one
+    styles = styles_of([c if "published" in c else re.split(r"\W", c)[0] for c in costs])
     ends = []
-    for case, points in rows.items():
-        colour, bold = COLOURS[kind_of(case)], case in labels.BOLD
-        axes.plot(*zip(*points.items(), strict=True), ".-", color=colour,
-                  linewidth=2.4 if bold else 1.0, zorder=3 if bold else 2)  # fmt: skip
-        ends.append((case, *list(points.items())[-1], colour))
-    lengths = sorted({n for points in rows.values() for n in points})
-    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    for (case, points), style in zip(costs.items(), styles, strict=True):
+        lengths, medians = list(points), [median(values) for values in points.values()]
+        errors = list(zip(*map(_errors, points.values()), strict=True))
+        axes.errorbar(lengths, medians, errors, markersize=3.5, elinewidth=0.8, **style)
+        if case in stopped:
+            axes.plot(lengths[-1], medians[-1], "x", color=style["color"], ms=8, zorder=5)
+        ends.append((case, lengths[-1], medians[-1], style["color"]))
+    lengths = sorted({n for points in costs.values() for n in points})
+    shown = [f"{n:,}" if (len(lengths) - i) % 2 else "" for i, n in enumerate(lengths)]
+    axes.set_xticks(lengths, shown)
     axes.minorticks_off()
+    finely_ticked(axes.yaxis)
     axes.grid()
-    labels.at_ends(axes, ends, gap)
+    at_ends(axes, ends, gap)
+
+
+def _dots(axes: Any, costs: Costs, *, named: bool) -> None:
+    """A dot per case with its range; the number stands beside it."""
+    for place, (case, points) in enumerate(costs.items()):
+        (values,) = points.values()
+        colour, errors = LUNA if case.startswith("luna") else INK, [[e] for e in _errors(values)]
+        axes.errorbar(median(values), place, xerr=errors, fmt="o", color=colour, capsize=2)
+        axes.annotate(with_range([median(values)]), (max(values), place), (6, 0), va="center",
+                      textcoords="offset points", fontsize=SIZE)  # fmt: skip
+    axes.margins(x=0.2)
+    low, high = axes.dataLim.intervalx
+    if high > 5 * low > 0:
+        axes.set_xscale("log")
+        finely_ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
+    else:
+        axes.set_xlim(0, 1.2 * high)
+    axes.set_yticks(range(len(costs)), [case if named else "" for case in costs])
+    axes.set_ylim(len(costs) - 0.4, -0.6)
+    axes.grid(axis="x")

@@ -1,61 +1,65 @@
-"""Style and saving of every picture; the same numbers always give the same files."""
+"""Layout, heading and saving of every picture; the same numbers always give the same files."""
 
 from __future__ import annotations
 
-import contextlib
+import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError
+from lra.figures.style import INK, NOTE
 
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "luna",
-    "svg.fonttype": "none",
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
     "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-NO_MATPLOTLIB = "figures need matplotlib: pip install 'luna-lra[plots]'"
-DATES = {"svg": "Date", "pdf": "CreationDate"}  # metadata that is left out
-_formats = ["png", "svg"]
+WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
 
 
-@contextlib.contextmanager
-def also_pdf() -> Iterator[None]:
-    """Figures saved inside are written as PDF too."""
-    _formats.append("pdf")
-    try:
-        yield
-    finally:
-        _formats.remove("pdf")
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write PNG and PDF."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
+    for path, metadata in zip(paths, (None, {"CreationDate": None}), strict=True):
+        figure.savefig(path, dpi=200, metadata=metadata)
+    return paths
 
 
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str = ""
+    stem: Path, fill: Callable[[Any], None], *, size: tuple[float, float], title: str
 ) -> list[Path]:
-    """Write what `fill(figure)` draws, under a title, in every format."""
+    """Save what `fill(figure)` draws under a title, whose further lines are smaller."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError(NO_MATPLOTLIB) from error
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in _formats]
+        raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        if title:
-            heading(figure, title)
+        lines = [(part, 10.5 if i == 0 else 9, NOTE if i else INK)
+                 for i, line in enumerate(title.splitlines())
+                 for part in textwrap.wrap(line, int((14 if i else 12) * size[0]))]  # fmt: skip
+        for i, (text, points, colour) in enumerate(lines):
+            place = {"x": 0.06 / size[0], "y": 1 - (0.06 + 0.17 * i) / size[1], "va": "top"}
+            figure.text(s=text, **place, fontsize=points, color=colour, parse_math=False)
+        below = 1 - (0.1 + 0.17 * len(lines)) / size[1]
+        figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
         fill(figure)
-        for path, ending in zip(paths, _formats, strict=True):
-            metadata = {DATES[ending]: None} if ending in DATES else None
-            figure.savefig(path, dpi=140, metadata=metadata)
-    return paths
+        return save(figure, stem)
+
+
+def slug(text: str) -> str:
+    """Turn the first words of a text into the name of a file."""
+    return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"
 
 
 def rows_for(n: int, columns: int) -> int:
@@ -75,23 +79,16 @@ def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **style: 
     xs = sorted(values)
     axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **style)
     low, high = ([f(values[x]) for x in xs] for f in (min, max))
-    axes.fill_between(xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
+    axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def finely_ticked(axis: Any, digits: Sequence[float]) -> None:
-    """Ticks with plain numbers at these digits of every power of ten, on a logarithmic axis."""
+def finely_ticked(axis: Any, digits: Sequence[float] = ()) -> None:
+    """Ticks with plain numbers on a logarithmic axis: at these digits of every power of ten, or at
+    as many as fit."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=digits))
-    axis.set_major_formatter("{x:g}")
+    low, high = axis.get_view_interval()
+    usual = (1,) if high > 500 * low else (1, 3) if high > 30 * low else (1, 2, 5)
+    axis.set_major_locator(LogLocator(subs=digits or usual))
+    axis.set_major_formatter("{x:,.7g}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def heading(figure: Any, text: str) -> None:
-    """A title in small letters, in lines that fit the figure's width, and without formulas."""
-    size = 8
-    letters = int(figure.get_figwidth() * 72 / (0.56 * size))
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
-    figure.suptitle(
-        "\n".join(lines), x=0.01, ha="left", fontsize=size, color="0.3", parse_math=False
-    )

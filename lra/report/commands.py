@@ -42,10 +42,12 @@ def add_parsers(commands: Any) -> None:
         help="show what each setting changes while all others are equal")  # fmt: skip
     add("--format", default="", choices=FORMATS, help="print the tables in this format")
     what = table.add_mutually_exclusive_group()
-    what.add_argument("--write", action="store_true",
-                      help="write RESULTS/tables and RESULTS/index.html from RESULTS/records")  # fmt: skip
-    what.add_argument("--check", action="store_true",
-                      help="fail if those files are not what the records give")  # fmt: skip
+    what.add_argument(
+        "--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html"
+    )
+    what.add_argument(
+        "--check", action="store_true", help="fail if those files are not what the records give"
+    )
     add("--strict", action="store_true", help="fail if a record is in no table, too")
     add("--results", default="results", help="folder of records and tables (default: results)")
 
@@ -62,8 +64,9 @@ def add_parsers(commands: Any) -> None:
     versus.add_argument("--runs", type=Path, default=Path("runs"),
                         help="where attentions are looked up (default: runs)")  # fmt: skip
     versus.add_argument("--task", help="the task, if attentions are given")
-    versus.add_argument("--data-dir", type=Path, default=Path("data"),
-                        help="prepared data, for the lengths of examples (default: data)")  # fmt: skip
+    versus.add_argument(
+        "--data-dir", type=Path, default=Path("data"), help="prepared data, for the lengths"
+    )
 
 
 def _table(a: argparse.Namespace) -> None:

@@ -87,9 +87,9 @@ def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.Data
         columns = [f"attention.{o}" for o in options if f"attention.{o}" != SHARED[0]]
         naming[name] = differing(of_method, [*columns, *(["code"] if code else [])])
     levels = pd.DataFrame({
-        "task": runs["task"] if "task.name" not in runs else runs["task.name"],
+        "task": runs.get("task.name", runs["task"]),
         "seed": runs["seed"],
-        "tried": runs["tried"] if "tried" in runs else "",
+        "tried": runs.get("tried", ""),
     })  # fmt: skip
     if len(naming) > 1:
         levels["attention"] = [

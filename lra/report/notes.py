@@ -126,8 +126,7 @@ def _attempts(repeated: pd.DataFrame) -> list[str]:
 def _column_note(table: Table, spec: TableSpec, column: str) -> str:
     runs = table.runs[table.runs["column"] == column]
     first = runs.iloc[0]
-    machines = sorted({f"{device}, threads {threads}" for device, threads in
-                       runs[["machine.device", "machine.threads"]].itertuples(index=False)})  # fmt: skip
+    machines = sorted({*(runs["machine.device"] + ", threads " + runs["machine.threads"].map(str))})
     parts = [
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['fingerprint']}",

@@ -11,6 +11,10 @@ import numpy as np
 Array = np.ndarray
 
 MOST_SHARED = 4.0  # degrees of freedom that a row's variance takes from the other rows at most
+NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable
+_X, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+TAIL = ((_X + 1) / 2) ** 4  # probabilities, dense near 0: small estimates of the error decide
+TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 
 def moderated(means: Array, variances: Array, seeds: Array, answers: Any) -> tuple[Array, Array]:
@@ -75,12 +79,8 @@ def dunnett(
 
     total = error + of_best
     welch = total**2 / (error**2 / freedom + of_best**2 / freedom_of_best)
-    own, own_weights = np.polynomial.hermite_e.hermegauss(24)
-    x, x_weights = np.polynomial.legendre.leggauss(24)
-    tail = ((x + 1) / 2) ** 4  # dense near 0: small estimates decide
-    tail_weights = 2 * ((x + 1) / 2) ** 3 * x_weights
-    scale = np.sqrt(chdtri(welch[..., None], 1 - tail) / welch[..., None])
+    scale = np.sqrt(chdtri(welch[..., None], 1 - TAIL) / welch[..., None])
     t = (difference / np.sqrt(total))[..., None] * scale
-    shift = np.sqrt(error / of_best)[..., None, None] * own
+    shift = np.sqrt(error / of_best)[..., None, None] * NORMAL
     below = ndtr(t[..., None] * np.sqrt(total / of_best)[..., None, None] + shift) ** (rows - 1)
-    return 1 - (below @ own_weights / own_weights.sum()) @ tail_weights
+    return 1 - (below @ NORMAL_WEIGHTS / NORMAL_WEIGHTS.sum()) @ TAIL_WEIGHTS

@@ -4,6 +4,7 @@ are used, so that the other commands start without them."""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 import statistics
@@ -41,7 +42,7 @@ def compare_with_best(
     samples: Mapping[Key, Sequence[float]], answers: Mapping[Key, int | None]
 ) -> dict[Key, Verdict]:
     """Test every row of a column, one score in percent per seed, against the best mean of those
-    with two seeds or more; `answers` are the test answers behind each score."""
+    with two seeds or more; `answers` are the independent test examples behind each score."""
     printed = {key: round(mean(values), 1) for key, values in samples.items()}
     best = {key for key in samples if printed[key] == max(printed.values())}
     verdicts = {key: Verdict(key in best) for key in samples}
@@ -75,21 +76,25 @@ def _seeds_needed(
 ) -> int:
     """About how many seeds of both rows would give `POWER`, if these are their true means and
     variances, and p has to be below this threshold."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    seeds = np.arange(2, MOST_SEEDS + 1)
-    error, of_best = (v / seeds for v in variances)
-    freedom = shared + seeds - 1
-    total = error + of_best
-    welch = total**2 * freedom / (error**2 + of_best**2)
-    unlucky = means[1] - means[0] + t.ppf(1 - POWER, welch) * np.sqrt(total)
-    enough = significance.dunnett(unlucky, error, of_best, freedom, freedom, rows) < threshold
-    return int(seeds[enough][0]) if enough.any() else MOST_SEEDS + 1
+    def enough(seeds: int) -> bool:
+        error, of_best = variances / seeds
+        freedom = np.array(shared + seeds - 1)
+        welch = (error + of_best) ** 2 * freedom / (error**2 + of_best**2)
+        unlucky = means[1] - means[0] + stdtrit(welch, 1 - POWER) * math.sqrt(error + of_best)
+        p = significance.dunnett(unlucky, error, of_best, freedom, freedom, rows)
+        return float(p) < threshold
+
+    return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=enough)
 
 
 def deviation(values: Sequence[float]) -> float | None:
     """Sample standard deviation (n - 1); None for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
 
 
 def half_width(groups: Sequence[Sequence[float]]) -> float | None:

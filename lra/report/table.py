@@ -86,7 +86,7 @@ def cells_of(runs: pd.DataFrame, scored: Sequence[str] | None = None) -> pd.Data
         **{name: (name, "mean") for name in COSTS},
     )
     cells["dead"] = 100 * groups["dead_queries"].mean()
-    cells["answers"] = groups["answers"].first()
+    cells["examples"] = groups["examples"].first()
     # Accuracies are float32; one example of 25,000 is 0.004. Unknown floors are passed.
     cells["learned"] = ~(cells["score"] <= cells["floor"] + 1e-3)
     return _compared(cells, scored)
@@ -100,8 +100,8 @@ def _compared(cells: pd.DataFrame, scored: Sequence[str] | None) -> pd.DataFrame
         ranked &= cells.index.get_level_values("row").isin(scored)
     cells[["best", "worse", "p", "needs"]] = False, False, np.nan, np.nan
     for _, column in cells[ranked].groupby("column", sort=False):
-        answers = {key: None if pd.isna(n) else int(n) for key, n in column["answers"].items()}
-        verdicts = stats.compare_with_best(column["values"].to_dict(), answers)
+        tested = {key: None if pd.isna(n) else int(n) for key, n in column["examples"].items()}
+        verdicts = stats.compare_with_best(column["values"].to_dict(), tested)
         for key, verdict in verdicts.items():
             # The lead of a single seed may be chance.
             cells.loc[key, "best"] = verdict.best and cells.loc[key, "seeds"] > 1

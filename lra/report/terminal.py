@@ -117,7 +117,7 @@ def _sorted(table: Table, by: str) -> Table:
 
 
 def _formatted(tables: Sequence[Table], format: str) -> str:
-    """The tables as text for a file; records are linked from files beside them, which this is not."""
+    """The tables as text, without links to records."""
     tables = [
         dataclasses.replace(t, title=", ".join(filter(None, [t.single, t.title]))) for t in tables
     ]
@@ -187,8 +187,8 @@ def _caption(table: Table) -> list[str]:
     if table.single:
         first = table.runs.iloc[0]
         lines = [
-            f"accuracy on {first['test.examples']} test examples, {first['test.select']} checkpoint "
-            "by dev accuracy",
+            f"accuracy on {first['test.examples']} test examples, {first['test.select']} "
+            "checkpoint by dev accuracy",
             f"compute budget {budget_names(table.runs)}",
             *([f"dead queries: {DEAD_QUERIES}"] if table.dead(table.single) else []),
         ]

@@ -23,7 +23,6 @@ from lra.report.table import (
     cells_of,
     differing,
     one_line,
-    pairs_of,
     refuse_mixtures,
     short_name,
     sortable,
@@ -66,8 +65,9 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
 def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The runs that an entry of tables.yaml takes from the records of a folder."""
     place = folder / spec.records
-    there = runs["path"].map(lambda path: Path(path).with_suffix("").is_relative_to(place))
-    training = by_time(runs[there & (runs["kind"] == TRAINING)]).drop_duplicates("run")
+    there = [p for p in runs["path"].unique() if Path(p).with_suffix("").is_relative_to(place)]
+    training = runs[runs["path"].isin(there) & (runs["kind"] == TRAINING)]
+    training = by_time(training).drop_duplicates("run")
     return select(
         training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where
     )

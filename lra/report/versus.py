@@ -92,7 +92,8 @@ def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
         more = f" and {len(differ) - LISTED} more" if len(differ) > LISTED else ""
         raise UserError(
             f"'{word}' names runs of {len(rows)} rows, which differ in "
-            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or --runs"
+            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or "
+            "--runs"
         )
     return named
 
@@ -134,8 +135,8 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
 def _answers(record: Record) -> Any:
     if (answers := record.answers) is None:
         raise UserError(
-            f"run {record.run} has no answers: runs of this version keep them, earlier ones have "
-            "to be run again"
+            f"{record.where} has no answers: earlier versions kept none, so the run has to be made "
+            "again"
         )
     return answers
 

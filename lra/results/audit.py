@@ -22,6 +22,7 @@ from lra.base.config import UserError
 from lra.data.arrays import IGNORED
 from lra.results.record import CONVERSION, TRAINING, Record
 from lra.runs.answers import Answers
+from lra.runs.folder import RESULT
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 
@@ -45,22 +46,30 @@ def check_records(
     refuse_contradictions(records)
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
-    for record in records:
-        labels = _labels_of(record, data_dir)
-        problems += [(record, problem) for problem in (*_score(record), *_parameters(record))]
-        if reevaluate:
-            problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
-        if labels is not None and labels != record.get("answers.labels", labels):
-            problems.append((record, "its labels are not those of the prepared data"))
-        answered = record.answers is not None
-        counts[(PROVEN if labels else RECOMPUTED) if answered else TRUSTED] += 1
+    for place, group in itertools.groupby(sorted(records, key=_place), _place):
+        inside = list(group)
+        print(f"{place}: {len(inside)} records", flush=True)
+        for record in inside:
+            labels = _labels_of(record, data_dir)
+            problems += [(record, problem) for problem in (*_score(record), *_parameters(record))]
+            if reevaluate:
+                problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
+            if labels is not None and labels != record.get("answers.labels", labels):
+                problems.append((record, "its labels are not those of the prepared data"))
+            answered = record.answers is not None
+            counts[(PROVEN if labels else RECOMPUTED) if answered else TRUSTED] += 1
     _refuse(problems)
     return counts
 
 
+def _place(record: Record) -> str:
+    """Name a file of a sweep, or the folder of the runs of one attention."""
+    return str(record.path if record.path.name != RESULT else record.path.parents[2])
+
+
 def _refuse(problems: Sequence[tuple[Record, str]]) -> None:
     if problems:
-        lines = [f"{record.path}: {problem}" for record, problem in problems]
+        lines = [f"{record.where}: {problem}" for record, problem in problems]
         raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
 
 
@@ -168,7 +177,7 @@ def _composed(record: Record) -> Any:
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
     """Compare the record's answers with those that its checkpoint gives on this machine."""
     checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
-    if not checkpoint.exists() or (answers := record.answers) is None:
+    if record.path.name != RESULT or not checkpoint.exists() or (answers := record.answers) is None:
         return
     from lra.training.trained import load_trained
 

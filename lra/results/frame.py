@@ -7,26 +7,34 @@ everybody. Whole numbers stay whole, and what a run lacks is None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lra.base.code import PRETRAINING, Code
 from lra.base.groups import later_options, usual_options
+from lra.results.record import Record
 from lra.results.schema import TRAINING, flat
-
-if TYPE_CHECKING:
-    from lra.results.record import Record
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",
         "loss", "steps", "parameters", "flops", "steps_per_second", "fingerprint", "code", "run",
         "path")  # fmt: skip
 NUMBERS = ("score", "floor", "loss", "parameters", "flops", "steps_per_second", "peak_memory_mib",
-           "dead_queries", "answers")  # fmt: skip
+           "dead_queries", "examples")  # fmt: skip
 # Facts of which nobody makes a column: long lists, and details of a conversion's stages.
 LEFT_OUT = ("test.predicted", "test_best.predicted", "test_last.predicted", "compute.parts.",
             "predictions.", "labels.", "stage1.", "stage2.", "digest", "codes")  # fmt: skip
+
+
+class Records(list[Record]):
+    """Finished runs as a list, and as a data frame."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        return frame_of(self).infer_objects()
+
+    def _repr_html_(self) -> str:
+        return str(self.to_pandas()[list(MAIN)]._repr_html_())
 
 
 def frame_of(records: Sequence[Record]) -> pd.DataFrame:
@@ -62,7 +70,7 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     yield "flops", record.get("compute.flops")
     yield "fingerprint", record.get("data.fingerprint")
     yield "dead_queries", record.get("test.dead_rows")
-    yield "answers", record.get("test.scored", record.get("test.examples"))
+    yield "examples", record.get("test.examples")
     yield "code", record.code
     yield "code_of_training", _code_of_training(record)
     yield "revision", record.revision

@@ -4,35 +4,33 @@ There are two kinds. A *training* run is one attention trained on one task; a *c
 with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings, an
 identity (the hash of those settings and of the data's fingerprint) and a seed.
 
-An exported record is one file, `.../<identity>-<code>-seed-<n>.json`: the result, the settings, the
-curve of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits;
-if somebody edits a setting, the identity does not either. Beside a training record lie the answers
-to every test example (lra/runs/answers.py), from which lra/results/audit.py recomputes the numbers.
+Records that were exported are lines of a file, `<sweep>.jsonl`: the result, the settings, the curve
+of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if
+somebody edits a setting, the identity does not either. Beside it lie the answers to every test
+example (lra/results/packed.py), from which lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, readable
-from lra.base.disk import disk_errors, write_atomically
 from lra.results import schema
+from lra.results.packed import read_packed
 from lra.results.schema import CONVERSION, TRAINING
-from lra.runs import answers
-from lra.runs.answers import Answers
-from lra.runs.folder import digest, identity_of, read_metrics, text_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lra.runs.answers import Answers, read_answers
+from lra.runs.folder import RESULT, digest, identity_of, read_metrics
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
@@ -100,74 +98,72 @@ class Record:
         code = "" if code == UNKNOWN else f"-{code}"
         return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
 
-    @cached_property
-    def name(self) -> str:
-        """Return the path of the record in an export."""
-        task = f"{self['task']}/{self.get('protocol.name')}"
-        task = f"convert/{self['task']}" if self.kind == CONVERSION else task
-        return f"{task}/{self['model']}/{self.attention}/{self.run}.json"
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Return what records are sorted by."""
+        places = self["task"], self.get("protocol.name") or "", self["model"], self.attention
+        return (self.kind, *places, self.run)
+
+    @property
+    def where(self) -> str:
+        """Return the place of the record, for messages."""
+        return f"{self.path}, run {self.run}" if self.path.suffix == ".jsonl" else str(self.path)
 
     @property
     def folder(self) -> Path:
+        if self.path.name != RESULT:
+            raise UserError(f"{self.where} is a record alone: give the folder of the run itself")
         return self.path.parent
-
-    @property
-    def answers_file(self) -> Path:
-        if self.path.name == "result.json":
-            return self.path.with_name("answers.npz")
-        return self.path.with_suffix(".npz")
 
     @cached_property
     def answers(self) -> Answers | None:
         """Return the answers to the examples that gave the score, if there are any; UserError if
-        the file is not that of this record."""
+        those in the file are not of this record."""
         predictions, labels = self.get("predictions"), self.get("labels")
         if predictions and labels:  # a conversion holds them itself
             split = next(iter(labels))
             return Answers(np.array(predictions[split]), np.array(labels[split]))
-        if self.get("answers") is None or not self.answers_file.exists():
+        in_folder = self.path.name == RESULT
+        file = self.path.with_name("answers.npz") if in_folder else self.path.with_suffix(".npz")
+        packed = self.path.suffix == ".jsonl"
+        if self.get("answers.packed" if packed else "answers") is None or not file.exists():
             return None
-        stored = answers.read_answers(self.answers_file)
+        if packed:
+            try:
+                return read_packed(file, self.run, self["answers"])
+            except UserError as error:
+                raise UserError(f"{self.where}: {error}") from error
+        stored = read_answers(file)
         if stored.digest != self["answers.digest"]:
-            raise UserError(f"{self.answers_file} is damaged or not of the record beside it")
+            raise UserError(f"{file} is damaged or not of the record beside it")
         return stored
-
-
-class Records(list[Record]):
-    """Finished runs as a list, and as a data frame (docs/columns.md)."""
-
-    def to_pandas(self) -> pd.DataFrame:
-        from lra.results.frame import frame_of
-
-        return frame_of(self).infer_objects()
-
-    def _repr_html_(self) -> str:
-        from lra.results.frame import MAIN
-
-        return str(self.to_pandas()[list(MAIN)]._repr_html_())
 
 
 def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
     return unique_runs(read_all(folders), kind)
 
 
-def read_all(folders: Iterable[str | Path]) -> list[Record]:
-    """Read every record below the folders, a run as often as it is there."""
+def read_all(places: Iterable[str | Path]) -> list[Record]:
+    """Read every record in these files and folders, a run as often as it is there."""
     records: list[Record] = []
-    for folder in map(Path, folders):
-        if not folder.is_dir():
-            raise UserError(f"{folder} does not exist; the first run makes it: lra train")
-        records += [record for path in paths(folder) if (record := read_record(path)) is not None]
+    for place in map(Path, places):
+        if not place.exists():
+            raise UserError(f"{place} does not exist; the first run makes it: lra train")
+        for path in paths(place) if place.is_dir() else [place]:
+            if path.suffix == ".jsonl":
+                records += read_sweep(path)
+            elif (record := read_record(path)) is not None:
+                records.append(record)
     return records
 
 
 def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """Return each run once (of one kind), by name."""
+    """Return each run once (of one kind), sorted."""
     by_key: dict[Key, Record] = {}
     for record in records:
         if kind in (None, record.kind):
             by_key[record.key] = earliest(by_key.get(record.key), record)
-    return sorted(by_key.values(), key=lambda r: r.name)
+    return sorted(by_key.values(), key=lambda r: r.order)
 
 
 def earliest(a: Record | None, b: Record) -> Record:
@@ -193,14 +189,51 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
 
 
 def paths(folder: Path) -> list[Path]:
-    exported = (p for p in folder.rglob("*-seed-*.json") if p.is_file())
-    return sorted([*folder.rglob("result.json"), *exported])
+    """List the files of records: of runs, of sweeps, and of versions that exported one a run."""
+    patterns = (RESULT, "*.jsonl", "*-seed-*.json")
+    return sorted(p for pattern in patterns for p in folder.rglob(pattern) if p.is_file())
+
+
+def read_sweep(path: Path) -> list[Record]:
+    """Read and check the records of a file with one a line."""
+    with readable(path, "it holds no records"):
+        lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    for number, text in enumerate(lines, 1):
+        if not text:
+            continue
+        facts = schema.facts_of(text, f"record {path}, line {number}")
+        where = (
+            f"record {path}, line {number}, run {facts.get('identity')}-seed-{facts.get('seed')}"
+        )
+        if facts.get("digest") != line_digest(facts):
+            raise UserError(f"{where} is damaged or was edited: its digest does not fit")
+        schema.check_record(where, facts, _kind(facts))
+        records.append(Record(facts, path))
+    return records
+
+
+def line_of(facts: dict[str, Any]) -> str:
+    """Write a record as one line, with its digest."""
+    return _compact(facts | {"digest": line_digest(facts)})
+
+
+def line_digest(facts: dict[str, Any]) -> str:
+    content = {key: value for key, value in facts.items() if key != "digest"}
+    return hashlib.sha256(_compact(content).encode()).hexdigest()[:16]
+
+
+def _compact(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_record(path: Path) -> Record | None:
-    """Read and check a record; None for a teacher, which is not a conversion."""
+    """Read and check the record of a run's folder; None for a teacher: it is no conversion."""
     facts = schema.read_facts(path)
-    if path.name == "result.json":
+    if path.name != RESULT:  # exported by an earlier version
+        if facts.get("digest") != digest(facts):
+            raise UserError(f"record {path} is damaged or was edited: its digest does not fit")
+    else:
         conversion = _kind(facts) == CONVERSION
         made = facts.pop("digest", None)
         if not conversion and "codes" in facts and made != digest(facts):
@@ -208,54 +241,9 @@ def read_record(path: Path) -> Record | None:
         if conversion and facts.get("attention") is None:
             return None
         facts = _conversion(facts, path) if conversion else facts | _beside(path)
-    elif facts.get("digest") != digest(facts):
-        raise UserError(
-            f"record {path} is damaged or was edited: its digest is not that of its contents"
-        )
     record = Record(facts, path)
     schema.check_record(f"record {path}", facts, record.kind)
     return record
-
-
-def export(
-    sources: Iterable[str | Path], target: Path, *, answers: bool = True
-) -> dict[str, list[Record]]:
-    """Copy the records of run folders (or of other exports) to `target`, all or none of them; with
-    the answers to test examples, or without them, where there are too many files to keep.
-
-    Returns them sorted into `new`, `known` (already there) and `other` (already there with another
-    outcome; the run that finished first is kept).
-    """
-    incoming = load_records(sources)
-    if not incoming:
-        raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
-    there = {r.key: r for r in (load_records([target]) if target.is_dir() else [])}
-    sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
-    for record in incoming:
-        old = there.get(record.key)
-        first = earliest(old, record)
-        # The loss as text, so that NaN equals NaN.
-        outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
-        kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
-        sorted_out[kind].append(record)
-        with disk_errors(target / record.name):
-            _copy(record, first, target / record.name, answers=answers)
-    return sorted_out
-
-
-def _copy(record: Record, first: Record, place: Path, *, answers: bool) -> None:
-    """Write a record that is new or finished first, and answers that are missing."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside, answered = place.with_suffix(".npz"), record.get("answers.digest")
-    missing = first is record or (not beside.exists() and answered == first.get("answers.digest"))
-    if answers and answered and missing and record.answers is not None:
-        write_atomically(beside, record.answers_file.read_bytes())
-    if first is record:
-        write_atomically(place, dump(record.facts).encode())
-
-
-def dump(facts: dict[str, Any]) -> str:
-    return text_of(facts | {"digest": digest(facts)})
 
 
 def _kind(facts: dict[str, Any]) -> str:

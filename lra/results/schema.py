@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError
+from lra.base.config import UserError, readable
 from lra.runs.folder import SCHEMA_VERSION, identity_of
 
 LARGEST = 1e18  # no count or measurement of a run comes near it
@@ -133,6 +133,7 @@ FACTS: dict[str, dict[str, FactKind]] = {
         "?compute.training.both": NUMBER,
         "?answers.digest": NAME,
         "?answers.labels": NAME,
+        "?answers.packed": NAME,
     },
     CONVERSION: COMMON
     | {
@@ -180,12 +181,17 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Read the facts in a file; UserError names a file that holds none."""
+    with readable(path, "it holds no record"):
+        return facts_of(path.read_text(encoding="utf-8"), f"record {path}")
+
+
+def facts_of(text: str, where: str) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"record {path} is damaged: {error}") from error
+        facts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is damaged: {error}") from error
     if not isinstance(facts, dict):
-        raise UserError(f"{path} is not a record: it holds a {type(facts).__name__}")
+        raise UserError(f"{where} is not a record: it holds a {type(facts).__name__}")
     return facts
 
 

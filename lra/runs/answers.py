@@ -1,4 +1,4 @@
-"""What a run answered on every test example, in a small file beside its record.
+"""What a run answered on every test example, in a small file in its folder.
 
 From it anybody recomputes accuracy and loss and compares runs example by example. It holds the
 answer, the label and the log-probability of the answer; of a wrong answer that of the label too.
@@ -32,8 +32,8 @@ class Answers:
 
     answers: np.ndarray  # (n,) the class with the largest logit
     labels: np.ndarray  # (n,)
-    log_p: np.ndarray | None = None  # (n,) float16, of the answer; None in a conversion
-    log_p_label: np.ndarray | None = None  # (wrong answers,) float16, of their labels
+    log_p: np.ndarray | None = None  # (n,) of the answer, float16 in a run; None in a conversion
+    log_p_label: np.ndarray | None = None  # (wrong answers,) of their labels
 
     @classmethod
     def of(cls, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
@@ -72,12 +72,12 @@ class Answers:
     @cached_property
     def digest(self) -> str:
         """Hash the values, whatever compressed them."""
-        return _hash(*(getattr(self, f.name) for f in fields(self)))
+        return hash_arrays(*(getattr(self, f.name) for f in fields(self)))
 
     @property
     def labels_digest(self) -> str:
         """Hash the labels, which are those of every run on the same test examples."""
-        return _hash(self.labels)
+        return hash_arrays(self.labels)
 
     def facts(self) -> dict[str, str]:
         return {"digest": self.digest, "labels": self.labels_digest}
@@ -90,13 +90,19 @@ class Answers:
         write_atomically(path, content.getvalue())
 
 
-def read_answers(path: Path) -> Answers:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     with readable(path, "it holds no answers"):
         with zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > LARGEST:
                 raise UserError("more bytes than any test set has")
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            stored = Answers(**{name: file[name] for name in file.files})
+            return {name: file[name] for name in file.files}
+
+
+def read_answers(path: Path) -> Answers:
+    arrays = read_arrays(path)
+    with readable(path, "it holds no answers"):
+        stored = Answers(**arrays)
     same = stored.answers.shape == stored.labels.shape and stored.answers.ndim == 1
     p, p_label = stored.log_p, stored.log_p_label
     if not same or not len(stored.labels) or p is None or p.shape != stored.labels.shape:
@@ -110,7 +116,7 @@ def _half(values: Tensor) -> np.ndarray:
     return values.clamp_min(-65504).numpy().astype(np.float16)
 
 
-def _hash(*arrays: np.ndarray | None) -> str:
+def hash_arrays(*arrays: np.ndarray | None) -> str:
     state = hashlib.sha256()
     for values in arrays:
         if values is not None:

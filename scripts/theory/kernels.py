@@ -13,6 +13,7 @@ import torch
 from scipy.special import eval_hermitenorm, factorial
 
 import luna
+from lra.figures.draw import save
 from luna.attention.luna import FourierMap
 
 SEED, WIDTH, RADIUS = 0, 8, 2.0  # of random numbers; of a token; of the ball of tokens
@@ -39,7 +40,7 @@ VARIANTS = {  # every kind of feature map that LUNA's options make, at the same 
 }
 plt.switch_backend("agg")
 plt.rcParams |= {"figure.constrained_layout.use": True, "axes.grid": True, "grid.alpha": 0.3,
-                 "font.size": 9, "legend.fontsize": 7, "svg.hashsalt": "luna"}  # fmt: skip
+                 "font.size": 9, "legend.fontsize": 7, "pdf.fonttype": 42}  # fmt: skip
 
 
 def build(seed, *, dtype=torch.float64, like=None, **options):
@@ -144,10 +145,9 @@ def main(description, claims):
         numbers, figure = measure() if options.full else measure(**quick)
         for axes in figure.axes:
             if axes.get_legend_handles_labels()[0]:
-                axes.legend()
+                axes.legend(framealpha=0.6)
         stem = options.out / claim
-        figure.savefig(f"{stem}.png", dpi=140)
-        figure.savefig(f"{stem}.svg", metadata={"Date": None})
+        save(figure, stem)
         Path(f"{stem}.json").write_text(json.dumps(numbers, default=np.ndarray.tolist))
         print(f"{stem}.png, numbers in {stem}.json")
 

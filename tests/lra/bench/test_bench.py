@@ -1,33 +1,41 @@
-"""Every benchmark once, at tiny sizes: its table, page, numbers and figure."""
+"""Every benchmark once, at tiny sizes, and what its numbers mean."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-pytest.importorskip("matplotlib")
-
+from lra.base.config import UserError
+from lra.bench.measure import Benchmark, Calls, measure_cases, peaks_of, run_alone
+from lra.bench.result import BenchResult, BenchRow, page, ratio_by_round, with_range
+from lra.bench.train import PRODUCT, roofline
 from lra.cli import main
-from lra.figures.bench import kind_of
 
 from ..conftest import SMALL
 
-BENCH = Path(__file__).resolve().parents[3] / "results" / "bench"
+MIB = 2**20
 COMMANDS = {
     "attention": ["attention", "--methods", "luna", "softmax", "softmax@published", "--lengths",
                   "16", "32"],
     "causal": ["attention", "--causal", "--methods", "luna", "softmax", "informer", "--lengths",
-               "16", "--passes", "forward"],
+               "16"],
     "luna": ["luna", "--lengths", "16", "--batch", "1"],
     "train": ["train", *SMALL, "protocol.data.pad_to=64", "protocol.data.max_length=64",
               "--methods", "luna", "linear"],
 }  # fmt: skip
+BOTH = {"forward_seconds", "forward_bytes", "train_seconds", "train_bytes"}
 MEASURES = {
-    "attention": {"forward_seconds", "forward_bytes", "train_seconds", "train_bytes"},
-    "causal": {"forward_seconds", "forward_bytes", "token_seconds", "token_bytes", "state_bytes"},
-    "luna": {"train_seconds", "train_bytes"},
+    "attention": BOTH,
+    "causal": BOTH | {"token_seconds", "token_bytes", "state_bytes"},
+    "luna": BOTH,
     "train": {"step_seconds", "step_bytes", "speed", "share"},
     "convert": {"forward_seconds", "forward_bytes", "generate_seconds", "generate_bytes"},
 }
@@ -40,9 +48,15 @@ def bench(words: list[str], out: Path) -> dict:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_benchmark_measures_and_writes(name: str, in_this_process, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def quick(in_this_process, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("lra.bench.measure.LEAST", 1e-4)
     monkeypatch.setattr("lra.bench.train.SIDES", {"cpu": 32})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_measures_and_writes(name: str, quick, tmp_path, capsys):
     facts = bench(COMMANDS[name], tmp_path)
     rows = [row for row in facts["rows"] if row["values"]]
     assert {row["measure"] for row in rows} == MEASURES[name]
@@ -56,9 +70,9 @@ def test_a_benchmark_measures_and_writes(name: str, in_this_process, tmp_path, c
     assert "luna" in printed
 
 
-def test_a_converted_model_is_measured(in_this_process, tmp_path, monkeypatch):
+def test_a_converted_model_is_measured(quick, tmp_path, monkeypatch):
     pytest.importorskip("transformers")
-    monkeypatch.setattr("lra.bench.convert.MODELS", {"gpt2": (1, 2, 16), "minilm": (1, 2, 16)})
+    monkeypatch.setattr("lra.bench.cases.MODELS", {"gpt2": (1, 2, 16), "minilm": (1, 2, 16)})
     for geometry in ("minilm", "gpt2"):
         words = ["convert", "--geometry", geometry, "--methods", "luna", "--lengths", "16"]
         facts = bench(words, tmp_path / geometry)
@@ -66,16 +80,91 @@ def test_a_converted_model_is_measured(in_this_process, tmp_path, monkeypatch):
     assert {row["measure"] for row in facts["rows"]} == MEASURES["convert"]
 
 
-def test_older_files_are_drawn_again(tmp_path: Path, capsys):
-    files = [next(BENCH.glob(f"{name}-*.json")) for name in ("attention", "luna", "train")]
-    assert main(["figures", "scaling", *map(str, files), "--out", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
-    svg = (tmp_path / f"{files[0].stem}.svg").read_text(encoding="utf-8")
-    assert "softmax (published)" in svg
+def filled(mib: int) -> int:
+    return int(np.ones(mib * MIB, dtype=np.uint8)[-1])
 
 
-def test_a_case_has_the_colour_of_its_method():
-    kinds = {"luna, the listing": "luna", "linear, D = 64": "feature maps", "softmax": "softmax",
-             "informer": "other linear: sparse, low rank, landmarks", "kernelized": "quadratic",
-             "a large matrix product": "quadratic"}  # fmt: skip
-    assert {case: kind_of(case) for case in kinds} == kinds
+def taking(mib: int, n: int, device: torch.device) -> Calls:
+    if n > 20:
+        raise UserError("too long")
+    return {"forward": partial(filled, mib * n), "state_bytes": 7.0}
+
+
+def test_a_process_of_its_own_measures_memory_and_has_a_limit():
+    if sys.platform == "linux":
+        peaks = partial(peaks_of, partial(taking, 1), 8, "cpu", 9.0)
+        numbers = run_alone(peaks, 100.0, mib=1000, threads=1)
+        assert 8 * MIB <= numbers["forward_bytes"] <= 9 * MIB
+        assert numbers["state_bytes"] == 7
+        with pytest.raises(UserError, match="> 4 MiB"):
+            run_alone(peaks, 4.0, mib=1000, threads=1)
+        with pytest.raises(UserError, match="> 100 MiB"):
+            run_alone(filled, 2000, mib=100, threads=1)
+    with pytest.raises(UserError, match="killed"):
+        run_alone(os._exit, 1, mib=1000, threads=1)
+
+
+def test_cases_are_timed_in_turn_and_end_at_a_limit(quick):
+    calls: list[tuple[str, int]] = []
+
+    def build(name: str, n: int, device: torch.device) -> Calls:
+        return taking(1, n, device) | {"forward": lambda: calls.append((name, n))}
+
+    cases = {name: partial(build, name) for name in ("a", "b")}
+    benchmark = Benchmark(stem="s", title="t", notes=[], cases=cases)
+    options = {"what": "attention", "device": "cpu", "threads": 1, "rounds": 2, "mib": 9.0,
+               "lengths": [30, 4, 8]}  # fmt: skip
+    rows = measure_cases(benchmark, Namespace(**options, seconds=9.0))
+    times = [row for row in rows if row.measure == "forward_seconds"]
+    assert [(row.case, row.n, len(row.values)) for row in times] == [
+        ("a", 4, 2), ("b", 4, 2), ("a", 8, 2), ("b", 8, 2),
+    ]  # fmt: skip
+    short = [name for name, n in calls if n == 4][4:]  # behind those that measure memory
+    turns = [name for i, name in enumerate(short) if i == 0 or short[i - 1] != name]
+    assert turns == ["a", "b", "a", "b"]
+    assert [row.stopped for row in rows if row.n == 30] == ["too long"] * 2
+    with pytest.raises(UserError, match="nothing was measured: > 0 s"):
+        measure_cases(benchmark, Namespace(**options, seconds=0.0))
+
+
+def row(case: str, n: int, values: list[float], measure: str = "step_seconds") -> BenchRow:
+    return BenchRow(group="train", case=case, n=n, measure=measure, values=values)
+
+
+def test_ratios_are_taken_within_a_round():
+    slow, fast = row("slow", 4, [2.0, 9.0, 3.0]), row("fast", 4, [1.0, 3.0, 2.0])
+    assert ratio_by_round(slow, fast) == [2.0, 3.0, 1.5]
+    assert with_range([2.0, 3.0, 1.5]) == "2 (1.5–3)"
+    assert [with_range([0.012345], 1e3), with_range([1234.5])] == ["12.3", "1,230"]
+
+
+def test_the_roofline_share_is_that_of_each_round():
+    measured = [row("luna", 4, [1.0, 2.0]), row(PRODUCT, 4, [1.0, 4.0])]
+    more = roofline({"luna": 10, PRODUCT: 40}, measured)
+    assert {(r.case, r.measure): r.values for r in more} == {
+        ("luna", "speed"): [10.0, 5.0],
+        (PRODUCT, "speed"): [40.0, 10.0],
+        ("luna", "share"): [0.25, 0.5],
+    }
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path):
+    rows = [
+        row("softmax", 4, [0.002, 0.004]), row("luna", 4, [0.001, 0.001]),
+        row("luna", 8, [0.003, 0.003]), row("luna", 8, [3 * MIB], "step_bytes"),
+        BenchRow(group="train", case="softmax", n=8, measure="any", stopped="> 9 s"),
+    ]  # fmt: skip
+    facts = {"benchmark": "lra bench train", "title": "T", "notes": ["A note."], "base": "softmax"}
+    result = BenchResult(facts=facts, rows=rows)
+    numbers, text = result.save(tmp_path / "new" / "train-torch2.13.0")
+    assert BenchResult.load(numbers) == result
+    assert text.read_text(encoding="utf-8") == page(result)
+    lines = [" ".join(line.split()) for line in page(result).splitlines()]
+    for line in ("- A note.", "| softmax | 3 (2–4) | > 9 s |", "| luna | 0.375 (0.25–0.5) | |"):
+        assert line in lines
+    assert "| luna | 1 | 3 |" in [
+        " ".join(s.split()) for s in page(result, ranges=False).split("\n")
+    ]
+    numbers.write_text(json.dumps([1]), encoding="utf-8")
+    with pytest.raises(UserError, match="is not a file of numbers from `lra bench`"):
+        BenchResult.load(numbers)

@@ -18,8 +18,9 @@ from lra.base import code
 from lra.base.config import UserError
 from lra.data import registry
 from lra.data.prepare import find_or_prepare
-from lra.report.training import build
 from lra.report.specs import TableSpec
+from lra.report.training import build
+from lra.results.frame import frame_of
 
 from ..conftest import SMALL
 
@@ -96,8 +97,8 @@ def test_an_installed_task_is_like_ours(
     assert record["task"] == "parity"
     assert lra.load(record, data_dir=run.data_dir).evaluate().digest == record["answers.digest"]
     assert lra.load(record).predict([[1, 2, 2]]).classes.shape == (1,)
-    table = build(TableSpec(name="t", title="T"), lra.records(tmp_path / "runs"))
-    assert table.tasks == ["parity"]
+    table = build(TableSpec(name="t", title="T"), frame_of(lra.records(tmp_path / "runs")))
+    assert table.columns == ["parity"]
     for words in (["verify", "parity"], ["card", "parity", "n=24"], ["show", "parity", "n=24"]):
         code, _, err = lra_data(*words)
         assert (code, err) == (0, "")

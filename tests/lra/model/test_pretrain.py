@@ -22,9 +22,10 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
-from lra.report import training
 from lra.report.specs import TableSpec
+from lra.report.training import build as build_table
 from lra.results.audit import refuse_contradictions
+from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, identity, text_of
 from lra.settings.compose import Run
@@ -266,7 +267,7 @@ def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
     assert one["identity"] == two["identity"] != unshared["identity"]
     assert one["settings.pretrain.seed"] == 7
     assert unshared["settings.pretrain.seed"] is None
-    table = leaderboard.build(TableSpec(name="t", title="t"), [one, two])
+    table = build_table(TableSpec(name="t", title="t"), frame_of([one, two]))
     assert any("2 of these runs share" in note for note in table.notes)
 
 
@@ -340,13 +341,13 @@ def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
         "phase_two": 6 * 8 * two["training_flops"],
         "both": 6 * 8 * (one.training_flops + two["training_flops"]),
     }
-    table = leaderboard.build(TableSpec(name="t", title="t"), [plain, record])
-    assert {row.label for row in table.rows} == {"linear", "linear pretrain=masked"}
+    table = build_table(TableSpec(name="t", title="t"), frame_of([plain, record]))
+    assert {*table.rows.index} == {"linear", "linear pretrain=masked"}
     assert any(note.startswith("pretrain: ") for note in table.notes)
-    varied = leaderboard.build(
-        TableSpec(name="t", title="t", vary=["pretrain.name"]), [plain, record]
+    varied = build_table(
+        TableSpec(name="t", title="t", vary=["pretrain.name"]), frame_of([plain, record])
     )
-    assert {r.label for r in varied.rows} == {"linear pretrain=none", "linear pretrain=masked"}
+    assert {*varied.rows.index} == {"linear pretrain=none", "linear pretrain=masked"}
     trained = load_trained(folder_of(finished), data_dir=finished.data_dir)
     assert trained.evaluate().digest == record["answers.digest"]
 

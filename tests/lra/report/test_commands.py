@@ -12,7 +12,8 @@ import pytest
 from lra.base.config import CONFIGS
 from lra.cli import main
 from lra.report.specs import specs
-from lra.results import record as records
+from lra.results.export import export
+from lra.results.record import line_of
 
 from ..synthetic import Make
 
@@ -25,7 +26,7 @@ def results(make: Make, runs: Path, tmp_path: Path) -> Path:
     for m in (4, 8):
         make("luna", 0.4 + m / 100, options={"M": m})
     make("linear", 0.4)
-    records.export([runs], tmp_path / "results" / "records")
+    export({tmp_path / "results" / "records" / "mine.jsonl": [runs]})
     return tmp_path / "results"
 
 
@@ -64,7 +65,7 @@ def test_check_compares_every_file_that_was_written(results: Path, capsys: Captu
 def test_check_fails_when_records_changed(results: Path, make: Make, runs: Path, capsys: Capture):
     main(["table", "--write", "--results", str(results)])
     make("softmax", 0.3)
-    records.export([runs], results / "records")
+    export({results / "records" / "mine.jsonl": [runs]})
     assert "leaderboard.md differs from its records" in check_fails(results, capsys)
 
 
@@ -84,7 +85,7 @@ def test_no_records_is_a_sentence(tmp_path: Path, capsys: Capture):
 
 def test_reports_import_no_model_code():
     code = (
-        "import sys, lra.report.commands, lra.report.page, lra.figures.records;"
+        "import sys, lra.report.commands, lra.report.page, lra.figures.tables;"
         "heavy = ('torch', 'luna', 'lra.model', 'lra.training.module');"
         "print([module for module in heavy if module in sys.modules])"
     )
@@ -101,21 +102,23 @@ def test_records_in_no_table_are_listed_and_strict_fails(
     results: Path, make: Make, runs: Path, capsys: Capture
 ):
     make("luna", 0.5, options={"kernel": "rff", "M": 5, "L": 3})
-    assert main(["records", "export", str(results / "records"), "--runs", str(runs)]) == 0
+    target = str(results / "records" / "mine.jsonl")
+    assert main(["records", "export", target, "--runs", str(runs)]) == 0
     write = ["table", "--write", "--results", str(results)]
     capsys.readouterr()
     assert main(write) == 0
     out = capsys.readouterr().out
     assert "1 of the records are in no table:" in out
-    assert "1 in listops/luna/small/luna: no entry of tables.yaml selects them" in out
+    assert "1 in mine.jsonl: no entry of tables.yaml selects them" in out
     with pytest.raises(SystemExit, match="1"):
         main([*write, "--strict"])
 
 
 def test_a_forged_record_stops_the_tables(results: Path, capsys: Capture):
-    path, _ = (results / "records").rglob("luna/*-seed-1.json")
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    facts["dev"]["accuracy"] = 0.99
-    path.write_text(records.dump(facts), encoding="utf-8")  # with a digest that fits
+    path = results / "records" / "mine.jsonl"
+    first, *others = path.read_text(encoding="utf-8").splitlines()
+    facts = json.loads(first)
+    facts["dev"]["accuracy"] = 0.99  # with a digest that fits
+    path.write_text("\n".join([line_of(facts), *others]), encoding="utf-8")
     assert main(["table", "--check", "--results", str(results)]) == 2
     assert "best dev accuracy is 0.99" in capsys.readouterr().err

@@ -6,10 +6,8 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
-
 from lra.report.render import latex, markdown, to_csv
-from lra.results import record as records
+from lra.results.export import export
 
 from ..synthetic import Make, table
 
@@ -42,7 +40,7 @@ def test_dead_queries_are_shown_where_there_are_any(make: Make, runs: Path):
 def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     results = tmp_path / "results"
-    records.export([runs], results / "records")
+    export({results / "records" / "mine.jsonl": [runs]})
     text = markdown(table(results / "records"), results)
     (target,) = [p.split(")")[0] for p in text.split("](../")[1:]]
     assert (results / target).exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from lra.results import record as records
+from lra.results.export import export
 
 from ..synthetic import Make
 
@@ -31,7 +31,7 @@ def test_the_terminal_splits_what_cannot_be_compared(
     assert re.search(r"luna M=4 +38\.0 .* 1 *\n", luna)
     assert re.search(r"linear +30\.0 ", linear)
     assert "linear" not in luna
-    records.export([runs], tmp_path / "out")  # and exported records alike
+    export({tmp_path / "out" / "mine.jsonl": [runs]})  # and exported records alike
     assert main(["table", "--runs", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == shown
 

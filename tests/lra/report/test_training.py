@@ -173,7 +173,7 @@ def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
         table(runs, choose=LR)
 
 
-# ---------------------------------------------------------------------- the best, and what is hidden
+# ---------------------------------------------------------------------- the best, what is hidden
 
 
 @pytest.mark.parametrize(("accuracy", "best"), [(0.1, False), (0.11, True)])

@@ -12,6 +12,8 @@ import torch
 from lra.base.config import UserError
 from lra.results import audit
 from lra.results import record as records
+from lra.results.export import export
+from lra.results.packed import write_packed
 from lra.runs.answers import Answers
 
 from ..synthetic import Make
@@ -29,16 +31,16 @@ def proof(make: Make) -> Callable[..., records.Record]:
     """proof("luna", hits=800, **facts): the record of a run with its answers."""
 
     def write(attention: str = "luna", hits: int = 800, **more: Any) -> records.Record:
-        given = more.pop("given", answered(hits))
+        answers = more.pop("answers_of_run", None) or answered(hits)
         facts: dict[str, Any] = {
-            "test__loss": given.loss,
-            "answers": given.facts(),
+            "test__loss": answers.loss,
+            "answers": answers.facts(),
             "dev": {"accuracy": hits / 2000, "step": 100},
-            "test__predicted": torch.bincount(torch.from_numpy(given.answers), minlength=10)
+            "test__predicted": torch.bincount(torch.from_numpy(answers.answers), minlength=10)
             .tolist(),
         }  # fmt: skip
         path = make(attention, hits / 2000, **(facts | more))
-        given.write(path.with_name("answers.npz"))
+        answers.write(path.with_name("answers.npz"))
         record = records.read_record(path)
         assert record is not None
         return record
@@ -78,32 +80,89 @@ def test_a_forged_number_is_refused_by_name(proof, change: dict[str, Any], why: 
 
 def test_runs_on_the_same_data_have_the_same_labels(proof):
     with pytest.raises(UserError, match="labels are not those of other runs on the same data"):
-        audit.refuse_contradictions([proof(), proof(seed=2, given=answered(800, labels=1))])
+        audit.refuse_contradictions(
+            [proof(), proof(seed=2, answers_of_run=answered(800, labels=1))]
+        )
 
 
 def test_answers_of_another_run_are_refused(proof):
     record = proof()
-    answered(801).write(record.answers_file)
+    answered(801).write(record.path.with_name("answers.npz"))
     with pytest.raises(UserError, match="damaged or not of the record beside it"):
         audit.refuse_contradictions([record])
 
 
 def test_answers_travel_with_an_export(proof, runs: Path, tmp_path: Path):
+    """Those on two test sets in one file; log-probabilities are rounded, the loss is not."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2000, 10, generator=generator)
+    for seed, labels in enumerate((torch.arange(2000) % 10, torch.randint(10, (2000,)))):
+        answers = Answers.of([logits], [labels])
+        hits = int(answers.right.sum())
+        proof(hits=hits, seed=seed, source=f"source{seed}", answers_of_run=answers)
+    before = records.load_records([runs])
+    out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    export({out: [runs]})
+    after = records.load_records([out])
+    assert len(after) == 2
+    for a, b in zip(before, after, strict=True):
+        assert a.run == b.run
+        x, y = a.answers, b.answers
+        assert (x.answers == y.answers).all()
+        assert (x.labels == y.labels).all()
+        assert x.answers.dtype == y.answers.dtype
+        assert abs(x.loss - y.loss) < 1e-3
+        assert (abs(x.log_p - y.log_p) < 0.11 * (1 - x.log_p)).all()
+    export({again: [out]})
+    assert again.read_bytes() == out.read_bytes()
+    assert again.with_suffix(".npz").read_bytes() == out.with_suffix(".npz").read_bytes()
+    out.with_suffix(".npz").unlink()
+    assert records.load_records([out])[0].answers is None
+
+
+def test_the_loss_of_equal_answers_stays_exact(proof, runs: Path, tmp_path: Path):
+    """A network that answers all alike: errors of rounding would add up."""
+    logits = torch.tensor([[0.3, 0.0]]).expand(2000, 2)
+    constant = Answers.of([logits], [torch.arange(2000) % 2])
+    proof(hits=1000, answers_of_run=constant, test__predicted=[2000, 0])
+    export({tmp_path / "out.jsonl": [runs]})
+    (after,) = records.load_records([tmp_path / "out.jsonl"])
+    assert after.answers.loss == pytest.approx(constant.loss, abs=1e-4)
+
+
+def test_a_changed_byte_of_packed_answers_is_refused(proof, runs: Path, tmp_path: Path):
     proof()
-    records.export([runs], tmp_path / "records")
-    [exported] = records.load_records([tmp_path / "records"])
-    assert exported.answers is not None
-    assert exported.answers.accuracy == 0.4
-    exported.answers_file.unlink()
-    assert records.load_records([tmp_path / "records"])[0].answers is None
+    out = tmp_path / "out.jsonl"
+    export({out: [runs]})
+    file = out.with_suffix(".npz")
+    content = bytearray(file.read_bytes())
+    content[content.index(b".answers.npy") + 60] ^= 1
+    file.write_bytes(content)
+    (record,) = records.load_records([out])
+    with pytest.raises(UserError, match=rf"run {record.run}: .*out\.npz is damaged"):
+        audit.refuse_contradictions([record])
+
+
+def test_packed_answers_of_another_run_are_refused(proof, runs: Path, tmp_path: Path):
+    proof()
+    out, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
+    export({out: [runs]})
+    (record,) = records.load_records([out])
+    write_packed(other.with_suffix(".npz"), {record.run: answered(801)})
+    other.with_suffix(".npz").rename(out.with_suffix(".npz"))
+    with pytest.raises(UserError, match=f"run {record.run}: .* not of the records beside it"):
+        audit.refuse_contradictions([record])
 
 
 def test_answers_can_stay_behind_and_follow_later(proof, runs: Path, tmp_path: Path):
     proof()
-    [bare] = records.export([runs], tmp_path / "out", answers=False)["new"]
-    [exported] = records.load_records([tmp_path / "out"])
-    before = exported.path.read_bytes()
-    assert not exported.answers_file.exists()
-    records.export([runs], tmp_path / "out")
-    assert exported.answers_file.read_bytes() == bare.answers_file.read_bytes()
-    assert exported.path.read_bytes() == before
+    out, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    export({out: [runs]}, answers=False)
+    assert not out.with_suffix(".npz").exists()
+    assert records.load_records([out])[0].answers is None
+    export({whole: [runs]})
+    assert len(export({out: [runs]})["known"]) == 1
+    assert out.read_bytes() == whole.read_bytes()
+    assert out.with_suffix(".npz").read_bytes() == whole.with_suffix(".npz").read_bytes()
+    export({out: [runs]}, answers=False)  # keeps those that are there
+    assert out.read_bytes() == whole.read_bytes()

@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 import torch
 
+import lra
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.training import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
+from lra.report.training import build
 from lra.results import audit
 from lra.results import record as records
+from lra.results.export import export
+from lra.results.frame import frame_of
+from lra.runs.folder import digest
 from lra.settings.compose import Run
 from lra.training.run import train
 
@@ -48,14 +52,16 @@ def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, 
     (before,) = records.load_records([runs])
     assert before["curve"] == [[50, 0.2], [100, 0.4]]
     assert before["settings.protocol.recipe.lr"] == 0.002
-    records.export([runs], tmp_path / "out")
-    (after,) = records.load_records([tmp_path / "out"])
+    out, more = tmp_path / "out.jsonl", tmp_path / "more.jsonl"
+    export({out: [runs]})
+    (after,) = records.load_records([out])
     content = {k: v for k, v in after.facts.items() if k != "digest"}
     assert content == before.facts
-    assert after.path == tmp_path / "out" / before.name
-    again = records.export([tmp_path / "out"], tmp_path / "more")
-    assert len(again["new"]) == 1
-    assert (tmp_path / "more" / before.name).read_bytes() == after.path.read_bytes()
+    assert after.where == f"{out}, run {before.run}"
+    with pytest.raises(UserError, match=f"{before.run} is a record alone: give the folder"):
+        lra.load(after)
+    assert len(export({more: [out]})["new"]) == 1
+    assert more.read_bytes() == out.read_bytes()
 
 
 def test_what_training_leaves_behind_is_a_record(
@@ -70,11 +76,11 @@ def test_what_training_leaves_behind_is_a_record(
     assert [step for step, _ in record["curve"]] == [2, 4]
     assert record["command"] == command
     assert audit.check_records([record], data_dir, reevaluate=True) == {audit.PROVEN: 1}
-    records.export([tmp_path / "runs"], tmp_path / "out")
-    (exported,) = records.load_records([tmp_path / "out"])
-    text = markdown(build(TableSpec(name="t", title="T"), [exported]), tmp_path)
-    assert f"{record.score:.1f} (1)" in text
-    assert "steps/s" in page([build(TableSpec(name="t", title="T"), [exported])], tmp_path)
+    export({tmp_path / "out.jsonl": [tmp_path / "runs"]})
+    (exported,) = records.load_records([tmp_path / "out.jsonl"])
+    table = build(TableSpec(name="t", title="T"), frame_of([exported]))
+    assert f"{record.score:.1f} (1)" in markdown(table, tmp_path)
+    assert "steps/s" in page([table], tmp_path)
 
     checkpoint = record.path.parent / "checkpoints" / f"{record['test.select']}.ckpt"
     stored = torch.load(checkpoint, weights_only=True)
@@ -91,9 +97,9 @@ def test_what_training_leaves_behind_is_a_record(
 
 def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
-    records.export([runs], tmp_path / "out")
+    export({tmp_path / "out.jsonl": [runs]})
     make("luna", 0.5, seed=2)
-    counts = {k: len(v) for k, v in records.export([runs], tmp_path / "out").items()}
+    counts = {k: len(v) for k, v in export({tmp_path / "out.jsonl": [runs]}).items()}
     assert counts == {"new": 1, "known": 1, "other": 0}
 
 
@@ -114,8 +120,8 @@ def test_of_two_outcomes_of_one_run_the_first_to_finish_stands(
         make("luna", accuracy, times__finished=finished)
         places.append(runs.rename(tmp_path / name))
     for i in order:
-        last = records.export([places[i]], tmp_path / "out")
-    assert [r.score for r in records.load_records([tmp_path / "out"])] == [40]
+        last = export({tmp_path / "out.jsonl": [places[i]]})
+    assert [r.score for r in records.load_records([tmp_path / "out.jsonl"])] == [40]
     assert len(last["other"]) == 1
     assert [r.score for r in records.load_records(places)] == [40]
 
@@ -171,35 +177,54 @@ def test_a_damaged_file_of_a_run_is_named(
 
 def test_an_edited_export_is_refused(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
-    records.export([runs], tmp_path / "out")
-    (path,) = (tmp_path / "out").rglob("*.json")
+    out = tmp_path / "out.jsonl"
+    export({out: [runs]})
+    (record,) = records.load_records([out])
+    out.write_text(out.read_text(encoding="utf-8").replace(":0.4,", ":0.5,"), encoding="utf-8")
+    with pytest.raises(UserError, match=f"line 1, run {record.run} is damaged or was edited"):
+        records.load_records([out])
+
+
+def test_an_export_of_an_earlier_version_is_read(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4)
+    (record,) = records.load_records([runs])
+    folder = tmp_path / "old" / "luna"
+    folder.mkdir(parents=True)
+    path = folder / f"{record.run}.json"
+    path.write_text(json.dumps(record.facts | {"digest": digest(record.facts)}), encoding="utf-8")
+    assert main(["records", "import", str(tmp_path / "old"), "--into", str(tmp_path / "new")]) == 0
+    (again,) = records.load_records([tmp_path / "new" / "old.jsonl"])
+    assert again.get("test") == record["test"]
     edit(path, test__accuracy=0.5)
-    with pytest.raises(UserError, match="its digest is not that of its contents"):
-        records.load_records([tmp_path / "out"])
+    with pytest.raises(UserError, match="its digest does not fit"):
+        records.load_records([tmp_path / "old"])
 
 
 def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     edit(make("softmax", 0.3), schema=0)
     with pytest.raises(UserError, match="was not made by this version"):
-        records.export([runs], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        export({tmp_path / "out.jsonl": [runs]})
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_from_the_command_line(
     make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     make("luna", 0.4)
-    out, other = str(tmp_path / "out"), str(tmp_path / "other")
+    out, other = str(tmp_path / "out" / "a" / "mine.jsonl"), str(tmp_path / "other")
     assert main(["records", "export", out, "--runs", str(runs)]) == 0
+    assert main(["records", "export", other, "--runs", str(runs)]) == 2
+    assert f"name a file, such as {other}/mine.jsonl" in capsys.readouterr().err
     shutil.rmtree(runs)
-    assert main(["records", "import", out, "--into", other]) == 0
+    assert main(["records", "import", str(tmp_path / "out"), "--into", other]) == 0
+    assert main(["records", "import", str(tmp_path / "out"), "--into", other]) == 0
     assert main(["records", "import", out, "--into", other]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
-        f"1 new records in {out}, 0 already there",
-        f"1 new records in {other}, 0 already there",
-        f"0 new records in {other}, 1 already there",
+        f"1 new records in {other}/a/mine.jsonl, 0 already there",
+        f"0 new records in {other}/a/mine.jsonl, 1 already there",
+        f"1 new records in {other}/mine.jsonl, 0 already there",
     ]
     assert main(["records", "import", str(runs)]) == 2
     assert "runs does not exist; the first run makes it" in capsys.readouterr().err
@@ -239,17 +264,16 @@ def test_a_run_that_two_machines_recorded_counts_once(
 ):
     """Its folder has another name on each, because that depends on the teacher's path. Without
     times, the record that is there stays."""
+    out = tmp_path / "out" / "runs.jsonl"
     first, second = convert("luna", 0.8), convert("luna", 0.9, key="elsewhere")
     assert len(records.load_records([runs], records.CONVERSION)) == 1
     second.rename(second.with_suffix(".later"))
-    assert main(["records", "export", str(tmp_path / "out"), "--runs", str(runs)]) == 0
+    assert main(["records", "export", str(out), "--runs", str(runs)]) == 0
     second.with_suffix(".later").rename(second)
     first.unlink()
     assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 0
     assert "with another outcome: the run that finished first is kept" in capsys.readouterr().out
-    assert [r["score"] for r in records.load_records([tmp_path / "out"], records.CONVERSION)] == [
-        0.8
-    ]
+    assert [r["score"] for r in records.load_records([out], records.CONVERSION)] == [0.8]
 
 
 def test_training_runs_and_conversions_are_kept_apart(convert: Make, make: Make, runs: Path):

@@ -15,8 +15,9 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
-from lra.report import training
 from lra.report.specs import TableSpec
+from lra.report.training import build as build_table
+from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, identity, read_metrics
 from lra.settings.compose import Run
@@ -215,8 +216,8 @@ def test_two_processes_train_what_one_does(small, train, tmp_path):
     assert first["identity"] == identity(small(*still), first["data.fingerprint"])
     same = small(*still, "trainer.devices=2")
     assert second["identity"] == identity(same, first["data.fingerprint"])
-    labels = {row.label for row in leaderboard.build(TableSpec(name="t", title="t"), records).rows}
-    assert labels == {"linear", "linear processes=2"}
+    table = build_table(TableSpec(name="t", title="t"), frame_of(records))
+    assert {*table.rows.index} == {"linear", "linear processes=2"}
 
 
 @pytest.mark.parametrize("precision", ["16-mixed", "tf32"])

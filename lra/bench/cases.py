@@ -1,0 +1,159 @@
+"""What `lra bench attention`, `luna` and `convert` measure, by length."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import luna
+from lra.base.config import UserError, nearest
+from lra.bench.measure import Benchmark, Calls
+from luna.convert.host import transformers
+from luna.convert.swap import convert
+from luna.feature_maps.options import Evaluate
+
+SLOT = {"heads": 2, "head_dim": 32}
+LUNA = {"M": 8, "L": 8, "hidden": 64}
+TOKENS = 16  # generated behind a prompt
+# Layers, heads and width of real models; weights are random, with positions for every length.
+MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}
+
+
+def attention_benchmark(options: Namespace) -> Benchmark:
+    """Every attention alone."""
+    words = options.methods or [*luna.names(causal=options.causal), "softmax@published"]
+    fixed = SLOT | {"batch": options.batch, "causal": options.causal}
+    notes = [
+        f"batch {options.batch}, 2 heads of 32, float32, no mask",
+        "softmax is torch's fused kernel, softmax@published stores the attention matrix",
+    ]
+    if options.causal:
+        notes += ["token: `step` behind a prompt of n; state: kept in memory between two tokens"]
+    return Benchmark(
+        stem="causal" if options.causal else "attention",
+        title=f"Every {'causal ' * options.causal}attention alone, by length",
+        notes=notes,
+        cases={word: partial(attention_calls, name, profile=profile or "strict", **fixed)
+               for word in words for name, _, profile in [word.partition("@")]},
+        base="softmax",
+    )  # fmt: skip
+
+
+def luna_benchmark(options: Namespace) -> Benchmark:
+    """LUNA's evaluations beside linear attention and fused softmax."""
+    used = luna.build("luna", n_heads=2, head_dim=32, max_len=64).evaluation(options.device)
+    other = [how for how in get_args(Evaluate) if how not in ("auto", "dense", used)]
+    build = partial(attention_calls, batch=options.batch, **SLOT)
+    by_luna = partial(build, "luna", **LUNA)
+    return Benchmark(
+        stem="luna",
+        title="LUNA's evaluations",
+        notes=[
+            f"batch {options.batch}, 2 heads of 32, M = L = 8, hidden 64, float32",
+            f"luna is evaluated as {used} here, unless its name says otherwise",
+            "linear, D = 64: with queries and keys as wide as LUNA's features",
+        ],
+        cases={
+            "luna": by_luna,
+            "luna, the listing": partial(by_luna, evaluate="dense"),
+            **{f"luna, {how}": partial(by_luna, evaluate=how) for how in other},
+            **{f"luna, {how}": partial(by_luna, nonneg=how) for how in ("softplus", "exp")},
+            "linear": partial(build, "linear"),
+            "linear, D = 64": partial(build, "linear", head_dim=64, value_dim=32),
+            "softmax": partial(build, "softmax"),
+        },
+        base="luna",
+    )
+
+
+def attention_calls(
+    method: str,
+    n: int,
+    device: torch.device,
+    *,
+    batch: int,
+    heads: int,
+    head_dim: int,
+    value_dim: int | None = None,
+    causal: bool = False,
+    **options: Any,
+) -> Calls:
+    """Build an attention, its inputs and what is done with them."""
+    torch.manual_seed(0)
+    options |= {"causal": True} if causal else {}  # not every method has this option
+    widths = (head_dim, head_dim, value_dim or head_dim)
+    with device:
+        sizes: dict[str, Any] = {"n_heads": heads, "head_dim": head_dim, "max_len": n + causal}
+        attention = luna.build(method, **sizes, **options)
+        x = torch.randn(batch, n, heads * head_dim)
+        q, k, v = (torch.randn(batch, heads, n, width, requires_grad=True) for width in widths)
+        gradient = torch.randn_like(v)
+
+    @torch.no_grad()
+    def forward() -> Tensor:
+        return attention.eval()(q, k, v, None, x)
+
+    def train() -> None:
+        attention.train()(q, k, v, None, x).backward(gradient)
+        for leaf in (q, k, v, *attention.parameters()):  # here, so that the next call frees none
+            leaf.grad = None
+
+    calls: Calls = {"forward": forward, "train": train}
+    if causal:
+        with torch.no_grad():
+            state, _ = attention.eval().steps(None, q, k, v)
+        token = [t[:, :, -1].detach() for t in (q, k, v)]
+        calls["token"] = torch.no_grad()(partial(attention.step, state, *token))
+        tensors = filter(torch.is_tensor, tree_leaves(state))
+        calls["state_bytes"] = float(sum(t.nbytes for t in tensors))
+    return calls
+
+
+def convert_benchmark(options: Namespace) -> Benchmark:
+    """A converted model beside its softmax original."""
+    name, batch = options.geometry, options.batch
+    if name not in MODELS:
+        raise UserError(f"unknown --geometry '{name}'{nearest(name, MODELS)}")
+    transformers()  # stops with a sentence if it is not installed
+    layers, heads, width = MODELS[name]
+    return Benchmark(
+        stem=f"convert-{name}",
+        title=f"{name}, converted, beside softmax",
+        notes=[
+            f"random weights: {layers} layers, {heads} heads of {width // heads}; batch {batch}, "
+            "float32, no gradients; softmax is torch's fused kernel",
+            f"generate, of a decoder: {TOKENS} tokens behind a prompt of n, the prompt included",
+        ],
+        cases={method: partial(model_calls, name, batch, method)
+               for method in ["softmax", *options.methods]},
+        base="softmax",
+    )  # fmt: skip
+
+
+def model_calls(geometry: str, batch: int, method: str, n: int, device: torch.device) -> Calls:
+    layers, heads, width = MODELS[geometry]
+    library, decoder = transformers(), geometry == "gpt2"
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width,
+        "max_position_embeddings": n + TOKENS, "attn_implementation": "sdpa",
+    }  # fmt: skip
+    torch.manual_seed(0)
+    if decoder:
+        model = library.GPT2LMHeadModel(library.GPT2Config(**sizes))
+    else:
+        config = library.BertConfig(**sizes, intermediate_size=4 * width)
+        model = library.BertForSequenceClassification(config)
+    if method != "softmax":
+        name, _, profile = method.partition("@")
+        model = convert(model, name, profile=profile or "strict", inplace=True)
+    model, ids = model.to(device).eval(), torch.randint(1, 30_000, (batch, n), device=device)
+    calls: Calls = {"forward": torch.no_grad()(partial(model, ids))}
+    if decoder:
+        exactly = {"min_new_tokens": TOKENS, "max_new_tokens": TOKENS, "do_sample": False}
+        calls["generate"] = partial(model.generate, ids, pad_token_id=0, **exactly)
+    return calls

@@ -1,0 +1,91 @@
+"""`lra records`: export, import and check."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra.base.config import UserError
+
+RECORDS = "results/records"
+
+
+def add_parsers(commands: Any) -> None:
+    records = commands.add_parser(
+        "records", help="export the records of finished runs, or import those of another machine"
+    )
+    actions = records.add_subparsers(dest="action", required=True, metavar="action")
+    export = actions.add_parser(
+        "export", help="write the records of a folder of runs into one small file, to be committed"
+    )
+    export.add_argument(
+        "target",
+        nargs="?",
+        type=Path,
+        help=f"a file such as {RECORDS}/mine.jsonl, to which new runs are added (default: a file "
+        f"in {RECORDS} for each folder, of its name)",
+    )
+    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
+    export.add_argument(
+        "--without-answers",
+        action="store_true",
+        help="leave out the answers to test examples, some kB a run",
+    )
+    export.set_defaults(run=_export)
+    bring = actions.add_parser("import", help="check records of another machine and copy them")
+    bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
+    bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
+    bring.set_defaults(run=_import)
+    checked = actions.add_parser(
+        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
+    )
+    checked.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
+    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
+    checked.add_argument(
+        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
+    )
+    checked.set_defaults(run=_check)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from lra.results.export import targets
+
+    target, runs = arguments.target, arguments.runs
+    if target is not None and target.suffix != ".jsonl":
+        raise UserError(f"name a file, such as {target}/mine.jsonl, not the folder {target}")
+    sources_of = targets(runs, Path(RECORDS)) if target is None else {target: runs}
+    _copy(sources_of, answers=not arguments.without_answers)
+
+
+def _import(arguments: argparse.Namespace) -> None:
+    from lra.results.export import targets
+
+    _copy(targets(arguments.sources, arguments.into))
+
+
+def _copy(sources_of: Mapping[Path, Sequence[str | Path]], *, answers: bool = True) -> None:
+    from lra.results.export import export
+
+    copied = export(sources_of, answers=answers)
+    where = ", ".join(map(str, sources_of))
+    print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
+    for record in copied["other"]:
+        print(
+            f"  {record.where} repeats a known run with another outcome: the run that finished "
+            "first is kept"
+        )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from lra.results import audit
+    from lra.results.record import load_records
+
+    records = load_records(arguments.folders)
+    counts = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    print(
+        f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
+        f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
+        "have no answers and are trusted"
+    )

@@ -1,0 +1,95 @@
+"""Copy records of finished runs into files of sweeps, which are small enough to be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra.base.config import UserError
+from lra.base.disk import disk_errors, write_atomically
+from lra.results import audit
+from lra.results.packed import write_packed
+from lra.results.record import (
+    Key,
+    Record,
+    earliest,
+    line_of,
+    load_records,
+    paths,
+    read_sweep,
+)
+
+# A record, and the one of the same run that has the answers.
+Answered = tuple[Record, Record | None]
+
+
+def export(
+    sources_of: Mapping[Path, Sequence[str | Path]], *, answers: bool = True
+) -> dict[str, list[Record]]:
+    """Add the records of files and folders to files of sweeps, all or none of them; with the
+    answers to test examples or without them.
+
+    Returns them sorted into `new`, `known` (already there) and `other` (already there with another
+    outcome; the run that finished first is kept).
+    """
+    incoming = {target: load_records(sources) for target, sources in sources_of.items()}
+    for target, sources in sources_of.items():
+        if not incoming[target]:
+            raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
+    audit.refuse_contradictions([r for records in incoming.values() for r in records])
+    sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
+    merged: dict[Path, dict[Key, Answered]] = {}
+    for target, records in incoming.items():
+        there = {r.key: r for r in (read_sweep(target) if target.exists() else [])}
+        merged[target] = {key: (r, r) for key, r in there.items()}
+        for record in records:
+            old = there.get(record.key)
+            # The loss as text, so that NaN equals NaN.
+            outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
+            kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
+            sorted_out[kind].append(record)
+            merged[target][record.key] = _merge(old, record, answers)
+    for target, pairs in merged.items():
+        _write(target, sorted(pairs.values(), key=lambda pair: pair[0].order))
+    return sorted_out
+
+
+def _merge(old: Record | None, new: Record, answers: bool) -> Answered:
+    first = earliest(old, new)
+    for giver in (old, new if answers else None):
+        same = giver and giver.get("answers.digest") == first.get("answers.digest")
+        if giver and same and giver.answers is not None:
+            return first, giver
+    return first, None
+
+
+def _write(target: Path, pairs: Sequence[Answered]) -> None:
+    answers = {r.run: giver.answers for r, giver in pairs if r.get("answers") and giver}
+    stored = {run: a for run, a in answers.items() if a is not None}
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        packed = write_packed(target.with_suffix(".npz"), stored) if stored else {}
+        lines = [line_of(_with_packed(r.facts, packed.get(r.run))) for r, _ in pairs]
+        write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
+
+
+def _with_packed(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
+    if not facts.get("answers"):
+        return facts
+    answers = {key: value for key, value in facts["answers"].items() if key != "packed"}
+    return facts | {"answers": answers | ({"packed": packed} if packed else {})}
+
+
+def targets(sources: Iterable[str | Path], into: Path) -> dict[Path, list[str | Path]]:
+    """Find the file of each source in a folder: a .jsonl keeps its name, a folder of runs gives
+    one of its name."""
+    sources_of: dict[Path, list[str | Path]] = {}
+    for source in map(Path, sources):
+        files = paths(source) if source.is_dir() else [source]
+        for file in files or [source]:
+            name = f"{source.resolve().name.removesuffix('.jsonl')}.jsonl"
+            if file.suffix == ".jsonl" and file != source:
+                name = str(file.relative_to(source))
+            sources_of.setdefault(into / name, []).append(file)
+    return sources_of

@@ -1,0 +1,146 @@
+"""Figures of tables: what is drawn is what the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lra.figures import tables as figures
+from lra.report.specs import TableSpec
+from lra.report.table import Table
+from lra.report.training import build_all
+
+from ..synthetic import Make, frame, table
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+
+
+def drawn(fill, table: Table, column: str = "listops"):
+    """The axes of a figure of a table."""
+    figure = Figure()
+    fill(figure, table, column)
+    return figure.axes
+
+
+def test_a_sweep_has_measured_and_published_values(make: Make, runs: Path):
+    for m in (4, 8, 16):
+        for seed in (1, 2):
+            make("luna", 0.4 + m / 100 + seed / 50, seed=seed, task="image", options={"M": m})
+    shown = table(runs, published="M")
+    assert figures.swept(shown) == ["M"]
+    measured, published = drawn(figures.sweep, shown, "image")
+    (bars,) = measured.containers
+    assert list(bars.lines[0].get_xdata()) == [4, 8, 16]
+    assert list(bars.lines[0].get_ydata()) == pytest.approx([47, 51, 59])
+    assert list(published.get_lines()[0].get_ydata()) == [63.06, 64.32, 63.88]
+    spans = [np.diff(axes.get_ylim()) for axes in (measured, published)]
+    assert spans[0] == pytest.approx(spans[1])
+
+
+def test_two_options_make_a_map(make: Make, runs: Path):
+    for m, l in ((4, 2), (4, 8), (16, 2)):
+        make("luna", (m + l) / 100, options={"M": m, "L": l})
+    shown = table(runs)
+    assert figures.swept(shown) == ["L", "M"]
+    (image,) = drawn(figures.grid, shown)[0].get_images()
+    values = image.get_array().filled(-1)
+    assert values == pytest.approx(np.array([[6, 18], [12, -1]]))  # rows: L = 2, 8; M = 4, 16
+
+
+def test_scores_are_sorted_and_show_every_seed(make: Make, runs: Path):
+    for seed in (1, 2):
+        make("luna", 0.3 + seed / 10, seed=seed)
+        make("linear", 0.6, seed=seed)
+    (axes,) = drawn(figures.scores, table(runs))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["luna", "linear"]  # upwards
+    seeds, mean = axes.get_lines()[:2]
+    assert list(seeds.get_xdata()) == pytest.approx([40, 50])
+    assert list(mean.get_xdata()) == pytest.approx([45])
+
+
+def test_compute_places_every_row_and_its_front(make: Make, runs: Path):
+    make("luna", 0.4, compute__flops=2_000_000_000)
+    make("linear", 0.5, compute__flops=1_000_000_000)
+    make("softmax", 0.6, compute__flops=4_000_000_000)
+    (axes,) = drawn(figures.compute, table(runs))
+    points = sorted((c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers)
+    assert points == [(1, 50), (2, 40), (4, 60)]
+    front = axes.get_lines()[-1]
+    assert list(front.get_xdata()) == [1, 4], "luna costs more than linear and is worse"
+    assert {text.get_text() for text in axes.texts} == {"luna", "linear", "softmax"}
+
+
+def test_curves_are_means_over_seeds(make: Make, runs: Path, monkeypatch):
+    make("luna", 0.4)
+    make("luna", 0.6, seed=2)
+    assert not figures.curves_of(table(runs), "listops"), "two points are no curve"
+    monkeypatch.setattr(figures, "POINTS", 2)
+    (axes,) = drawn(figures.curves, table(runs))
+    (line,) = axes.get_lines()
+    assert list(line.get_xdata()) == [50, 100]
+    assert list(line.get_ydata()) == pytest.approx([25, 50])
+
+
+def test_a_line_per_row_over_the_columns(make: Make, runs: Path):
+    for pairs in (64, 16, 32):
+        for seed in (1, 2):
+            make("luna", 0.8 - pairs / 100 + seed / 50, seed=seed, pairs=pairs)
+            make("softmax", 1.0, seed=seed, pairs=pairs)
+    (axes,) = drawn(figures.by_column, table(runs, columns="task.pairs"), "pairs=16")
+    best, other = (container.lines[0] for container in axes.containers)
+    assert list(best.get_xdata()) == [16, 32, 64]
+    assert list(best.get_ydata()) == [100, 100, 100]
+    assert list(other.get_ydata()) == pytest.approx([67, 51, 19])
+
+
+def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
+    """Rows of one method differ in dashes, and no two lines look the same."""
+    for i, output in enumerate((True, False, "exp")):
+        for pairs in (16, 32):
+            options = {"M": 8, "L": 8, "nonneg": output}
+            make("luna", 0.5 + i / 10, pairs=pairs, options=options)
+            make("linear", 0.4, pairs=pairs) if i == 0 else None
+    (axes,) = drawn(figures.by_column, table(runs, columns="task.pairs"), "pairs=16")
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in
+             (container.lines[0] for container in axes.containers)}  # fmt: skip
+    assert len(looks) == 4
+
+
+def test_the_effects_have_a_line_per_level(make: Make, runs: Path):
+    for dwc, gain in (("none", 0.0), ("conv1d", 0.1)):
+        for seed in (1, 2):
+            make("softmax", 0.5 + gain, options={"dwc": dwc}, seed=seed)
+            make("luna", 0.4 + gain * seed, options={"dwc": dwc}, seed=seed)
+    shown = table(runs, effects=True)
+    figure = Figure()
+    figures.draw_effects(figure, shown)
+    means = [float(bar.lines[0].get_xdata()[0]) for bar in figure.axes[0].containers]
+    assert means == pytest.approx(list(shown.effects["mean"]))
+
+
+def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Path):
+    methods = ("luna", "linear", "softmax", "cosformer", "t2r")
+    for i, method in enumerate(methods):
+        for pairs in (16, 32):
+            make(method, 0.5 + i / 20, task="recall", pairs=pairs)
+        make(method, 0.6 - i / 20)
+    specs = [
+        TableSpec(name="probe", title="P", where={"task": "recall"}, columns="task.pairs",
+                  against="short", effects=True),
+        TableSpec(name="short", title="S", where={"task": "listops"}),
+    ]  # fmt: skip
+    written = figures.write_figures(build_all(specs, frame(runs), runs), tmp_path)
+    assert {path.name for path in written} == {
+        f"{stem}.{ending}"
+        for stem in ("probe-against-short", "probe-effects", "probe-pairs", "short-listops-scores",
+                     "short-listops-compute")
+        for ending in ("png", "pdf")
+    }  # fmt: skip
+    make("luna", 0.05, task="image")
+    make("linear", 0.05, task="image")
+    floor = table(runs, where={"task": "image"})
+    assert figures.write_figures([floor], tmp_path) == [], "where nothing was learned"
