@@ -6,13 +6,14 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
 from lra.report import published, render
 from lra.report.notes import FLOOR, compute_class
+from lra.report.stats import MOST_SEEDS
 from lra.report.table import Table, beside, mark_of, text_of
 from lra.report.training import FIVE
 
@@ -21,14 +22,6 @@ SCRIPTS = ("static/dataTables.min.js", "page.js")
 SHORT = ("demo", "quick")  # protocols with a small part of the benchmark's steps
 VERDICTS = {"": ("", ""), " ↓": ("worse", "shown to be worse"),
             " ∅": ("worse", "no better than one answer")}  # fmt: skip
-
-
-class Cell(NamedTuple):
-    text: str
-    order: float | None = None  # what its column is sorted by, if not the text
-    look: str = ""
-    words: str = ""  # for a screen reader
-    facts: str = ""  # for the tooltip, a line each
 
 
 def page(tables: Sequence[Table], results: Path) -> str:
@@ -50,37 +43,39 @@ def page(tables: Sequence[Table], results: Path) -> str:
     )
 
 
-def columns(table: Table) -> Iterator[tuple[str, dict[str, Cell]]]:
-    """Give every column but the first: its head and its cells by row."""
+def columns(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every column but the first: its head and what its cells show, by row."""
     runs = dict(iter(table.runs.groupby(["row", "column"], sort=False)))
     form = f"{{:.{published.digits(table.published) if table.published else 0}f}} {{}}".format
     for name in table.columns:
         cells = table.column(name)
         yield name, {r: _score(table, cell, runs.get((r, name))) for r, cell in cells.iterrows()}
         if table.published and len(printed := cells.dropna(subset=["published"])):
-            values = printed[["published", "source"]].itertuples()
-            yield f"{name}, published", {r: Cell(form(p, source), p) for r, p, source in values}
+            lines = printed[["published", "source"]].itertuples()
+            yield f"{name}, published", {r: {"text": form(p, s), "order": p} for r, p, s in lines}
     for name, texts in render.wide(table, text_of).drop(columns=table.columns).items():
-        yield name, {row: Cell(text.strip("–")) for row, text in texts.fillna("").items()}
+        yield name, {row: {"text": text.strip("–")} for row, text in texts.fillna("").items()}
         if name in table.summaries[:1] and len(printed := table.rows["published"].dropna()):
-            yield f"{name}, published", {row: Cell(form(p, ""), p) for row, p in printed.items()}
+            yield f"{name}, published", {row: {"text": form(p, "")} for row, p in printed.items()}
 
 
-def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> Cell:
-    text, score = text_of(cell), round(cell["score"], 4)
+def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> dict[str, Any]:
+    """Give text, number to sort by, look, words for a screen reader and lines of the tooltip."""
+    shown = {"text": text_of(cell) + mark_of(cell), "order": round(cell["score"], 4)}
     if runs is None:  # the teacher of conversions
-        return Cell(text, score)
+        return shown
     look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
     scores = map("seed {}: {:.2f}".format, runs["seed"], runs["score"])
     facts, first = [", ".join(scores), verdict], runs["record"].iloc[0]
     if pd.notna(cell["p"]):
-        n = "" if pd.isna(cell["needs"]) else f"; needs about {cell['needs']:.0f} seeds"
-        n = n.replace("about 101", "more than 100")  # stats.MOST_SEEDS
-        facts.append(f"p = {cell['p']:.2g} against the best{n}")
+        facts.append(f"p = {cell['p']:.2g} against the best")
+    if (n := cell["needs"]) > 0:
+        facts.append(f"needs {'more than 100' if n > MOST_SEEDS else f'about {n:.0f}'} seeds")
     if table.costs:
         facts.append(f"{cell['parameters']:,.0f} parameters, {compute_class(first['compute'])}")
-    facts.append(first.get("command") or "the command was not recorded")
+    facts += [first.get("command") or "the command was not recorded"]
     facts.append(f"revision {' '.join(runs['revision'].unique())}; runs {' '.join(cell['runs'])}")
-    seeds = f" seed{'s' * (len(runs) > 1)}, {verdict}"
-    words = text.replace("±", "plus minus").replace(" (", ", ").replace(")", seeds).strip(", ")
-    return Cell(text + mark_of(cell), score, look, words, "\n".join(filter(None, facts)))
+    end = f" seed{'s' * (len(runs) > 1)}, {verdict}"
+    words = text_of(cell).replace("±", "plus minus").replace(" (", ", ").replace(")", end)
+    shown |= {"look": look, "words": words.strip(", ")}
+    return shown | {"facts": "\n".join(filter(None, facts))}
