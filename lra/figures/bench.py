@@ -16,7 +16,7 @@ from lra.figures.style import INK, LUNA, styles_of
 
 LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
 SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
-Costs = dict[str, dict[int, Sequence[float]]]  # case -> length -> values of all rounds
+Costs = dict[str, dict[int, list[float]]]  # case -> length -> values of all rounds
 
 
 def draw(arguments: Namespace) -> list[Path]:

@@ -49,7 +49,11 @@ def save_figure(
                  for i, line in enumerate(title.splitlines())
                  for part in textwrap.wrap(line, int((14 if i else 12) * size[0]))]  # fmt: skip
         for i, (text, points, colour) in enumerate(lines):
-            place = {"x": 0.06 / size[0], "y": 1 - (0.06 + 0.17 * i) / size[1], "va": "top"}
+            place: dict[str, Any] = {
+                "x": 0.06 / size[0],
+                "y": 1 - (0.06 + 0.17 * i) / size[1],
+                "va": "top",
+            }
             figure.text(s=text, **place, fontsize=points, color=colour, parse_math=False)
         below = 1 - (0.1 + 0.17 * len(lines)) / size[1]
         figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
