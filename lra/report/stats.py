@@ -99,7 +99,7 @@ def deviation(values: Sequence[float]) -> float | None:
 
 def half_width(groups: Sequence[Sequence[float]]) -> float:
     """Half the width of the 95 % interval of the mean of the groups' means, by Student's
-    distribution, from the spread within groups; not a number where every group has a single value."""
+    distribution, from the spread within groups; not a number where all groups are single values."""
     freedom = sum(len(values) - 1 for values in groups)
     if freedom == 0:
         return math.nan
