@@ -123,10 +123,8 @@ def markdown(table: Table, results: Path) -> str:
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     if table.costs and not table.single:
         for column in table.columns:
-            parts += [
-                f"## Cost on {column}",
-                grid(costs(table, column).map(escape_md), "attention"),
-            ]
+            cost = costs(table, column).map(escape_md)
+            parts += [f"## Cost on {column}", grid(cost, "attention")]
     if comparison := beside(table):
         measured, sources = comparison
         parts += ["## Beside the published numbers", escape_md(_beside(table))]
@@ -138,11 +136,8 @@ def markdown(table: Table, results: Path) -> str:
         parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
         parts.append(grid(orders(table), "column"))
     if not table.pairs.empty:
-        parts += [
-            "## Example by example",
-            escape_md(PAIRS),
-            grid(table.pairs.assign(second=table.pairs["second"].map(escape_md)), "first"),
-        ]
+        pairs = table.pairs.assign(second=table.pairs["second"].map(escape_md))
+        parts += ["## Example by example", escape_md(PAIRS), grid(pairs, "first")]
     return "\n\n".join([*parts, "## Runs", grid(_runs(table, results), "attention")]) + "\n"
 
 
@@ -174,10 +169,8 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
             "data": first["fingerprint"] or "not recorded",
             "revision": " ".join(dict.fromkeys(runs["revision"])),
         })  # fmt: skip
-    order = {row: i for i, row in enumerate(table.rows.index)}
-    return pd.DataFrame(sorted(lines, key=lambda line: order[line["attention"]])).set_index(
-        "attention"
-    )
+    lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
+    return pd.DataFrame(lines).set_index("attention")
 
 
 def stages(record: Any, digits: int = 1) -> str:
@@ -238,10 +231,8 @@ def to_json(table: Table) -> dict[str, Any]:
     rows = table.rows.drop(columns=["options"]).reset_index(names="row")
     frames = {"rows": rows, "cells": numbers(table), "effects": table.effects}
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    lines = {
-        key: json.loads(f.to_json(orient="records", double_precision=15))
-        for key, f in frames.items()
-    }
+    lines = {key: json.loads(frame.to_json(orient="records", double_precision=15))
+             for key, frame in frames.items()}  # fmt: skip
     return {**head, "columns": table.columns, **lines, "notes": table.notes}
 
 
@@ -253,8 +244,7 @@ def latex(table: Table, results: Path) -> str:
     comments = [*filter(None, [table.caveat]), *table.notes]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
-    shown = escaped(wide(table, _tex_cell), table, escape_tex)
-    return tabular(table.title, comments, shown)
+    return tabular(table.title, comments, escaped(wide(table, _tex_cell), table, escape_tex))
 
 
 def latex_cost(table: Table, results: Path) -> str:
@@ -292,9 +282,8 @@ def _tex_cell(cell: pd.Series) -> str:
 
 
 def escape_tex(text: str) -> str:
-    return re.sub(
-        r"[\\&%$#_{}~^<>|×±∅↓–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text))
-    )
+    special = r"[\\&%$#_{}~^<>|×±∅↓–]"
+    return re.sub(special, lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text)))
 
 
 WRITERS: dict[str, Callable[[Table, Path], str]] = {
