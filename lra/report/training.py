@@ -116,7 +116,7 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
-        effects=effects(runs, [*spec.vary, spec.columns], spec.together, spec.choose)
+        effects=effects(runs, [k for k in (*spec.vary, spec.columns) if k], spec.together)
         if spec.effects
         else pd.DataFrame(),
     )

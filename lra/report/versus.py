@@ -50,9 +50,8 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     right = pd.DataFrame({"answers": 1, "a": 100 * right_a, "b": 100 * right_b})
     groups = [right.groupby([f"class {c}" for c in labels])]
     if (lengths := _lengths(a[0], data_dir, len(labels))) is not None:
-        groups.append(
-            right.groupby(pd.qcut(lengths, BINS, duplicates="drop", precision=0).astype(str))
-        )
+        bins = pd.qcut(lengths, BINS, duplicates="drop", precision=0)
+        groups.append(right.groupby(bins.astype(str)))
     pairs = list(itertools.product(*sides))
     return Comparison(
         answers=len(labels),
