@@ -88,7 +88,8 @@ def observe(network: nn.Module, run: Callable[[], object]) -> list[LayerChannels
 
 
 def _on_grid(name: str, features: LearnedFeatures, u: np.ndarray) -> LayerChannels:
-    grid = torch.linspace(*np.quantile(u, [TAILS, 1 - TAILS]).tolist(), POINTS)
+    low, high = np.quantile(u, [TAILS, 1 - TAILS]).tolist()
+    grid = torch.linspace(low, high, POINTS)
     groups, exponential = len(features.channels.g), features.channels.nonneg == "exp"
     with torch.no_grad():
         psi = features.channels(grid.expand(1, groups, POINTS)[..., None])  # (1, G, points, 1, L)
@@ -111,10 +112,9 @@ def draw_channels(layers: list[LayerChannels], title: str, stem: Path) -> list[P
             axes.sharey(above[0])
             under.sharex(axes)
             axes.tick_params(labelbottom=False)
-            share, ends = np.full(len(layer.u), 100 / len(layer.u)), (layer.grid[0], layer.grid[-1])
-            under.hist(
-                layer.u, BINS, range=ends, weights=share, color="0.75", histtype="stepfilled"
-            )
+            under.hist(layer.u, BINS, range=(layer.grid[0], layer.grid[-1]), color="0.75",
+                       weights=np.full(len(layer.u), 100 / len(layer.u)),
+                       histtype="stepfilled")  # fmt: skip
             _lines(axes, layer)
         for layer, axes in zip(layers, above, strict=False):  # when all limits are known
             ends = [(_psi(c), layer.grid[-1], psi[-1].mean(), COLOURS[c % len(COLOURS)])

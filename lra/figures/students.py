@@ -63,7 +63,8 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     labels = [label if labels.count(label) == 1 else f"{label} ({folder})"
               for label, folder in zip(labels, folders, strict=True)]  # fmt: skip
     results = [folder / "result.json" for folder in folders]
-    made = [budget([read_record(path)]) if path.is_file() else "" for path in results]
+    records = [read_record(path) if path.is_file() else None for path in results]
+    made = [budget([record]) if record else "" for record in records]
     return [Student(*each) for each in zip(models, folders, labels, blocks, made, strict=True)]
 
 

@@ -51,7 +51,7 @@ def write_packed(path: Path, answers: Mapping[str, Answers]) -> dict[str, str]:
 def read_packed(path: Path, run: str, facts: Mapping[str, Any]) -> Answers:
     """Return the answers of one run; UserError if they are not those of its record."""
     status = path.stat()
-    labels, *row = _read(path, status.st_mtime_ns, status.st_size).get(run, [None])
+    labels, *row = _read(path, status.st_mtime_ns, status.st_size).get(run, [np.empty(0)])
     if not row or hash_arrays(*row) != facts["packed"] or hash_arrays(labels) != facts["labels"]:
         raise UserError(f"{path} is damaged or not of the records beside it")
     answers, log_p, log_p_label = row
