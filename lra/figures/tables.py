@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lra.figures import labels
-from lra.figures.draw import WIDTH, finely_ticked, mean_and_range, save_figure
+from lra.figures.draw import WIDTH, finely_ticked, save_figure
 from lra.figures.labels import Point
 from lra.figures.style import BOLD, INK, LUNA, NOTE, OTHERS, in_words, styles_of
 from lra.report import render
@@ -145,7 +145,9 @@ def curves(figure: Any, table: Table, column: str) -> None:
         steps = sorted(of_rows[row])
         means = [float(np.mean(of_rows[row][step])) for step in steps]
         if row in named:
-            mean_and_range(axes, of_rows[row], **style, markersize=3)
+            axes.plot(steps, means, **style, markersize=3)
+            low, high = ([f(of_rows[row][step]) for step in steps] for f in (min, max))
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
             ends.append((name, steps[-1], means[-1], style["color"]))
         else:
             axes.plot(steps, means, color=OTHERS, lw=0.8, zorder=1)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 
+from lra.report import published
 from lra.report.notes import compute_class
 from lra.report.table import Table, beside, mark_of, one_line, pairs_of, text_of
+from lra.results.record import STAGES, Record
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -146,8 +148,6 @@ def _md_cell(cell: pd.Series) -> str:
 
 
 def _beside(table: Table) -> str:
-    from lra.report import published
-
     return BESIDE.format(title=published.title(table.published or ""))
 
 
@@ -173,12 +173,10 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("attention")
 
 
-def stages(record: Any, digits: int = 1) -> str:
+def stages(record: Record) -> str:
     """The scores of a conversion, stage by stage."""
-    from lra.results.record import STAGES
-
     scores = record.get("scores") or {}
-    return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in STAGES if s in scores)
+    return " → ".join(f"{s} {100 * scores[s]['score']:.1f}" for s in STAGES if s in scores)
 
 
 def grid(frame: pd.DataFrame, index: str) -> str:
