@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lra.base.config import UserError
 from lra.figures.draw import WIDTH, finely_ticked, rows_for, save_figure
 from lra.figures.labels import at_ends
-from lra.figures.students import Student, is_converted, open_students, text_batches
+from lra.figures.students import Student, model_folder, open_students, text_batches
 from lra.figures.style import DASHES, LUNA, PALETTE, SOFTMAX, in_words
 from lra.figures.trained import title_of
 from lra.results.bundle import open_network
@@ -43,7 +43,7 @@ def draw(arguments: Namespace) -> list[Path]:
     """Draw the channels of a run, or of a converted model on the lines of a file of texts."""
     folder = arguments.folder
     stem = arguments.out / f"channels-{'-'.join(folder.resolve().parts[-3:])}"
-    if not is_converted(folder):
+    if not (model_folder(folder) / "config.json").is_file():  # no converted model
         run = open_network(folder, data_dir=arguments.data_dir)
         return draw_channels(of_run(run), title_of(run), stem)
     (student,) = open_students([folder])

@@ -47,10 +47,6 @@ def model_folder(folder: Path) -> Path:
     return inside if (inside / "config.json").is_file() else folder
 
 
-def is_converted(folder: Path) -> bool:
-    return (model_folder(folder) / "config.json").is_file()
-
-
 def open_students(folders: Sequence[Path]) -> list[Student]:
     from luna import convert
     from luna.convert.host import quiet
@@ -147,9 +143,8 @@ def pixels(folder: Path, path: Path) -> tuple[Tensor, np.ndarray]:
 def text_batches(student: Student, file: Path | None) -> list[dict[str, Tensor]]:
     """One batch per line of a file of texts; a tab separates a pair."""
     if file is None:
-        raise UserError(
-            f"{student.folder} is a converted model, which needs inputs: add --texts FILE"
-        )
+        where = f"{student.folder} is a converted model"
+        raise UserError(f"{where}, which needs inputs: add --texts FILE")
     with readable(file, "give a file with one text per line"):
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
     encode = tokenizer(student.folder)

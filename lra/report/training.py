@@ -28,6 +28,7 @@ from lra.report.table import (
     sortable,
 )
 from lra.results.frame import options_of, usual_of
+from lra.results.record import first_attempts
 from lra.results.schema import TRAINING
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
@@ -68,10 +69,10 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     place = folder / spec.records
     there = [p for p in runs["path"].unique() if Path(p).with_suffix("").is_relative_to(place)]
     training = runs[runs["path"].isin(there) & (runs["kind"] == TRAINING)]
-    training = by_time(training).drop_duplicates("run")
-    return select(
-        training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where
-    )
+    finished = pd.to_datetime(training["times.finished"], utc=True, format="ISO8601")
+    training = training.loc[finished.sort_values(kind="stable").index].drop_duplicates("run")
+    order = ["task", "protocol", "model", "attention", "run"]
+    return select(training.sort_values(order), spec.where)
 
 
 def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
@@ -79,8 +80,9 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in runs or runs[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
-    runs, repeated = first_attempts(runs)
-    runs, unchosen = _chosen(runs, spec.choose)
+    is_first = runs["run"].isin({record.run for record in first_attempts(runs["record"])[0]})
+    repeated = runs[~is_first]
+    runs, unchosen = _chosen(runs[is_first], spec.choose)
     axis = short_name(spec.columns)
     column = f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"]
     runs = runs.assign(column=column)
@@ -124,20 +126,6 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
 
 
 # ---------------------------------------------------------------------- which runs
-
-
-def by_time(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs in the order in which they finished, those without a time last."""
-    return runs.sort_values(
-        ["times.finished", "run"],
-        key=lambda s: pd.to_datetime(s, utc=True, format="ISO8601") if s.name != "run" else s,
-    )
-
-
-def first_attempts(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of every run the attempt that finished first, which tables show, and the others."""
-    again = by_time(runs).duplicated(["identity", "code", "seed"]).reindex(runs.index)
-    return runs[~again], runs[again]
 
 
 def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -207,10 +195,9 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str,
                  for r in of_method["record"]]  # fmt: skip
         keys = _naming(spec, of_method, usual)
         columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
-        lines = of_method[columns].to_dict("records")
         options = [
             {k: run.get(k) for k in keys} | {k: run[k] for k in NOT_NONE if run[k] != "none"}
-            for run in lines
+            for run in of_method[columns].to_dict("records")
         ]
         unusual = [{k for k, v in named.items() if str(v) != str(of_run.get(k, NEVER))}
                    for named, of_run in zip(options, usual, strict=True)]  # fmt: skip
