@@ -70,9 +70,9 @@ def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> li
     labels = []
     for name, options in zip(names, settings, strict=True):
         same = [s for n, s in zip(names, settings, strict=True) if n == name]
-        differ = {k: v for k, v in options.items() if len({str(s.get(k)) for s in same}) > 1}
-        shown = in_words({k: v for k, v in differ.items() if v is not None})
-        labels.append(", ".join(filter(None, (name, shown))))
+        differ = {k: v for k, v in options.items()
+                  if v is not None and len({str(s.get(k)) for s in same}) > 1}  # fmt: skip
+        labels.append(", ".join(filter(None, (name, in_words(differ)))))
     return labels
 
 

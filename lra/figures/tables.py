@@ -49,7 +49,8 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
             paths += write_agreement(table, folder)
         if not table.effects.empty:
             paths += write_effects(table, folder)
-        if table.axis and _numeric(table):
+        values = [column.partition("=")[2] for column in table.columns]
+        if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
             paths += _save(folder, table, table.axis, by_column, table.columns[0])
         for column in table.columns if not table.axis else ():
             cells = table.column(column)
@@ -128,9 +129,10 @@ def compute(figure: Any, table: Table, column: str) -> None:
 def curves_of(table: Table, column: str) -> dict[str, dict[float, list[float]]]:
     """Dev accuracies by step of every row whose runs kept POINTS of them or more."""
     of_rows: dict[str, dict[float, list[float]]] = {}
-    for run in table.runs[table.runs["column"] == column].to_dict("records"):
-        for step, accuracy in run.get("curve") or ():
-            of_rows.setdefault(run["row"], {}).setdefault(step, []).append(100 * accuracy)
+    runs = table.runs[table.runs["column"] == column]
+    for row, record in zip(runs["row"], runs["record"], strict=True):
+        for step, accuracy in record.get("curve") or ():
+            of_rows.setdefault(row, {}).setdefault(step, []).append(100 * accuracy)
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
@@ -186,10 +188,8 @@ def grid(figure: Any, table: Table, column: str) -> None:
     means = options.assign(score=table.column(column)["score"]).pivot_table("score", down, across)
     image = axes.imshow(means, cmap="viridis", aspect="auto", origin="lower")
     for (y, x), value in np.ndenumerate(means.to_numpy()):
-        colour = "w" if image.norm(value) < 0.6 else "k"
-        axes.text(
-            x, y, "" if np.isnan(value) else f"{value:.1f}", ha="center", va="center", color=colour
-        )
+        text, colour = f"{value:.1f}", "w" if image.norm(value) < 0.6 else "k"
+        axes.text(x, y, text.replace("nan", ""), ha="center", va="center", color=colour)
     axes.set_xticks(range(means.shape[1]), means.columns)
     axes.set_yticks(range(means.shape[0]), means.index)
     axes.set(xlabel=AXES.get(across, across), ylabel=AXES.get(down, down))
@@ -269,7 +269,8 @@ def draw_effects(figure: Any, table: Table) -> None:
 
 
 def write_agreement(table: Table, folder: Path) -> list[Path]:
-    """The column that shares most methods with the other table, a point per method."""
+    """The column that shares most methods with the other table, a point per method. Ranks, the best
+    on top and at the right: means of many methods lie on one another."""
     best = table.agreements.loc[table.agreements["methods"].map(len).idxmax()]
     text = render.orders(table).iloc[table.agreements.index.get_loc(best.name)]
     title = (
@@ -277,24 +278,22 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         f"{text['methods']} methods, rank correlation {text['correlation']} "
         f"({text['95 % interval']})"
     )
+    ranks = best["methods"][["here", "there"]].rank()
+
+    def fill(figure: Any) -> None:
+        axes, points = figure.subplots(), []
+        for (name, x, y), style in zip(ranks.itertuples(), styles_of(ranks.index), strict=True):
+            axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
+            points.append(Point(x, y, name))
+        axes.plot([1, len(ranks)], [1, len(ranks)], color=OTHERS, lw=0.8, ls=":", zorder=1)
+        axes.margins(x=0.1, y=0.1)
+        axes.set_xlabel(f"rank on {best['column']} (right: better)")
+        axes.set_ylabel(f"rank on {best['with']}, {best['other']} (up: better)")
+        axes.grid()
+        labels.beside(axes, points)
+
     stem = folder / f"{table.name}-against-{best['other']}"
-    return save_figure(stem, lambda f: draw_agreement(f, best), size=(WIDTH, 5), title=title)
-
-
-def draw_agreement(figure: Any, order: pd.Series) -> None:
-    """Ranks, the best on top and at the right: means of many methods lie on one another."""
-    axes, methods = figure.subplots(), order["methods"]
-    ranks = methods[["here", "there"]].rank()
-    points = []
-    for (name, rank), style in zip(ranks.iterrows(), styles_of(methods.index), strict=True):
-        axes.plot(rank["here"], rank["there"], marker=style["marker"], color=style["color"], ms=7)
-        points.append(Point(rank["here"], rank["there"], str(name)))
-    axes.plot([1, len(ranks)], [1, len(ranks)], color=OTHERS, lw=0.8, ls=":", zorder=1)
-    axes.margins(x=0.1, y=0.1)
-    axes.set_xlabel(f"rank on {order['column']} (right: better)")
-    axes.set_ylabel(f"rank on {order['with']}, {order['other']} (up: better)")
-    axes.grid()
-    labels.beside(axes, points)
+    return save_figure(stem, fill, size=(WIDTH, 5), title=title)
 
 
 # ---------------------------------------------------------------------- what they share
@@ -317,11 +316,6 @@ def _looks(
         wrapped = "\n".join(textwrap.wrap(name, LETTERS))
         looks.append((row, wrapped, style | {"linestyle": dash}))
     return looks
-
-
-def _numeric(table: Table) -> bool:
-    values = [column.partition("=")[2] for column in table.columns]
-    return all(value.replace(".", "", 1).isdigit() for value in values)
 
 
 def _save(
