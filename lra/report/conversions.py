@@ -44,9 +44,8 @@ def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
     """A table of these runs; UserError if they cannot be compared."""
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
     columns = [task for task in order if task in {*runs["task"]}]
-    runs = runs.assign(column=runs["task"]).sort_values(
-        "column", key=lambda s: s.map(columns.index), kind="stable"
-    )
+    places = runs["task"].map(columns.index).sort_values(kind="stable")
+    runs = runs.loc[places.index].assign(column=runs["task"])
     name = f"{kind}_{model}"
     facts = pd.DataFrame(list(map(_shared, runs["record"])), runs.index, dtype=object)
     mixed, remedy = runs[["attention", "column"]].join(facts), "export them to different folders"
@@ -85,8 +84,7 @@ def _rows_and_cells(
 
     rows = pd.concat([pd.DataFrame({"attention": "softmax", "method": "teacher"}, [TEACHER]), rows])
     method = rows.pop("method")
-    printed = [published.published_score(kind, method[row], column) or (None, None)
-               for row, column in cells.index]  # fmt: skip
+    printed = [published.published_score(kind, method[row], task) for row, task in cells.index]
     cells[["published", "source"]] = pd.DataFrame(printed, cells.index, dtype=object)
     rows["options"] = [{} for _ in method]
     for label, of_row in cells.groupby("row"):
@@ -100,8 +98,8 @@ def _rows_and_cells(
         rows.loc[label, [*SUMMARIES]] = ratios if complete else [np.nan] * 3
         rows.loc[label, "coverage"] = f"{len(of_row)}/{len(teacher)}"
         rows.loc[label, "learned"] = learned
-    recovery = [published.published_score(kind, name, "recovery") for name in method]
-    rows["published"] = [np.nan if r is None else r.value for r in recovery]
+    recovery = [published.published_score(kind, name, "recovery")[0] for name in method]
+    rows["published"] = np.array(recovery, dtype=float)
     rows["ranked"] = rows["attention"] != "softmax"
     rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(label, 2) for label in rows.index]
     keys = ["place", "learned", "order"]

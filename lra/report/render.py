@@ -148,7 +148,7 @@ def _md_cell(cell: pd.Series) -> str:
 
 
 def _beside(table: Table) -> str:
-    return BESIDE.format(title=published.title(table.published or ""))
+    return BESIDE.format(title=published.table(table.published or "")["title"])
 
 
 def _runs(table: Table, results: Path) -> pd.DataFrame:

@@ -194,7 +194,7 @@ def beside(table: Table) -> tuple[pd.DataFrame, list[str]] | None:
     cells = table.cells[table.cells["published"].notna()] if "published" in table.cells else None
     if cells is None or cells.empty or table.published is None:
         return None
-    pair = f"{{:.1f}} / {{:.{published.digits(table.published)}f}}".format
+    pair = f"{{:.1f}} / {{:.{published.table(table.published)['digits']}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
     wide = both.unstack("column").reindex(columns=table.columns)
     first = table.summaries[0]
@@ -203,4 +203,5 @@ def beside(table: Table) -> tuple[pd.DataFrame, list[str]] | None:
         wide[first] = pd.Series(map(pair, lines[first], lines["published"]), lines.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
     sources = dict.fromkeys(cells["source"])
-    return wide.sort_index().fillna(""), [f"{s}: {published.sources()[s]}" for s in sources]
+    explained = published.contents()["sources"]
+    return wide.sort_index().fillna(""), [f"{s}: {explained[s]}" for s in sources]

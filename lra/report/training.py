@@ -96,7 +96,6 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
     cells = cells_of(runs)
     cells[["published", "source"]] = [
         published.published_score(spec.published, r.attention, r["task"], r["settings.attention"])
-        or (None, None)
         for r in cells["record"]
     ]
     rows = _rows(runs, cells, options, averaged)
