@@ -89,12 +89,12 @@ def _seeds_needed(
     return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=enough)
 
 
-def half_width(groups: Sequence[Sequence[float]]) -> float | None:
+def half_width(groups: Sequence[Sequence[float]]) -> float:
     """Half the width of the 95 % interval of the mean of the groups' means, by Student's
-    distribution, from the spread within groups; None where every group has a single value."""
+    distribution, from the spread within groups; nan where every group has a single value."""
     freedom = sum(len(values) - 1 for values in groups)
     if freedom == 0:
-        return None
+        return math.nan
     from scipy.stats import t
 
     squares = math.fsum((v - mean(values)) ** 2 for values in groups for v in values)
