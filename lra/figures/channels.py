@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lra.base.config import UserError
 from lra.figures.draw import WIDTH, finely_ticked, rows_for, save_figure
 from lra.figures.labels import at_ends
-from lra.figures.students import Student, is_converted, open_students, text_batches
+from lra.figures.students import Student, model_folder, open_students, text_batches
 from lra.figures.style import DASHES, LUNA, PALETTE, SOFTMAX, in_words
 from lra.figures.trained import title_of
 from lra.results.bundle import open_network
@@ -43,7 +43,7 @@ def draw(arguments: Namespace) -> list[Path]:
     """Draw the channels of a run, or of a converted model on the lines of a file of texts."""
     folder = arguments.folder
     stem = arguments.out / f"channels-{'-'.join(folder.resolve().parts[-3:])}"
-    if not is_converted(folder):
+    if not (model_folder(folder) / "config.json").is_file():  # no converted model
         run = open_network(folder, data_dir=arguments.data_dir)
         return draw_channels(of_run(run), title_of(run), stem)
     (student,) = open_students([folder])
@@ -88,7 +88,8 @@ def observe(network: nn.Module, run: Callable[[], object]) -> list[LayerChannels
 
 
 def _on_grid(name: str, features: LearnedFeatures, u: np.ndarray) -> LayerChannels:
-    grid = torch.linspace(*np.quantile(u, [TAILS, 1 - TAILS]).tolist(), POINTS)
+    low, high = np.quantile(u, [TAILS, 1 - TAILS]).tolist()
+    grid = torch.linspace(low, high, POINTS)
     groups, exponential = len(features.channels.g), features.channels.nonneg == "exp"
     with torch.no_grad():
         psi = features.channels(grid.expand(1, groups, POINTS)[..., None])  # (1, G, points, 1, L)
@@ -111,10 +112,9 @@ def draw_channels(layers: list[LayerChannels], title: str, stem: Path) -> list[P
             axes.sharey(above[0])
             under.sharex(axes)
             axes.tick_params(labelbottom=False)
-            share, ends = np.full(len(layer.u), 100 / len(layer.u)), (layer.grid[0], layer.grid[-1])
-            under.hist(
-                layer.u, BINS, range=ends, weights=share, color="0.75", histtype="stepfilled"
-            )
+            under.hist(layer.u, BINS, range=(layer.grid[0], layer.grid[-1]), color="0.75",
+                       weights=np.full(len(layer.u), 100 / len(layer.u)),
+                       histtype="stepfilled")  # fmt: skip
             _lines(axes, layer)
         for layer, axes in zip(layers, above, strict=False):  # when all limits are known
             ends = [(_psi(c), layer.grid[-1], psi[-1].mean(), COLOURS[c % len(COLOURS)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,8 @@ def save_figure(
                  for i, line in enumerate(title.splitlines())
                  for part in textwrap.wrap(line, int((14 if i else 12) * size[0]))]  # fmt: skip
         for i, (text, points, colour) in enumerate(lines):
-            place: dict[str, Any] = {
-                "x": 0.06 / size[0],
-                "y": 1 - (0.06 + 0.17 * i) / size[1],
-                "va": "top",
-            }
-            figure.text(s=text, **place, fontsize=points, color=colour, parse_math=False)
+            figure.text(0.06 / size[0], 1 - (0.06 + 0.17 * i) / size[1], text, va="top",
+                        fontsize=points, color=colour, parse_math=False)  # fmt: skip
         below = 1 - (0.1 + 0.17 * len(lines)) / size[1]
         figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
         fill(figure)
@@ -83,14 +79,6 @@ def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
     for axes in panels.flat[n:]:
         axes.axis("off")
     return panels
-
-
-def mean_and_range(axes: Any, values: Mapping[float, Sequence[float]], **style: Any) -> None:
-    """A line through the means of the values at every x, and a band between the extremes."""
-    xs = sorted(values)
-    axes.plot(xs, [sum(values[x]) / len(values[x]) for x in xs], **style)
-    low, high = ([f(values[x]) for x in xs] for f in (min, max))
-    axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def finely_ticked(axis: Any, digits: Sequence[float] = ()) -> None:

@@ -88,10 +88,9 @@ def draw_maps(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
             elif not grid and queries == 1:
                 starts = range(0, lines, max(1, lines // 8))
                 axes.set_yticks(starts, [f"{line * WRAP:,}" for line in starts])
-                letters = (
-                    words if lines <= SPELT and 2 * sum(len(w) == 1 for w in words) > n else []
-                )
-                for at, word in enumerate(letters):  # a dot for bytes that are not a character
+                spelt = lines <= SPELT and 2 * sum(len(word) == 1 for word in words) > n
+                # a dot for bytes that are not a character
+                for at, word in enumerate(words if spelt else []):
                     axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
                               va="center", fontsize=6, family="monospace")  # fmt: skip
         if queries > 1:

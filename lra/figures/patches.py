@@ -31,7 +31,7 @@ def cls_to_patches(
 ) -> tuple[np.ndarray, Shares]:
     """The image as the models see it, (height, width, 3), and the attention of each."""
     models = open_students(folders)
-    sizes = {getattr(model.model.config, "patch_size", None) for model in models}
+    sizes: set[Any] = {getattr(model.model.config, "patch_size", None) for model in models}
     if None in sizes:
         raise UserError("patches needs vision transformers; for texts there is lra figures tokens")
     (values, image), *others = [pixels(model.folder, file) for model in models]

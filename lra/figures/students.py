@@ -47,10 +47,6 @@ def model_folder(folder: Path) -> Path:
     return inside if (inside / "config.json").is_file() else folder
 
 
-def is_converted(folder: Path) -> bool:
-    return (model_folder(folder) / "config.json").is_file()
-
-
 def open_students(folders: Sequence[Path]) -> list[Student]:
     from luna import convert
     from luna.convert.host import quiet
@@ -63,7 +59,8 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     labels = [label if labels.count(label) == 1 else f"{label} ({folder})"
               for label, folder in zip(labels, folders, strict=True)]  # fmt: skip
     results = [folder / "result.json" for folder in folders]
-    made = [budget([read_record(path)]) if path.is_file() else "" for path in results]
+    records = [read_record(path) if path.is_file() else None for path in results]
+    made = [budget([record]) if record else "" for record in records]
     return [Student(*each) for each in zip(models, folders, labels, blocks, made, strict=True)]
 
 
@@ -73,9 +70,9 @@ def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> li
     labels = []
     for name, options in zip(names, settings, strict=True):
         same = [s for n, s in zip(names, settings, strict=True) if n == name]
-        differ = {k: v for k, v in options.items() if len({str(s.get(k)) for s in same}) > 1}
-        shown = in_words({k: v for k, v in differ.items() if v is not None})
-        labels.append(", ".join(filter(None, (name, shown))))
+        differ = {k: v for k, v in options.items()
+                  if v is not None and len({str(s.get(k)) for s in same}) > 1}  # fmt: skip
+        labels.append(", ".join(filter(None, (name, in_words(differ)))))
     return labels
 
 
@@ -146,9 +143,8 @@ def pixels(folder: Path, path: Path) -> tuple[Tensor, np.ndarray]:
 def text_batches(student: Student, file: Path | None) -> list[dict[str, Tensor]]:
     """One batch per line of a file of texts; a tab separates a pair."""
     if file is None:
-        raise UserError(
-            f"{student.folder} is a converted model, which needs inputs: add --texts FILE"
-        )
+        where = f"{student.folder} is a converted model"
+        raise UserError(f"{where}, which needs inputs: add --texts FILE")
     with readable(file, "give a file with one text per line"):
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
     encode = tokenizer(student.folder)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import textwrap
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lra.figures import labels
-from lra.figures.draw import WIDTH, finely_ticked, mean_and_range, save_figure
+from lra.figures.draw import WIDTH, finely_ticked, save_figure
 from lra.figures.labels import Point
 from lra.figures.style import BOLD, INK, LUNA, NOTE, OTHERS, in_words, styles_of
 from lra.report import render
@@ -47,7 +49,8 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
             paths += write_agreement(table, folder)
         if not table.effects.empty:
             paths += write_effects(table, folder)
-        if table.axis and _numeric(table):
+        values = [column.partition("=")[2] for column in table.columns]
+        if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
             paths += _save(folder, table, table.axis, by_column, table.columns[0])
         for column in table.columns if not table.axis else ():
             cells = table.column(column)
@@ -79,22 +82,20 @@ def swept(table: Table) -> list[str]:
 
 def scores(figure: Any, table: Table, column: str) -> None:
     """Every seed of every row, the best mean on top."""
-    cells = table.column(column).sort_values("score", kind="stable")
-    axes = figure.subplots()
-    names = _names(table, cells.index)
-    for y, (style, (_, cell)) in enumerate(
-        zip(_styles(table, cells.index), cells.iterrows(), strict=True)
-    ):
-        axes.plot(
-            cell["values"], [y] * len(cell["values"]), "|", color=style["color"], ms=8, alpha=0.7
-        )
-        axes.plot(cell["score"], y, marker=style["marker"], color=style["color"], ms=6)
+    cells, axes = table.column(column).sort_values("score", kind="stable"), figure.subplots()
+    looks = _looks(table, cells.index)
+    for y, (row, _, style) in enumerate(looks):
+        cell, colour = cells.loc[row], style["color"]
+        axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
+        axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
         axes.annotate(text_of(cell) + mark_of(cell), (1.02, y), va="center", fontsize=labels.SIZE,
                       xycoords=axes.get_yaxis_transform(), color=NOTE)  # fmt: skip
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(names) - 0.3))
+    axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
+    axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
-    _embolden(axes)
+    for label in axes.get_yticklabels():
+        bold = label.get_text().split(" ")[0] in BOLD
+        label.set(fontweight="bold" if bold else "normal", color=INK)
     low, floor = axes.get_xlim()[0], cells["floor"].iloc[0]
     if low < floor:
         axes.axvline(floor, color=NOTE, lw=0.8, ls=(0, (4, 3)))
@@ -104,39 +105,35 @@ def scores(figure: Any, table: Table, column: str) -> None:
 def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs; the line joins rows that no cheaper one exceeds."""
     axes, cells = figure.subplots(), table.column(column)
-    gflops = cells["flops"] / 1e9
-    points, styles = [], _styles(table, cells.index)
-    for name, style, row in zip(_names(table, cells.index), styles, cells.index, strict=True):
-        score, deviation = cells.loc[row, ["score", "deviation"]].fillna(0)
+    cells["gflops"] = cells["flops"] / 1e9
+    front = cells.sort_values(["gflops", "score"], ascending=[True, False])
+    front = front[front["score"] > front["score"].cummax().shift(fill_value=-1)]
+    points = []
+    for row, name, style in _looks(table, cells.index):
+        gflops, score, deviation = cells.loc[row, ["gflops", "score", "deviation"]].fillna(0)
         axes.errorbar(
-            gflops[row], score, yerr=deviation or None, fmt=style["marker"], capsize=2, ms=6,
+            gflops, score, yerr=deviation or None, fmt=style["marker"], capsize=2, ms=6,
             color=style["color"], elinewidth=0.8, zorder=style["zorder"],
         )  # fmt: skip
-        points.append(Point(gflops[row], score, name, deviation))
-    front = cells.assign(x=gflops).sort_values(["x", "score"], ascending=[True, False])
-    front = front[front["score"] > front["score"].cummax().shift(fill_value=-1)]
-    axes.step(front["x"], front["score"], where="post", color=OTHERS, lw=1, zorder=1)
+        special = row in front.index or row in cells.index[:2] or style["color"] != OTHERS
+        if special or len(cells) <= LINES:
+            points.append(Point(gflops, score, name, deviation))
+    axes.step(front["gflops"], front["score"], where="post", color=OTHERS, lw=1, zorder=1)
     axes.set_xscale("log")
     finely_ticked(axes.xaxis)
     axes.margins(x=0.12, y=0.12)
     axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
     axes.grid()
-    named = {*front.index, *cells.index[:2]}
-    few = len(cells) <= LINES
-    named |= {
-        row for row, style in zip(cells.index, styles, strict=True) if style["color"] != OTHERS
-    }
-    labels.beside(
-        axes, [p for row, p in zip(cells.index, points, strict=True) if few or row in named]
-    )
+    labels.beside(axes, points)
 
 
 def curves_of(table: Table, column: str) -> dict[str, dict[float, list[float]]]:
     """Dev accuracies by step of every row whose runs kept POINTS of them or more."""
     of_rows: dict[str, dict[float, list[float]]] = {}
-    for run in table.runs[table.runs["column"] == column].to_dict("records"):
-        for step, accuracy in run.get("curve") or ():
-            of_rows.setdefault(run["row"], {}).setdefault(step, []).append(100 * accuracy)
+    runs = table.runs[table.runs["column"] == column]
+    for row, record in zip(runs["row"], runs["record"], strict=True):
+        for step, accuracy in record.get("curve") or ():
+            of_rows.setdefault(row, {}).setdefault(step, []).append(100 * accuracy)
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
@@ -144,19 +141,18 @@ def curves(figure: Any, table: Table, column: str) -> None:
     """Dev accuracy by training step: mean and range over seeds; of many rows some are named."""
     axes, of_rows = figure.subplots(), curves_of(table, column)
     order = [row for row in table.column(column).sort_values("score").index if row in of_rows]
-    named = order if len(order) <= LINES else [
-        row for row in order if row in (*CURATED, "uniform", order[0], *order[-2:])
-    ]  # fmt: skip
+    special = (*CURATED, "uniform", order[0], *order[-2:])
+    named = [row for row in order if row in special or len(order) <= LINES]
     ends = []
-    for row, name, style in zip(
-        order, _names(table, order), _styles(table, order, named), strict=True
-    ):
+    for row, name, style in _looks(table, order, named):
         steps = sorted(of_rows[row])
+        means = [float(np.mean(of_rows[row][step])) for step in steps]
         if row in named:
-            mean_and_range(axes, of_rows[row], **style, markersize=3)
-            ends.append((name, steps[-1], np.mean(of_rows[row][steps[-1]]), style["color"]))
+            axes.plot(steps, means, **style, markersize=3)
+            low, high = ([f(of_rows[row][step]) for step in steps] for f in (min, max))
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            ends.append((name, steps[-1], means[-1], style["color"]))
         else:
-            means = [np.mean(of_rows[row][step]) for step in steps]
             axes.plot(steps, means, color=OTHERS, lw=0.8, zorder=1)
     axes.set(xlabel="training step", ylabel="dev accuracy (%), mean and range of seeds")
     axes.grid()
@@ -193,10 +189,8 @@ def grid(figure: Any, table: Table, column: str) -> None:
     means = options.assign(score=table.column(column)["score"]).pivot_table("score", down, across)
     image = axes.imshow(means, cmap="viridis", aspect="auto", origin="lower")
     for (y, x), value in np.ndenumerate(means.to_numpy()):
-        colour = "w" if image.norm(value) < 0.6 else "k"
-        axes.text(
-            x, y, "" if np.isnan(value) else f"{value:.1f}", ha="center", va="center", color=colour
-        )
+        text, colour = f"{value:.1f}", "w" if image.norm(value) < 0.6 else "k"
+        axes.text(x, y, text.replace("nan", ""), ha="center", va="center", color=colour)
     axes.set_xticks(range(means.shape[1]), means.columns)
     axes.set_yticks(range(means.shape[0]), means.index)
     axes.set(xlabel=AXES.get(across, across), ylabel=AXES.get(down, down))
@@ -210,14 +204,10 @@ def by_column(figure: Any, table: Table, first: str) -> None:
     """Accuracy against the setting whose values are the columns: some rows named, others grey."""
     axes, ends = figure.subplots(), []
     xs = pd.Series({c: float(c.partition("=")[2]) for c in table.columns})
-    rows = [
-        row for row in table.rows.index if len(table.cells.loc[row]) > 1
-    ]  # a line has two points
-    attentions = table.rows.loc[rows, "attention"]
-    named = rows if len(rows) <= LINES else [r for r in rows if attentions[r] in CURATED]
-    for row, name, style in zip(
-        rows, _names(table, rows), _styles(table, rows, named), strict=True
-    ):
+    attentions = table.rows["attention"]
+    rows = [row for row in attentions.index if len(table.cells.loc[row]) > 1]  # points of a line
+    named = [row for row in rows if attentions[row] in CURATED or len(rows) <= LINES]
+    for row, name, style in _looks(table, rows, named):
         cells = table.cells.loc[row]
         cells = cells.loc[[c for c in table.columns if c in cells.index]]
         x, means = xs[cells.index], cells["score"]
@@ -240,48 +230,38 @@ def by_column(figure: Any, table: Table, first: str) -> None:
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    size = (WIDTH, 1.4 + 0.27 * lines)
+    stem, size = folder / f"{table.name}-effects", (WIDTH, 1.4 + 0.27 * lines)
     title = f"{table.title}\n{table.conditions}"
-    return save_figure(
-        folder / f"{table.name}-effects", lambda f: draw_effects(f, table), size=size, title=title
-    )
+    return save_figure(stem, lambda f: draw_effects(f, table), size=size, title=title)
 
 
 def draw_effects(figure: Any, table: Table) -> None:
     axes = figure.subplots()
     axes.axvline(0, color=NOTE, lw=1)
     y, ticks = 0.0, dict[float, str]()
-    lines = zip(
-        table.effects.to_dict("records"), render.effects(table).to_dict("records"), strict=True
-    )
-    for (setting, base), group in itertools.groupby(
-        lines, lambda pair: (pair[0]["setting"], pair[0]["base"])
-    ):
+    beside = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
+    for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
-        for effect, text in group:
+        texts = render.effects(dataclasses.replace(table, effects=group))
+        for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
-            ticks[y] = effect["level"]
-            half = effect["half_width"]
-            half = None if half is None or np.isnan(half) else half
+            ticks[y], half = effect["level"], effect["half_width"]
+            half = None if pd.isna(half) else half
             clear = half is not None and abs(effect["mean"]) > half
             over_rows = len(effect["cells"]) > 2  # else the interval is over seeds
-            axes.plot(
-                effect["differences"], [y] * len(effect["differences"]), "|", color="0.6", ms=7
-            )
+            differences = effect["differences"]
+            axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
             axes.errorbar(effect["mean"], y, xerr=half, fmt="o", color=LUNA if clear else NOTE,
                           capsize=3, lw=1.8, mfc=None if over_rows else "w")  # fmt: skip
             shown = f"{text['difference']}   [{text['95 % interval']}]   {text['pairs (runs)']}"
-            axes.annotate(
-                shown, (1.02, y), va="center", xycoords=axes.get_yaxis_transform(), fontsize=8
-            )
+            axes.annotate(shown, (1.02, y), **beside)
         y -= 1.4
     axes.set_yticks([*ticks], [*ticks.values()], parse_math=False)
     for label in axes.get_yticklabels():
         label.set_fontweight("bold" if ", against " in label.get_text() else "normal")
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(y + 0.7, 0.7)
-    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), va="center", fontsize=8,
-                  color=NOTE, xycoords=axes.get_yaxis_transform())  # fmt: skip
+    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=NOTE, **beside)
     axes.set_xlabel(
         "points of test accuracy gained, all other settings equal; red: the interval leaves out 0\n"
         "| a pair of runs   ● mean, interval over pairs of rows   ○ of one or two pairs, over seeds"
@@ -290,7 +270,8 @@ def draw_effects(figure: Any, table: Table) -> None:
 
 
 def write_agreement(table: Table, folder: Path) -> list[Path]:
-    """The column that shares most methods with the other table, a point per method."""
+    """The column that shares most methods with the other table, a point per method. Ranks, the best
+    on top and at the right: means of many methods lie on one another."""
     best = table.agreements.loc[table.agreements["methods"].map(len).idxmax()]
     text = render.orders(table).iloc[table.agreements.index.get_loc(best.name)]
     title = (
@@ -298,66 +279,44 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         f"{text['methods']} methods, rank correlation {text['correlation']} "
         f"({text['95 % interval']})"
     )
+    ranks = best["methods"][["here", "there"]].rank()
+
+    def fill(figure: Any) -> None:
+        axes, points = figure.subplots(), []
+        for (name, x, y), style in zip(ranks.itertuples(), styles_of(ranks.index), strict=True):
+            axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
+            points.append(Point(x, y, name))
+        axes.plot([1, len(ranks)], [1, len(ranks)], color=OTHERS, lw=0.8, ls=":", zorder=1)
+        axes.margins(x=0.1, y=0.1)
+        axes.set_xlabel(f"rank on {best['column']} (right: better)")
+        axes.set_ylabel(f"rank on {best['with']}, {best['other']} (up: better)")
+        axes.grid()
+        labels.beside(axes, points)
+
     stem = folder / f"{table.name}-against-{best['other']}"
-    return save_figure(stem, lambda f: draw_agreement(f, best), size=(WIDTH, 5), title=title)
-
-
-def draw_agreement(figure: Any, order: pd.Series) -> None:
-    """Ranks, the best on top and at the right: means of many methods lie on one another."""
-    axes, methods = figure.subplots(), order["methods"]
-    ranks = methods[["here", "there"]].rank()
-    points = []
-    for (name, rank), style in zip(ranks.iterrows(), styles_of(methods.index), strict=True):
-        axes.plot(rank["here"], rank["there"], marker=style["marker"], color=style["color"], ms=7)
-        points.append(Point(rank["here"], rank["there"], str(name)))
-    axes.plot([1, len(ranks)], [1, len(ranks)], color=OTHERS, lw=0.8, ls=":", zorder=1)
-    axes.margins(x=0.1, y=0.1)
-    axes.set_xlabel(f"rank on {order['column']} (right: better)")
-    axes.set_ylabel(f"rank on {order['with']}, {order['other']} (up: better)")
-    axes.grid()
-    labels.beside(axes, points)
+    return save_figure(stem, fill, size=(WIDTH, 5), title=title)
 
 
 # ---------------------------------------------------------------------- what they share
 
 
-def _names(table: Table, rows: Sequence[str]) -> list[str]:
-    """Names of rows in words: options that differ, without the attention if all have the same."""
-    one = table.rows["attention"].nunique() == 1
-    names = []
-    for row in rows:
-        attention, options = table.rows.loc[row, ["attention", "options"]]
-        shown = {k: v for k, v in options.items() if f" {k}={v}" in row}
-        words = in_words(shown)
-        name = words or attention if one else f"{attention} {words}".strip()
-        names.append("\n".join(textwrap.wrap(name, LETTERS)))
-    return names
-
-
-def _styles(
+def _looks(
     table: Table, rows: Sequence[str], named: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
-    """Looks of rows: those of their methods; rows of one method differ in dashes."""
-    attentions = list(table.rows.loc[list(rows), "attention"])
-    dashes, seen = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1, 1, 1))), dict[str, int]()
-    styles = []
-    for row, attention, style in zip(rows, attentions, styles_of(attentions), strict=True):
-        turn = seen.get(attention, 0)
-        if named is None or row in named:
-            seen[attention] = turn + 1
-        styles.append(style | {"linestyle": dashes[turn % len(dashes)]})
-    return styles
-
-
-def _embolden(axes: Any) -> None:
-    for label in axes.get_yticklabels():
-        bold = label.get_text().split(" ")[0] in BOLD
-        label.set(fontweight="bold" if bold else "normal", color=INK)
-
-
-def _numeric(table: Table) -> bool:
-    values = [column.partition("=")[2] for column in table.columns]
-    return all(value.replace(".", "", 1).isdigit() for value in values)
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """Rows with their names in words, without the attention if all have the same, and their looks:
+    those of their methods, where named rows of one method differ in dashes."""
+    one = table.rows["attention"].nunique() == 1
+    dashes, seen = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1, 1, 1))), Counter[str]()
+    lines, looks = table.rows.loc[rows, ["attention", "options"]], []
+    styles = styles_of(list(lines["attention"]))
+    for (row, attention, options), style in zip(lines.itertuples(), styles, strict=True):
+        words = in_words({k: v for k, v in options.items() if f" {k}={v}" in row})
+        name = words or attention if one else f"{attention} {words}".strip()
+        dash = dashes[seen[attention] % len(dashes)]
+        seen[attention] += named is None or row in named
+        wrapped = "\n".join(textwrap.wrap(name, LETTERS))
+        looks.append((row, wrapped, style | {"linestyle": dash}))
+    return looks
 
 
 def _save(
@@ -367,9 +326,8 @@ def _save(
     height = 1.3 + ROW * rows if fill is scores else 4.6
     runs = table.runs if table.axis else table.runs[table.runs["column"] == column]
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
-    seeds = (
-        "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
-    )
+    number = f"{high}" if low == high else f"{low} to {high}"
+    seeds = "one seed" if high == 1 else f"{number} seeds"
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
     what = table.title if table.axis else f"{column}: {table.title}"
     title = f"{what}\n{steps} steps, {seeds}; {table.conditions}"

@@ -53,10 +53,8 @@ def cls_to_words(
 ) -> ShadedText:
     """The [CLS] row of softmax and of every converted model, mean over heads."""
     models = students.open_students(folders)
-    encodings = [
-        students.tokenizer(model.folder)(text, pair, return_tensors="pt") for model in models
-    ]
-    first, *others = encodings
+    tokenizers = [students.tokenizer(model.folder) for model in models]
+    first, *others = [encode(text, pair, return_tensors="pt") for encode in tokenizers]
     if not all(torch.equal(each["input_ids"], first["input_ids"]) for each in others):
         raise UserError("these models split the text into different tokens: draw them one by one")
     words, rows = words_of(first, (text, pair or "")), {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 
 from lra.report.stats import interval_of_spearman, spearman
@@ -12,18 +14,17 @@ LEAST = 5  # methods, for a correlation
 
 def agreements(table: Table, other: Table) -> pd.DataFrame:
     """Every column of a table beside every column of another that shares enough methods with it:
-    column, with, methods (a data frame: here, there and their deviations, by attention),
-    correlation, low and high of its 95 % interval."""
+    column, other and title (of the table), with (its column), methods (a data frame: here and
+    there, by attention), correlation, low and high of its 95 % interval."""
     lines = []
-    for column in table.columns:
-        for task in other.columns:
-            methods = _shared(table, column, other, task)
-            if len(methods) >= LEAST:
-                r = spearman(methods["here"], methods["there"])
-                low, high = interval_of_spearman(r, len(methods)) or (None, None)
-                lines.append({"column": column, "other": other.name, "title": other.title,
-                              "with": task, "methods": methods, "correlation": r,
-                              "low": low, "high": high})  # fmt: skip
+    for column, task in itertools.product(table.columns, other.columns):
+        methods = _shared(table, column, other, task)
+        if len(methods) >= LEAST:
+            r = spearman(methods["here"], methods["there"])
+            low, high = interval_of_spearman(r, len(methods)) or (None, None)
+            lines.append({"column": column, "other": other.name, "title": other.title, "with": task,
+                          "methods": methods, "correlation": r, "low": low,
+                          "high": high})  # fmt: skip
     return pd.DataFrame(lines)
 
 
@@ -39,10 +40,7 @@ def _shared(table: Table, column: str, other: Table, task: str) -> pd.DataFrame:
         if rows and (names == attention).sum() == 1:
             theirs = there.loc[row]
             best = min(rows, key=lambda r: (_differing(here.loc[r, "record"], theirs["record"]), r))
-            lines[attention] = {
-                "here": here.loc[best, "score"], "here_deviation": here.loc[best, "deviation"],
-                "there": theirs["score"], "there_deviation": theirs["deviation"],
-            }  # fmt: skip
+            lines[attention] = {"here": here.loc[best, "score"], "there": theirs["score"]}
     return pd.DataFrame.from_dict(lines, orient="index")
 
 

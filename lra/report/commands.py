@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,15 +41,11 @@ def add_parsers(commands: Any) -> None:
     add("--effects", action="store_true",
         help="show what each setting changes while all others are equal")  # fmt: skip
     add("--format", default="", choices=FORMATS, help="print the tables in this format")
-    what = table.add_mutually_exclusive_group()
-    what.add_argument(
-        "--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html"
-    )
-    what.add_argument(
-        "--check", action="store_true", help="fail if those files are not what the records give"
-    )
     add("--strict", action="store_true", help="fail if a record is in no table, too")
     add("--results", default="results", help="folder of records and tables (default: results)")
+    add = table.add_mutually_exclusive_group().add_argument
+    add("--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html")
+    add("--check", action="store_true", help="fail if those files are not what the records give")
 
     versus = commands.add_parser(
         "compare",
@@ -59,15 +55,12 @@ def add_parsers(commands: Any) -> None:
         "results/records/short_luna.jsonl`.",
     )
     versus.set_defaults(run=_compare)
-    versus.add_argument("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
-    versus.add_argument("b", metavar="B", help="what to compare it with")
-    versus.add_argument(
-        "--runs", type=Path, help="where names are looked up (default: runs, else results/records)"
-    )
-    versus.add_argument("--task", help="the task, if attentions are given")
-    versus.add_argument(
-        "--data-dir", type=Path, default=Path("data"), help="prepared data, for the lengths"
-    )
+    add = versus.add_argument
+    add("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
+    add("b", metavar="B", help="what to compare it with")
+    add("--runs", type=Path, help="where names are looked up (default: runs, else results/records)")
+    add("--task", help="the task, if attentions are given")
+    add("--data-dir", type=Path, default=Path("data"), help="prepared data, for the lengths")
 
 
 def _table(a: argparse.Namespace) -> None:
@@ -88,10 +81,10 @@ def _table(a: argparse.Namespace) -> None:
     runs = _runs(results)
     tables = _tables(results, runs)
     (check_files if a.check else write_files)(results, texts_of(results, tables))
-    left_out = _left_out(results, runs, tables)
-    print("\n".join(left_out), end="\n" if left_out else "")
-    if left_out and a.strict:
-        raise SystemExit(1)
+    if left_out := _left_out(results, runs, tables):
+        print("\n".join(left_out))
+        if a.strict:
+            raise SystemExit(1)
 
 
 def tables_of(results: Path) -> list[Table]:
@@ -126,16 +119,16 @@ def _left_out(results: Path, runs: pd.DataFrame, tables: Sequence[Table]) -> lis
     from lra.report.training import selected
 
     parts = [part for t in tables for part in (t.runs, t.repeated, t.unchosen) if len(part)]
-    shown = {run for part in parts for run in part["run"]}
-    missing = runs[~runs["run"].isin(shown)]
+    missing = runs[~runs["run"].isin({run for part in parts for run in part["run"]})]
     few: dict[str, str] = {}
     for spec in specs(results) if len(missing) else []:
         taken = selected(spec, runs, results / "records")
         few |= dict.fromkeys(taken["run"], f"{spec.name} needs {spec.at_least} rows of a task")
-    groups: dict[str, int] = defaultdict(int)
-    for path, run in missing[["path", "run"]].itertuples(index=False):
-        place = Path(path).relative_to(results / "records")
-        groups[f"{place}: {few.get(run, 'no entry of tables.yaml selects them')}"] += 1
+    groups = Counter(
+        f"{Path(path).relative_to(results / 'records')}: "
+        + few.get(run, "no entry of tables.yaml selects them")
+        for path, run in missing[["path", "run"]].itertuples(index=False)
+    )
     head = f"{len(missing)} of the records are in no table:"
     return [head, *(f"  {n} in {why}" for why, n in sorted(groups.items()))] if groups else []
 
@@ -145,11 +138,11 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.render import WRITERS
 
     files = {
-        results / "tables" / f"{table.name}.{suffix}": writer(table, results)
+        results / "tables" / f"{table.name}.{suffix}": text
         for table in tables
         for suffix, writer in WRITERS.items()
+        if (text := writer(table, results))
     }
-    files = {path: text for path, text in files.items() if text}
     return files | {results / "index.html": page(tables, results)}
 
 
@@ -176,9 +169,8 @@ def check_files(results: Path, files: dict[Path, str]) -> None:
     for path, why in sorted(wrong.items()):
         print(f"{path} {why}")
     if wrong:
-        print(
-            f"{len(wrong)} of {len(files)} files are not what the records give: lra table --write"
-        )
+        n = f"{len(wrong)} of {len(files)}"
+        print(f"{n} files are not what the records give: lra table --write")
         raise SystemExit(1)
     print(f"{len(files)} files are what the records give")
 

@@ -7,17 +7,18 @@ mean score over the mean teacher.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lra.report import paired, published, stats
 from lra.report.notes import comparisons
-from lra.report.table import Table, cells_of, pairs_of, refuse_mixtures
+from lra.report.table import Table, cells_of, differing, pairs_of, refuse_mixtures
 from lra.results.frame import options_of
 from lra.results.record import CONVERSION, Record, digest
 
@@ -32,42 +33,28 @@ STAGES_OF = {(False, False): "swap only", (True, False): "stage 1 only",
              (False, True): "stage 2 only", (True, True): ""}  # fmt: skip
 
 
-class RowName(NamedTuple):
-    label: str
-    short: str  # the same without the options of DESIGN
-    method: str  # the row of the published table that it is compared with
-
-
 def build_all(runs: pd.DataFrame) -> list[Table]:
     """A table for each model and benchmark that there are conversions of."""
     runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
     kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
-    return [build(*name, of_table) for name, of_table in runs.groupby([kind, "model"])]
+    return [build(name, model, part) for (name, model), part in runs.groupby([kind, "model"])]
 
 
 def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
     """A table of these runs; UserError if they cannot be compared."""
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
     columns = [task for task in order if task in {*runs["task"]}]
-    runs = runs.assign(column=runs["task"]).sort_values(
-        "column", key=lambda s: s.map(columns.index), kind="stable"
-    )
-    facts = pd.DataFrame(list(map(_shared, runs["record"])), runs.index, dtype=object)
+    places = runs["task"].map(columns.index).sort_values(kind="stable")
+    runs = runs.loc[places.index].assign(column=runs["task"])
     name = f"{kind}_{model}"
-    remedy = "export them to different folders"
-    refuse_mixtures(
-        name, runs[["attention", "column"]].join(facts), [], [*facts], remedy=remedy, absent=None
-    )
+    facts = pd.DataFrame(list(map(_shared, runs["record"])), runs.index, dtype=object)
+    mixed, remedy = runs[["attention", "column"]].join(facts), "export them to different folders"
+    refuse_mixtures(name, mixed, [], [*facts], remedy=remedy, absent=None)
 
-    settings = [_settings(record) for record in runs["record"]]
-    naming, usual = _naming(runs, settings), _usual(runs, settings)
-    names = [_name(r, s, naming[r.attention], usual.get(r.attention, {}))
-             for r, s in zip(runs["record"], settings, strict=True)]  # fmt: skip
-    runs = runs.assign(row=[n.label for n in names], method=[n.method for n in names])
+    runs, usual = _named(runs)
     first = runs.drop_duplicates("column").set_index("column")
     teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
     rows, cells = _rows_and_cells(kind, runs, teacher, floor)
-    short = {n.label: n.short for n in names}
     table = Table(
         name=name,
         title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
@@ -77,9 +64,9 @@ def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
         runs=runs,
         summaries=SUMMARIES,
         published=kind,
-        pairs=_example_by_example(runs, rows, columns, short),
+        pairs=_example_by_example(runs, rows, columns),
     )
-    notes = _notes(kind, table, floor[columns], naming, usual)
+    notes = _notes(kind, table, floor[columns], usual)
     table.notes.extend([*notes[:3], *comparisons(table), *notes[3:]])
     return table
 
@@ -87,47 +74,36 @@ def build(kind: str, model: str, runs: pd.DataFrame) -> Table:
 def _rows_and_cells(
     kind: str, runs: pd.DataFrame, teacher: pd.Series, floor: pd.Series
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    method = runs.groupby("row", sort=False)["method"].first()
-    attention = runs.groupby("row", sort=False)["attention"].first()
-    ranked = list(attention.index[attention != "softmax"])  # softmax is not a conversion
-    cells = cells_of(runs, ranked)
+    """The teacher comes first, then the control; conversions by their mean of ratios."""
+    rows = runs.groupby("row", sort=False)[["attention", "method"]].first()
+    cells = cells_of(runs, rows.index[rows["attention"] != "softmax"])  # that is no conversion
     top = pd.DataFrame({"score": teacher, "values": [[t] for t in teacher], "floor": floor})
     top = top.assign(seeds=0, learned=True, best=False, worse=False, runs=[[] for _ in teacher])
     top.index = pd.MultiIndex.from_product([[TEACHER], top.index], names=["row", "column"])
     cells = pd.concat([top.astype({"runs": object}), cells])
 
-    method, attention = (
-        pd.Series({TEACHER: "teacher"} | dict(method)),
-        pd.Series({TEACHER: "softmax"} | dict(attention)),
-    )
-    printed = [
-        published.published_score(kind, method[row], column) or (None, None)
-        for row, column in cells.index
-    ]
+    rows = pd.concat([pd.DataFrame({"attention": "softmax", "method": "teacher"}, [TEACHER]), rows])
+    method = rows.pop("method")
+    printed = [published.published_score(kind, method[row], task) for row, task in cells.index]
     cells[["published", "source"]] = pd.DataFrame(printed, cells.index, dtype=object)
-    rows = pd.DataFrame({"attention": attention, "options": [{} for _ in attention]})
+    rows["options"] = [{} for _ in method]
     for label, of_row in cells.groupby("row"):
         of_row = of_row.droplevel("row")
-        ratios = _recovery(of_row, teacher, floor)
+        score, best, least = of_row["score"], teacher[of_row.index], floor[of_row.index]
+        headroom = ((score - least) / (best - least)).mean() if (best > least).all() else np.nan
+        ratios = [100 * n for n in ((score / best).mean(), score.sum() / teacher.sum(), headroom)]
+        learned = bool(of_row["learned"].any())
+        complete = len(of_row) == len(teacher) and learned
         rows.loc[label, "order"] = ratios[0]
-        complete = len(of_row) == len(teacher) and of_row["learned"].any()
         rows.loc[label, [*SUMMARIES]] = ratios if complete else [np.nan] * 3
         rows.loc[label, "coverage"] = f"{len(of_row)}/{len(teacher)}"
-        rows.loc[label, "learned"] = bool(of_row["learned"].any())
-    recovery = [published.published_score(kind, name, "recovery") for name in method]
-    rows["published"] = [np.nan if r is None else r.value for r in recovery]
+        rows.loc[label, "learned"] = learned
+    recovery = [published.published_score(kind, name, "recovery")[0] for name in method]
+    rows["published"] = np.array(recovery, dtype=float)
     rows["ranked"] = rows["attention"] != "softmax"
-    rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(str(label), 2) for label in rows.index]
+    rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(label, 2) for label in rows.index]
     keys = ["place", "learned", "order"]
     return rows.sort_values(keys, ascending=[True, False, False], kind="stable"), cells
-
-
-def _recovery(cells: pd.DataFrame, teacher: pd.Series, floor: pd.Series) -> list[float]:
-    """Percent of the teacher's score: mean of ratios, ratio of means, and of what the teacher has
-    above always giving one answer."""
-    score, top, least = cells["score"], teacher[cells.index], floor[cells.index]
-    headroom = 100 * ((score - least) / (top - least)).mean() if (top > least).all() else np.nan
-    return [100 * (score / top).mean(), 100 * score.sum() / teacher.sum(), headroom]
 
 
 # ---------------------------------------------------------------------- which runs, which rows
@@ -161,49 +137,42 @@ def _settings(record: Record) -> dict[str, Any]:
     return settings
 
 
-def _naming(runs: pd.DataFrame, settings: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Per attention, the settings in which its runs on one task differ; those of stage 1 among
-    runs that have it."""
-    frame = pd.DataFrame(list(settings), runs.index, dtype=object).map(str)
+def _named(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The runs with the label of their row, the same without the options of DESIGN, and the row of
+    the published table; and the settings of the rows that have the bare name of their attention.
+
+    Named are settings in which runs of an attention on one task differ (those of stage 1 among runs
+    that have it), unless most of its runs have them.
+    """
+    settings = runs["record"].map(_settings)
     staged = runs["record"].map(lambda record: record["stage1"] is not None)
-    naming: dict[str, list[str]] = {}
-    for (name, _), some in runs.groupby(["attention", ~staged], sort=False):
-        keys = list(
-            dict.fromkeys(
-                k for s, r in zip(settings, runs.index, strict=True) if r in some.index for k in s
-            )
-        )
-        counts = frame.loc[some.index, keys].groupby(some["column"]).nunique().max()
-        of_method = naming.setdefault(name, [])
-        of_method += [k for k in keys if counts[k] > 1 and k not in of_method]
-    return naming
-
-
-def _usual(runs: pd.DataFrame, settings: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Per attention, the settings of most of its runs, whose row has the bare name. An attention
-    of which no settings have more runs than all others is left out."""
-    usual = {}
-    for attention in runs["attention"].unique():
-        counter = Counter(
-            json.dumps(s, sort_keys=True)
-            for record, s in zip(runs["record"], settings, strict=True)
-            if record.attention == attention and record["stage1"] is not None
-        )
-        (first, n), (_, second) = [*counter.most_common(2), ("", 0), ("", 0)][:2]
-        if n > second:
-            usual[attention] = json.loads(first)
-    return usual
+    facts = pd.DataFrame(list(settings), runs.index, dtype=object).assign(column=runs["column"])
+    names, bare = {}, {}
+    for attention, of_method in runs.groupby("attention", sort=False):
+        naming: dict[str, None] = {}
+        for _, part in of_method.groupby(~staged, sort=False):
+            keys = dict.fromkeys(itertools.chain(*settings[part.index]))
+            naming |= dict.fromkeys(differing(facts.loc[part.index], keys))
+        of_staged = settings[of_method.index[staged[of_method.index]]]
+        counter = Counter(json.dumps(s, sort_keys=True) for s in of_staged)
+        (most, n), (_, second) = [*counter.most_common(2), ("", 0), ("", 0)][:2]
+        usual = json.loads(most) if n > second else {}
+        bare[attention] = pairs_of({k: usual[k] for k in naming if k in usual})
+        for i, record in of_method["record"].items():
+            names[i] = _name(record, settings[i], naming, usual)
+    columns = ["row", "short", "method"]
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns)), bare
 
 
 def _name(
-    record: Record, settings: dict[str, Any], naming: Sequence[str], usual: Mapping[str, Any]
-) -> RowName:
-    attention = record.attention
+    record: Record, settings: dict[str, Any], naming: Iterable[str], usual: Mapping[str, Any]
+) -> tuple[str, str, str]:
+    attention, missing = record.attention, object()
     first, second = record["stage1"] is not None, bool(record.get("settings.recipe.epochs"))
     if attention == "softmax":
         label = CONTROL if second else "softmax, swap only"
-        return RowName(label, label, "")
-    stages, missing = STAGES_OF[first, second], object()
+        return label, label, ""
+    stages = STAGES_OF[first, second]
     unusual = {k: settings[k] for k in naming
                if k in settings and settings[k] != usual.get(k, missing)}  # fmt: skip
     design = {k: settings[k] for k in DESIGN.get(attention, ()) if k in settings}
@@ -211,20 +180,13 @@ def _name(
         ", ".join(filter(None, (f"{attention} {pairs_of(options)}".strip(), stages)))
         for options in (design | unusual, unusual)
     )
-    method = {"": attention, "stage 2 only": f"{attention}, stage 2 only"}.get(stages, "")
-    return RowName(label, short, "" if unusual else method)
+    return label, short, "" if unusual or stages not in ("", "stage 2 only") else short
 
 
 # ---------------------------------------------------------------------- notes
 
 
-def _notes(
-    kind: str,
-    table: Table,
-    floor: pd.Series,
-    naming: Mapping[str, Sequence[str]],
-    usual: Mapping[str, Mapping[str, Any]],
-) -> list[str]:
+def _notes(kind: str, table: Table, floor: pd.Series, usual: Mapping[str, str]) -> list[str]:
     records = list(table.runs["record"])
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     second = next((r for r in records if r.get("settings.recipe.epochs")), records[0])
@@ -247,27 +209,30 @@ def _notes(
             "∅: no better than always giving one answer; not ranked, and a row with no other score "
             "has no recovery."
         )
-    for name, settings in usual.items():
-        if shown := pairs_of({k: settings[k] for k in naming[name] if k in settings}):
+    for name, shown in usual.items():
+        if shown:
             notes.append(f"Rows of {name} that name no other settings have {shown}.")
-    if "luna" in naming:
+    if "luna" in usual:
         notes.append(
             "luna's options are in its rows because converted models use M = 2 head_dim, L = 1 and "
             "exp by default, where the paper lists M=8 L=8 nonneg=True."
         )
-    if "t2r" in naming:
+    if "t2r" in usual:
         notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
-    return [*notes, *(["Scores on images are top-1 accuracies."] if kind == "vit" else [])]
+    if kind == "vit":
+        notes.append("Scores on images are top-1 accuracies.")
+    return notes
 
 
 # ---------------------------------------------------------------------- tests of pairs of rows
 
 
 def _example_by_example(
-    runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str], short: Mapping[str, str]
+    runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
 ) -> pd.DataFrame:
     """Paired tests: every two rows that have all tasks, and every row with the usual one of its
     attention, whose short name begins the other's. Columns are tasks."""
+    short = dict(zip(runs["row"], runs["short"], strict=True))
     complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
 
     def wanted(a: str, b: str) -> bool:
@@ -277,8 +242,8 @@ def _example_by_example(
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for task in columns:
         of_task = runs[runs["column"] == task]
-        records = {row: list(of_task.loc[of_task["row"] == row, "record"]) for row in rows.index}
-        for pair in paired.compare({row: r for row, r in records.items() if r}, wanted):
+        records = of_task.groupby("row")["record"].agg(list).reindex(rows.index).dropna()
+        for pair in paired.compare(records.to_dict(), wanted):
             mark = "*" if pair.p < stats.LEVEL else ""
             shown = f"{pair.difference:+.1f} (p {pair.p:.2g}){mark}"
             lines.setdefault((pair.a, pair.b), dict.fromkeys(columns, ""))[task] = shown

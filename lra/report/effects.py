@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,10 +18,7 @@ MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates trie
 
 
 def effects(
-    runs: pd.DataFrame,
-    vary: Sequence[str] = (),
-    together: Sequence[str] = (),
-    choose: str = "",
+    runs: pd.DataFrame, vary: Sequence[str] = (), together: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
     that differ in nothing else: setting, level, base, cells (points of accuracy: a list per pair of
@@ -32,21 +28,22 @@ def effects(
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
     product is constant, count as one. Rows with other values to choose from make no pair.
     """
-    shared = [*SHARED, *filter(None, vary)]
+    shared = [*SHARED, *vary]
     levels = _levels(runs, shared, code=False)
     if levels.duplicated().any():  # runs repeated after the code had changed
         levels = _levels(runs, shared, code=True)
-    usual = _usual(runs)
+    usual = {}
+    if runs["attention"].nunique() == 1:
+        usual = {k: _number_or_text(v) for k, v in usual_of(runs["record"].iloc[0]).items()}
     if together:
         levels, usual = _as_one(levels, usual, [short_name(key) for key in together])
     if levels.duplicated().any():
         raise UserError("runs differ in settings that no effect shows; name them in `vary`")
-    lines = [
+    return pd.DataFrame([
         line
         for setting in levels.columns.drop(MATCHED)
         for line in _effects_of(str(setting), levels, runs["score"], usual)
-    ]
-    return pd.DataFrame(lines)
+    ])  # fmt: skip
 
 
 def _effects_of(
@@ -81,41 +78,23 @@ def _effects_of(
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
     """The value of every setting in each run, a column per setting."""
-    naming = {}
+    task, tried = runs.get("task.name", runs["task"]), runs.get("tried", "")
+    levels = pd.DataFrame({"task": task, "seed": runs["seed"], "tried": tried})
+    several = runs["attention"].nunique() > 1
     for name, of_method in runs.groupby("attention", sort=False):
-        options = dict.fromkeys(o for record in of_method["record"] for o in options_of(record))
-        columns = [f"attention.{o}" for o in options if f"attention.{o}" != SHARED[0]]
-        naming[name] = differing(of_method, [*columns, *(["code"] if code else [])])
-    levels = pd.DataFrame({
-        "task": runs.get("task.name", runs["task"]),
-        "seed": runs["seed"],
-        "tried": runs.get("tried", ""),
-    })  # fmt: skip
-    if len(naming) > 1:
-        levels["attention"] = [
-            f"{run['attention']} {_pairs(run, naming[run['attention']])}".strip()
-            for run in runs[["attention", *sorted({*itertools.chain(*naming.values())})]].to_dict(
-                "records"
-            )
-        ]
-    else:
-        (names,) = naming.values()
-        for name in names:
-            levels[short_name(name)] = runs[name].map(_number_or_text)
+        options = dict.fromkeys(f"attention.{option}" for record in of_method["record"]
+                                for option in options_of(record))  # fmt: skip
+        special = [option for option in options if option not in SHARED]
+        names = differing(of_method, [*special, "code"] if code else special)
+        values = of_method[names].map(_number_or_text).astype(object).rename(columns=short_name)
+        if several:
+            labels = [f"{name} {pairs_of(row)}".strip() for _, row in values.iterrows()]
+            levels.loc[values.index, "attention"] = labels
+        else:
+            levels[values.columns] = values
     for name in shared:
-        values = runs[name].map(lambda v: "none" if v is None else _number_or_text(v))
-        levels[short_name(name)] = values
+        levels[short_name(name)] = runs[name].fillna("none").map(_number_or_text)
     return levels
-
-
-def _pairs(run: dict[str, Any], names: Sequence[str]) -> str:
-    return pairs_of({short_name(name): _number_or_text(run[name]) for name in names})
-
-
-def _usual(runs: pd.DataFrame) -> dict[str, Any]:
-    if runs["attention"].nunique() > 1:
-        return {}
-    return {key: _number_or_text(v) for key, v in usual_of(runs["record"].iloc[0]).items()}
 
 
 def _as_one(

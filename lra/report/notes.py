@@ -76,16 +76,13 @@ def comparisons(table: Table) -> list[str]:
     for column in table.columns:
         needs = table.column(column)["needs"].dropna().astype(int)
         if not needs.empty:
-            rows = ", ".join(f"{row} {_seeds(n)}" for row, n in needs.items())
+            rows = ", ".join(f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})"
+                             for row, n in needs.items())  # fmt: skip
             sentences.append(
                 f"Not told apart from the best on {column}, with about the seeds that would be "
                 f"needed: {rows}."
             )
     return sentences
-
-
-def _seeds(n: int) -> str:
-    return f"({n})" if n <= 100 else "(more than 100)"
 
 
 def _caution(spec: TableSpec, table: Table) -> list[str]:

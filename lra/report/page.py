@@ -46,7 +46,8 @@ def page(tables: Sequence[Table], results: Path) -> str:
 def columns(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give every column but the first: its head and what its cells show, by row."""
     runs = dict(iter(table.runs.groupby(["row", "column"], sort=False)))
-    form = f"{{:.{published.digits(table.published) if table.published else 0}f}} {{}}".format
+    digits = published.table(table.published)["digits"] if table.published else 0
+    form = f"{{:.{digits}f}} {{}}".format
     for name in table.columns:
         cells = table.column(name)
         yield name, {r: _score(table, cell, runs.get((r, name))) for r, cell in cells.iterrows()}

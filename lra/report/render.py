@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 
+from lra.report import published
 from lra.report.notes import compute_class
 from lra.report.table import Table, beside, mark_of, one_line, pairs_of, text_of
+from lra.results.record import STAGES, Record
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -123,10 +125,8 @@ def markdown(table: Table, results: Path) -> str:
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     if table.costs and not table.single:
         for column in table.columns:
-            parts += [
-                f"## Cost on {column}",
-                grid(costs(table, column).map(escape_md), "attention"),
-            ]
+            cost = costs(table, column).map(escape_md)
+            parts += [f"## Cost on {column}", grid(cost, "attention")]
     if comparison := beside(table):
         measured, sources = comparison
         parts += ["## Beside the published numbers", escape_md(_beside(table))]
@@ -138,11 +138,8 @@ def markdown(table: Table, results: Path) -> str:
         parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
         parts.append(grid(orders(table), "column"))
     if not table.pairs.empty:
-        parts += [
-            "## Example by example",
-            escape_md(PAIRS),
-            grid(table.pairs.assign(second=table.pairs["second"].map(escape_md)), "first"),
-        ]
+        pairs = table.pairs.assign(second=table.pairs["second"].map(escape_md))
+        parts += ["## Example by example", escape_md(PAIRS), grid(pairs, "first")]
     return "\n\n".join([*parts, "## Runs", grid(_runs(table, results), "attention")]) + "\n"
 
 
@@ -151,9 +148,7 @@ def _md_cell(cell: pd.Series) -> str:
 
 
 def _beside(table: Table) -> str:
-    from lra.report import published
-
-    return BESIDE.format(title=published.title(table.published or ""))
+    return BESIDE.format(title=published.table(table.published or "")["title"])
 
 
 def _runs(table: Table, results: Path) -> pd.DataFrame:
@@ -174,18 +169,14 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
             "data": first["fingerprint"] or "not recorded",
             "revision": " ".join(dict.fromkeys(runs["revision"])),
         })  # fmt: skip
-    order = {row: i for i, row in enumerate(table.rows.index)}
-    return pd.DataFrame(sorted(lines, key=lambda line: order[line["attention"]])).set_index(
-        "attention"
-    )
+    lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
+    return pd.DataFrame(lines).set_index("attention")
 
 
-def stages(record: Any, digits: int = 1) -> str:
+def stages(record: Record) -> str:
     """The scores of a conversion, stage by stage."""
-    from lra.results.record import STAGES
-
     scores = record.get("scores") or {}
-    return " → ".join(f"{s} {100 * scores[s]['score']:.{digits}f}" for s in STAGES if s in scores)
+    return " → ".join(f"{s} {100 * scores[s]['score']:.1f}" for s in STAGES if s in scores)
 
 
 def grid(frame: pd.DataFrame, index: str) -> str:
@@ -238,10 +229,8 @@ def to_json(table: Table) -> dict[str, Any]:
     rows = table.rows.drop(columns=["options"]).reset_index(names="row")
     frames = {"rows": rows, "cells": numbers(table), "effects": table.effects}
     head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    lines = {
-        key: json.loads(f.to_json(orient="records", double_precision=15))
-        for key, f in frames.items()
-    }
+    lines = {key: json.loads(frame.to_json(orient="records", double_precision=15))
+             for key, frame in frames.items()}  # fmt: skip
     return {**head, "columns": table.columns, **lines, "notes": table.notes}
 
 
@@ -253,8 +242,7 @@ def latex(table: Table, results: Path) -> str:
     comments = [*filter(None, [table.caveat]), *table.notes]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
-    shown = escaped(wide(table, _tex_cell), table, escape_tex)
-    return tabular(table.title, comments, shown)
+    return tabular(table.title, comments, escaped(wide(table, _tex_cell), table, escape_tex))
 
 
 def latex_cost(table: Table, results: Path) -> str:
@@ -292,9 +280,8 @@ def _tex_cell(cell: pd.Series) -> str:
 
 
 def escape_tex(text: str) -> str:
-    return re.sub(
-        r"[\\&%$#_{}~^<>|×±∅↓–]", lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text))
-    )
+    special = r"[\\&%$#_{}~^<>|×±∅↓–]"
+    return re.sub(special, lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text)))
 
 
 WRITERS: dict[str, Callable[[Table, Path], str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,13 @@ def specs(results: Path) -> list[TableSpec]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise UserError(f"{path}: entry {place}: {first['msg']}") from error
-    for name, n in Counter(spec.name for spec in entries).items():
-        if n > 1:
-            raise UserError(f"{path} has two tables named {name}")
+    names = [spec.name for spec in entries]
     for spec in entries:
+        if names.count(spec.name) > 1:
+            raise UserError(f"{path} has two tables named {spec.name}")
         if spec.together and not spec.effects:
             raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects`")
-        if spec.against and spec.against not in {s.name for s in entries}:
+        if spec.against and spec.against not in names:
             raise UserError(f"{path} sets a table against '{spec.against}', which it does not have")
     return entries
 

@@ -89,17 +89,9 @@ def _seeds_needed(
     return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=enough)
 
 
-def deviation(values: Sequence[float]) -> float | None:
-    """Sample standard deviation (n - 1); None for a single value."""
-    if len(values) < 2:
-        return None
-    centre = mean(values)
-    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
-
-
 def half_width(groups: Sequence[Sequence[float]]) -> float:
     """Half the width of the 95 % interval of the mean of the groups' means, by Student's
-    distribution, from the spread within groups; not a number where all groups are single values."""
+    distribution, from the spread within groups; nan where every group has a single value."""
     freedom = sum(len(values) - 1 for values in groups)
     if freedom == 0:
         return math.nan

@@ -70,7 +70,7 @@ def cells_of(runs: pd.DataFrame, scored: Sequence[str] | None = None) -> pd.Data
     `scored` rows (all, if None). UserError where runs of a cell differ in more than the seed."""
     groups = runs.groupby(["row", "column"], sort=False)
     for (_, column), cell in groups:
-        if len(set(zip(cell["identity"], cell["code"], strict=True))) > 1:
+        if len(cell[["identity", "code"]].drop_duplicates()) > 1:
             raise UserError(
                 f"runs of {cell['attention'].iloc[0]} on {column} differ in settings that no row "
                 "shows; name them in `vary` (docs/results.md)"
@@ -89,16 +89,9 @@ def cells_of(runs: pd.DataFrame, scored: Sequence[str] | None = None) -> pd.Data
     cells["examples"] = groups["examples"].first()
     # Accuracies are float32; one example of 25,000 is 0.004. Unknown floors are passed.
     cells["learned"] = ~(cells["score"] <= cells["floor"] + 1e-3)
-    return _compared(cells, scored)
-
-
-def _compared(cells: pd.DataFrame, scored: Sequence[str] | None) -> pd.DataFrame:
-    """Mark the best of every column and the cells shown to be worse. Cells at the floor, where
-    nothing was learned, take no part."""
-    ranked = cells["learned"]
-    if scored is not None:
-        ranked &= cells.index.get_level_values("row").isin(scored)
     cells[["best", "worse", "p", "needs"]] = False, False, np.nan, np.nan
+    # Cells at the floor, where nothing was learned, take no part.
+    ranked = cells["learned"] & (scored is None or cells.index.isin(scored, level="row"))
     for _, column in cells[ranked].groupby("column", sort=False):
         tested = {key: None if pd.isna(n) else int(n) for key, n in column["examples"].items()}
         verdicts = stats.compare_with_best(column["values"].to_dict(), tested)
@@ -201,18 +194,14 @@ def beside(table: Table) -> tuple[pd.DataFrame, list[str]] | None:
     cells = table.cells[table.cells["published"].notna()] if "published" in table.cells else None
     if cells is None or cells.empty or table.published is None:
         return None
-    digits = published.digits(table.published)
-    both = [
-        f"{m:.1f} / {p:.{digits}f}" for m, p in zip(cells["score"], cells["published"], strict=True)
-    ]
-    wide = pd.Series(both, index=cells.index).unstack("column").reindex(columns=table.columns)
-    if "published" in table.rows and table.rows["published"].notna().any():
-        first = table.summaries[0]
-        lines = table.rows.loc[wide.index, [first, "published"]].astype(float)
-        wide[first] = [
-            "" if np.isnan([m, p]).any() else f"{m:.1f} / {p:.{digits}f}"
-            for m, p in lines.itertuples(index=False)
-        ]
+    pair = f"{{:.1f}} / {{:.{published.table(table.published)['digits']}f}}".format
+    both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
+    wide = both.unstack("column").reindex(columns=table.columns)
+    first = table.summaries[0]
+    lines = table.rows[[first, "published"]].dropna()
+    if table.rows["published"].notna().any():
+        wide[first] = pd.Series(map(pair, lines[first], lines["published"]), lines.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
     sources = dict.fromkeys(cells["source"])
-    return wide.sort_index().fillna(""), [f"{s}: {published.sources()[s]}" for s in sources]
+    explained = published.contents()["sources"]
+    return wide.sort_index().fillna(""), [f"{s}: {explained[s]}" for s in sources]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich import box
@@ -36,7 +35,7 @@ SORTED_BY = {"score": True, "parameters": False, "flops": False, "steps_per_seco
              "peak_memory_mib": False}  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Choice:
     """The tables that `lra table` shows of a folder, and their form."""
 
@@ -93,13 +92,10 @@ def _leaderboards(runs: pd.DataFrame, choice: Choice) -> list[Table]:
     for group, differences in comparable(runs[runs["kind"] == TRAINING], choice.vary):
         task = group["task"].iloc[0]
         number[task] += 1
-        spec = TableSpec(
-            name=task if number[task] == 1 else f"{task}-{number[task]}",
-            title=", ".join(f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN),
-            vary=list(choice.vary),
-            effects=choice.effects,
-            speed=choice.speed,
-        )
+        name = task if number[task] == 1 else f"{task}-{number[task]}"
+        title = ", ".join(f"{k} {v}" for k, v in differences.items() if k not in ALWAYS_SHOWN)
+        spec = TableSpec(name=name, title=title, vary=list(choice.vary), effects=choice.effects,
+                         speed=choice.speed)  # fmt: skip
         tables.append(build(spec, group))
     return tables
 
@@ -113,14 +109,12 @@ def _sorted(table: Table, by: str) -> Table:
     order = numbers.reindex(table.rows.index).sort_values(
         ascending=not SORTED_BY.get(by, True), kind="stable", na_position="last"
     )
-    return dataclasses.replace(table, rows=table.rows.loc[order.index])
+    return replace(table, rows=table.rows.loc[order.index])
 
 
 def _formatted(tables: Sequence[Table], format: str) -> str:
     """The tables as text, without links to records."""
-    tables = [
-        dataclasses.replace(t, title=", ".join(filter(None, [t.single, t.title]))) for t in tables
-    ]
+    tables = [replace(t, title=", ".join(filter(None, [t.single, t.title]))) for t in tables]
     if format == "json":
         return json.dumps([render.to_json(table) for table in tables], indent=1, ensure_ascii=False)
     texts = [render.WRITERS[format](table, Path("/nowhere")) for table in tables]
@@ -136,16 +130,13 @@ def _formatted(tables: Sequence[Table], format: str) -> str:
 def _grid(table: Table, width: int) -> Grid:
     body = render.wide(table, lambda cell: text_of(cell) + mark_of(cell))
     if table.single:
-        cells = table.column(table.single)
-        accuracy = [
-            f"{text_of(cell).partition(' (')[0]}{mark_of(cell)}" for _, cell in cells.iterrows()
-        ]
-        body = body.rename(columns={table.single: "accuracy %"}).assign(**{"accuracy %": accuracy})
-        seeds = table.runs.groupby("row")["seed"].agg(lambda s: " ".join(s.map(str)))
-        body["seeds"] = seeds[body.index]
-    left_out = [c for c in LEFT_OUT if c in body and width < NARROW]
+        # The seeds have a column of their own.
+        body = body.rename(columns={table.single: "accuracy %"})
+        body["accuracy %"] = body["accuracy %"].str.replace(r" \(.*\)", "", regex=True)
+        body["seeds"] = table.runs.groupby("row")["seed"].agg(lambda s: " ".join(s.map(str)))
     caption = _caption(table)
-    caption += [f"not shown on {width} columns: {', '.join(left_out)}"] if left_out else []
+    if left_out := [c for c in LEFT_OUT if c in body and width < NARROW]:
+        caption.append(f"not shown on {width} columns: {', '.join(left_out)}")
     lines = body.drop(columns=left_out).reset_index(names="attention")
     grid = _filled(_title(table), "\n".join(caption), lines)
     floor = table.cells["floor"].iloc[-1]
@@ -156,16 +147,13 @@ def _grid(table: Table, width: int) -> Grid:
 
 
 def _filled(title: str, caption: str, lines: pd.DataFrame) -> Grid:
-    looks: dict[str, Any] = {"title_style": "bold", "caption_style": "dim", "title_justify": "left",
-                             "caption_justify": "left"}  # fmt: skip
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, title=title,
-                caption=caption, **looks)  # fmt: skip
+                title_style="bold", title_justify="left", caption=caption, caption_style="dim",
+                caption_justify="left")  # fmt: skip
     for i, name in enumerate(lines.columns):
         # Where a row is too long for the terminal, its name and its class of compute are wrapped.
-        wraps = i == 0 or name == "compute"
-        grid.add_column(
-            name, justify="right" if i else "left", no_wrap=not wraps, min_width=0 if i else 16
-        )
+        whole, least = i > 0 and name != "compute", 0 if i else 16
+        grid.add_column(name, justify="right" if i else "left", no_wrap=whole, min_width=least)
     for line in lines.itertuples(index=False, name=None):
         grid.add_row(*line)
     return grid
@@ -175,11 +163,12 @@ def _title(table: Table) -> str:
     if not table.single:
         return table.title
     first = table.runs.iloc[0]
-    return "\n".join([
+    lines = [
         f"{first['task']}, data {first['data.source']} {first['fingerprint'][:8]}",
         f"{table.conditions}, {first['steps']} steps of {first['batch']}",
-        *([table.title] if table.title else []),
-    ])  # fmt: skip
+        table.title,
+    ]
+    return "\n".join(filter(None, lines))
 
 
 def _caption(table: Table) -> list[str]:
@@ -190,8 +179,10 @@ def _caption(table: Table) -> list[str]:
             f"accuracy on {first['test.examples']} test examples, {first['test.select']} "
             "checkpoint by dev accuracy",
             f"compute budget {budget_names(table.runs)}",
-            *([f"dead queries: {DEAD_QUERIES}"] if table.dead(table.single) else []),
         ]
+        if table.dead(table.single):
+            lines.append(f"dead queries: {DEAD_QUERIES}")
     if not table.repeated.empty:
         lines.append(f"{len(table.repeated)} repeated runs (rerun=true) are not shown")
-    return [*lines, *comparisons(table), *([] if table.cells["learned"].all() else [FLOOR])]
+    lines += comparisons(table)
+    return lines if table.cells["learned"].all() else [*lines, FLOOR]

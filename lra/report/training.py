@@ -4,11 +4,11 @@ differ; columns are tasks, or the values of a setting."""
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lra import data
@@ -28,7 +28,7 @@ from lra.report.table import (
     sortable,
 )
 from lra.results.frame import options_of, usual_of
-from lra.results.record import Record
+from lra.results.record import first_attempts
 from lra.results.schema import TRAINING
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
@@ -44,6 +44,8 @@ OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
             "compute.budget.tolerance.flops")  # fmt: skip
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
+PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
+NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
 MACHINE = ("machine.device", "machine.threads", "machine.processes")  # of comparable speeds
 
 
@@ -67,10 +69,10 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     place = folder / spec.records
     there = [p for p in runs["path"].unique() if Path(p).with_suffix("").is_relative_to(place)]
     training = runs[runs["path"].isin(there) & (runs["kind"] == TRAINING)]
-    training = by_time(training).drop_duplicates("run")
-    return select(
-        training.sort_values(["task", "protocol", "model", "attention", "run"]), spec.where
-    )
+    finished = pd.to_datetime(training["times.finished"], utc=True, format="ISO8601")
+    training = training.loc[finished.sort_values(kind="stable").index].drop_duplicates("run")
+    order = ["task", "protocol", "model", "attention", "run"]
+    return select(training.sort_values(order), spec.where)
 
 
 def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
@@ -78,13 +80,11 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in runs or runs[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
-    runs, repeated = first_attempts(runs)
-    runs, unchosen = _chosen(runs, spec.choose)
-    column = (
-        short_name(spec.columns) + "=" + runs[spec.columns].map(str)
-        if spec.columns
-        else runs["task"]
-    )
+    is_first = runs["run"].isin({record.run for record in first_attempts(runs["record"])[0]})
+    repeated = runs[~is_first]
+    runs, unchosen = _chosen(runs[is_first], spec.choose)
+    axis = short_name(spec.columns)
+    column = f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"]
     runs = runs.assign(column=column)
     ignored = {*may_differ(spec.vary), spec.choose}
     of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
@@ -96,11 +96,9 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
     cells = cells_of(runs)
     cells[["published", "source"]] = [
         published.published_score(spec.published, r.attention, r["task"], r["settings.attention"])
-        or (None, None)
         for r in cells["record"]
     ]
     rows = _rows(runs, cells, options, averaged)
-    rows = rows.iloc[_order(rows, cells)]
     machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
     timed = tuple(c for c in columns if spec.speed and machines[c] == 1)
     table = Table(
@@ -114,12 +112,12 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
         published=spec.published,
         costs=True,
         timed=timed,
-        axis=short_name(spec.columns) if spec.columns else "",
+        axis=axis,
         conditions=_conditions(runs),
         repeated=repeated,
         unchosen=unchosen,
         caveat=one_line(spec.caveat),
-        effects=effects(runs, [*spec.vary, spec.columns], spec.together, spec.choose)
+        effects=effects(runs, [k for k in (*spec.vary, spec.columns) if k], spec.together)
         if spec.effects
         else pd.DataFrame(),
     )
@@ -129,20 +127,6 @@ def build(spec: TableSpec, runs: pd.DataFrame) -> Table:
 # ---------------------------------------------------------------------- which runs
 
 
-def by_time(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs in the order in which they finished, those without a time last."""
-    return runs.sort_values(
-        ["times.finished", "run"],
-        key=lambda s: pd.to_datetime(s, utc=True, format="ISO8601") if s.name != "run" else s,
-    )
-
-
-def first_attempts(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of every run the attempt that finished first, which tables show, and the others."""
-    again = by_time(runs).duplicated(["identity", "code", "seed"]).reindex(runs.index)
-    return runs[~again], runs[again]
-
-
 def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The runs with the best value of this setting, and the others: the one with the best mean dev
     accuracy over seeds, among runs that differ in nothing else. A value with fewer seeds than
@@ -150,7 +134,7 @@ def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     The column `tried` says which values each was chosen from."""
     if not key:
         return runs, runs.iloc[:0]
-    settings = [c for c in runs if c.split(".")[0] in SETTINGS and c != key]
+    settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
     kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
     values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
     tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
@@ -159,18 +143,6 @@ def _chosen(runs: pd.DataFrame, key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     is_best = runs[key] == kind.map(best)
     names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
     return runs[is_best].assign(tried=kind.map(names)), runs[~is_best]
-
-
-SETTINGS = (
-    "attention",
-    "model",
-    "protocol",
-    "task",
-    "pretrain",
-    "budget",
-    "precision",
-    "processes",
-)
 
 
 def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -215,60 +187,39 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str,
     from what `attention=<name>` sets, and those that the table varies. Of more than SPELT options,
     those that have their usual value are left out.
     """
-    naming = _naming(spec, runs)
-    names: list[tuple[str, dict[str, Any]]] = []
-    unusual: dict[str, set[str]] = {}
-    needed = {
-        "attention",
-        "record",
-        "processes",
-        "pretrain.name",
-        *itertools.chain(*naming.values()),
-    }
-    for run in runs[[c for c in runs if c in needed]].to_dict("records"):
-        usual = usual_columns(run["record"])
-        keys = [*naming[run["attention"]]]
-        keys += ["processes"] if run["processes"] != "none" else []
-        keys += ["pretrain.name"] if run["pretrain.name"] != "none" else []
-        options = {key: run.get(key) for key in dict.fromkeys(keys)}
-        names.append((run["attention"], options))
-        shown = {key for key, value in options.items() if str(value) != str(usual.get(key, NEVER))}
-        unusual.setdefault(str(names[-1]), set()).update(shown)
-    labels: list[str] = []
+    labels = pd.Series(index=runs.index, dtype=object)
     of_label: dict[str, dict[str, Any]] = {}
-    for attention, options in names:
-        spelt = len(naming[attention]) <= SPELT
-        shown = [(short_name(key), value) for key, value in options.items()
-                 if spelt or key in unusual[str((attention, options))]]  # fmt: skip
-        labels.append(one_line(" ".join([attention, *(f"{k}={v}" for k, v in shown)])))
-        of_label[labels[-1]] = {short_name(key): value for key, value in options.items()}
+    for name, of_method in runs.groupby("attention", sort=False):
+        usual = [{f"attention.{key}": v for key, v in usual_of(r).items()}
+                 for r in of_method["record"]]  # fmt: skip
+        keys = _naming(spec, of_method, usual)
+        columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
+        options = [
+            {k: run.get(k) for k in keys} | {k: run[k] for k in NOT_NONE if run[k] != "none"}
+            for run in of_method[columns].to_dict("records")
+        ]
+        unusual = [{k for k, v in named.items() if str(v) != str(of_run.get(k, NEVER))}
+                   for named, of_run in zip(options, usual, strict=True)]  # fmt: skip
+        rows = pd.DataFrame({"options": options, "unusual": unusual}, of_method.index)
+        for _, row in rows.groupby(rows["options"].map(str), sort=False):
+            every, spelt = row["options"].iloc[0], set().union(*row["unusual"])
+            shown = [f"{short_name(k)}={v}" for k, v in every.items()
+                     if len(keys) <= SPELT or k in spelt]  # fmt: skip
+            labels[row.index] = label = one_line(" ".join([str(name), *shown]))
+            of_label[label] = {short_name(k): v for k, v in every.items()}
     return runs.assign(row=labels), of_label
 
 
-def _naming(spec: TableSpec, runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Per attention, the settings that name its rows."""
-    naming: dict[str, list[str]] = {}
-    for name, of_method in runs.groupby("attention", sort=False):
-        options = [f"attention.{k}" for k in dict.fromkeys(
-            option for record in of_method["record"] for option in options_of(record))]  # fmt: skip
-        others = [option for option in options if option not in spec.vary]
-        pretrained = of_method[of_method["pretrain.name"] != "none"]
-        keys = differing(of_method, [*others, "code_of_training"])
-        keys = ["code" if key == "code_of_training" else key for key in keys]
-        keys += differing(pretrained, ["code"])
-        usual = pd.DataFrame(
-            list(map(usual_columns, of_method["record"])), of_method.index, dtype=object
-        )
-        for option in options:
-            if option in usual and (usual[option].map(str) != of_method[option].map(str)).any():
-                keys.append(option)
-        naming[str(name)] = list(dict.fromkeys([*keys, *spec.vary]))
-    return naming
-
-
-def usual_columns(record: Record) -> dict[str, Any]:
-    """The options that `attention=<name>` sets, under the names of their columns."""
-    return {f"attention.{key}": value for key, value in usual_of(record).items()}
+def _naming(spec: TableSpec, runs: pd.DataFrame, usual: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that name the rows of one attention, whose runs have these usual options."""
+    options = [f"attention.{k}" for k in dict.fromkeys(
+        option for record in runs["record"] for option in options_of(record))]  # fmt: skip
+    keys = differing(runs, [*(o for o in options if o not in spec.vary), "code_of_training"])
+    keys = ["code" if key == "code_of_training" else key for key in keys]
+    keys += differing(runs[runs["pretrain.name"] != "none"], ["code"])
+    of_runs = pd.DataFrame(usual, runs.index, dtype=object).map(str)
+    keys += [o for o in options if o in of_runs and (of_runs[o] != runs[o].map(str)).any()]
+    return list(dict.fromkeys([*keys, *spec.vary]))
 
 
 def _rows(
@@ -287,21 +238,14 @@ def _rows(
     rows["published"] = counted["published"].apply(lambda s: s.astype(float).mean()).where(complete)
     rows["coverage"] = n.map(str) + f"/{len(averaged)}"
     rows["ranked"] = True
-    return rows
-
-
-def _order(rows: pd.DataFrame, cells: pd.DataFrame) -> list[int]:
-    """Rows of one attention by their options; several attentions by average, or by their column."""
-    numbers = list(range(len(rows)))
+    # Rows of one attention by their options; several attentions by average, or by their column.
     if rows["attention"].nunique() == 1:
-        return sorted(
-            numbers, key=lambda i: [sortable(v) for v in rows["options"].iloc[i].values()]
-        )
-    if cells.index.unique("column").size == 1:
-        scores = cells["score"].droplevel("column")[rows.index]
-        return sorted(numbers, key=lambda i: -scores.iloc[i])
-    average = rows[AVERAGE].fillna(float("-inf"))
-    return sorted(numbers, key=lambda i: (-average.iloc[i], rows.index[i]))
+        places = rows["options"].map(lambda options: [sortable(v) for v in options.values()])
+    elif cells.index.unique("column").size == 1:
+        places = -cells["score"].droplevel("column")
+    else:
+        places = pd.Series(zip(-rows[AVERAGE].fillna(-np.inf), rows.index, strict=True), rows.index)
+    return rows.loc[sorted(rows.index, key=places.to_dict().get)]
 
 
 def _conditions(runs: pd.DataFrame) -> str:

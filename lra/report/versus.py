@@ -50,9 +50,8 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     right = pd.DataFrame({"answers": 1, "a": 100 * right_a, "b": 100 * right_b})
     groups = [right.groupby([f"class {c}" for c in labels])]
     if (lengths := _lengths(a[0], data_dir, len(labels))) is not None:
-        groups.append(
-            right.groupby(pd.qcut(lengths, BINS, duplicates="drop", precision=0).astype(str))
-        )
+        bins = pd.qcut(lengths, BINS, duplicates="drop", precision=0)
+        groups.append(right.groupby(bins.astype(str)))
     pairs = list(itertools.product(*sides))
     return Comparison(
         answers=len(labels),
@@ -75,12 +74,11 @@ def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
         return [record] if record else []
     name, *options = word.split(",")
     wanted = dict(option.partition("=")[::2] for option in options)
-    named = [
-        r
-        for r in records
-        if r.run == word
-        or (r.attention == name and all(_has(r, key, text) for key, text in wanted.items()))
-    ]
+
+    def meant(record: Record) -> bool:
+        return record.attention == name and all(_has(record, *pair) for pair in wanted.items())
+
+    named = [record for record in records if record.run == word or meant(record)]
     if not named:
         raise UserError(
             f"'{word}' names no run: give a run's folder or name, or an attention as in "
@@ -159,7 +157,7 @@ def _lengths(record: Record, data_dir: Path | None, answers: int) -> np.ndarray 
 
 
 def _differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
-    sides = [dict(flat(r["settings"])) | {"code": r.code} for r in (a, b)]
-    keys = dict.fromkeys([*sides[0], *sides[1]])
-    values = {key: (sides[0].get(key, "absent"), sides[1].get(key, "absent")) for key in keys}
+    one, other = (dict(flat(r["settings"])) | {"code": r.code} for r in (a, b))
+    keys = dict.fromkeys([*one, *other])
+    values = {key: (one.get(key, "absent"), other.get(key, "absent")) for key in keys}
     return {key: (x, y) for key, (x, y) in values.items() if x != y}
