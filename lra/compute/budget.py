@@ -71,7 +71,7 @@ def budget_of(run: Run) -> Budget:
                 f"compute.reference='{reference}' is not an attention"
                 f"{nearest(reference, luna.names())}"
             )
-        count = count_run(run, {"name": reference}, backward=False)
+        count = count_run(run, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference
@@ -84,7 +84,7 @@ def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
     trained: float = examples(run.protocol)
     recipe = run.pretrain.recipe if run.compute.both_phases else None
     if first is not None and recipe is not None:
-        weight = first.total.training_flops / count.total.training_flops
+        weight = first.training_flops / count.training_flops
         trained += recipe.steps * recipe.batch * weight
     return Cost(count.parameters, count.flops, round(trained))
 
