@@ -35,7 +35,6 @@ class PartCount:
     parameters: int = 0  # trainable
     buffers: int = 0  # stored elements that are not trained
     flops: int = 0  # per example, forward
-    training_flops: int = 0  # forward and backward
     executed_flops: int = 0  # forward, as the code does it
 
     def __add__(self, other: PartCount) -> PartCount:
@@ -44,8 +43,10 @@ class PartCount:
 
 @dataclass(frozen=True)
 class Count(PartCount):
-    """The sum over the parts of a network, and each of them."""
+    """The sum over the parts of a network, and each of them. Only the whole network has FLOPs of
+    training: torch's counter cannot always say which module a backward operator belongs to."""
 
+    training_flops: int = 0  # forward and backward
     parts: dict[str, PartCount] = field(default_factory=dict)
 
     @property
@@ -89,19 +90,20 @@ def count_network(network: Network, *, masked: bool = True) -> Count:
     shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
-    flops = run_counted(network, lambda: network.train()(ids, mask), backward=True)
+    work = run_counted(network, lambda: network.train()(ids, mask), backward=True)
     parts = {part: Counter[str]() for part in PARTS}
     seen: set[int] = set()
     for root, part in parts_of(network):
-        parts[part].update(flops(root))
+        parts[part].update(flops=work.forward[root], executed_flops=work.executed[root])
         for t in (*root.parameters(), *root.buffers()):
             if id(t) not in seen:  # a shared tensor counts once
                 seen.add(id(t))
                 parts[part]["parameters" if t.requires_grad else "buffers"] += t.numel()
-    for name in flops(network):  # the rest is the network without its parts
+    for name in ("flops", "executed_flops"):  # the rest is the network without its parts
         parts["rest"][name] -= sum(parts[part][name] for part in PARTS if part != "rest")
     counts = {part: PartCount(**numbers) for part, numbers in parts.items()}
-    return Count(**asdict(sum(counts.values(), PartCount())), parts=counts)
+    total = sum(counts.values(), PartCount())
+    return Count(**vars(total), training_flops=work.both[network], parts=counts)
 
 
 def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
@@ -127,7 +129,7 @@ def slot_flops(slot: luna.Attention, *, masked: bool = True, value_dim: int | No
         return formula(slot, q, q, v)
     x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
     mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    return run_counted(slot, lambda: slot(q, q, v, mask, x), backward=False)(slot)["flops"]
+    return run_counted(slot, lambda: slot(q, q, v, mask, x), backward=False).forward[slot]
 
 
 # ---------------------------------------------------------------------- FLOPs of modules
@@ -148,42 +150,43 @@ class MetaMode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def run_counted(
-    root: nn.Module, forward: Callable[[], Tensor], *, backward: bool
-) -> Callable[[nn.Module], dict[str, int]]:
-    """Run `root`, and return what gives the FLOPs of each of its modules: those that torch's
-    counter saw in it, but for modules inside that are counted by their definition."""
-    prefix = type(root).__name__  # how the counter names the outermost module it meets
+@dataclass(frozen=True)
+class Work:
+    """FLOPs by module: of the forward pass, and of both passes; as the code does them, and with
+    definitions in place of what the code does in the modules that have one."""
+
+    executed: dict[nn.Module, int]
+    forward: dict[nn.Module, int]
+    both: dict[nn.Module, int]
+
+
+def run_counted(root: nn.Module, forward: Callable[[], Tensor], *, backward: bool) -> Work:
+    prefix = type(root).__name__  # how torch's counter names the outermost module that runs
     names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
     formulas = {module: formula for module in names if (formula := definition(module))}
-    defined = Counter[nn.Module]()
+    defined = dict.fromkeys(formulas, 0)
 
     def define(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         defined[module] += formulas[module](module, *inputs)
 
+    def by_module() -> dict[nn.Module, int]:
+        counts = counter.get_flop_counts()
+        return {module: sum(counts.get(name, {}).values()) for module, name in names.items()}
+
     hooks = [module.register_forward_pre_hook(define) for module in formulas]
     with FlopCounterMode(display=False, custom_mapping=OPERATORS) as counter, MetaMode():
         out = forward()
-        ahead = _by_module(counter)
+        ahead = by_module()
         for hook in hooks:  # activation checkpointing runs modules again in the backward pass
             hook.remove()
         if backward:
             out.sum().backward()
-    both = _by_module(counter)
+    both = by_module()
 
-    def flops(module: nn.Module) -> dict[str, int]:
-        inside = [m for m in module.modules() if m in formulas]
-        by_definition = sum(defined[m] for m in inside)
-        by_code = [c[names[module]] - sum(c[names[m]] for m in inside) for c in (ahead, both)]
-        return {
-            "flops": by_code[0] + by_definition,
-            # The backward pass computes every product twice, once per factor's gradient.
-            "training_flops": by_code[1] + 3 * by_definition,
-            "executed_flops": ahead[names[module]],
-        }
+    def replaced(code: dict[nn.Module, int], passes: int) -> dict[nn.Module, int]:
+        changes = {m: passes * defined[m] - code[m] for m in defined}
+        return {m: n + sum(changes.get(inside, 0) for inside in m.modules())
+                for m, n in code.items()}  # fmt: skip
 
-    return flops
-
-
-def _by_module(counter: FlopCounterMode) -> Counter[str]:
-    return Counter({name: sum(n.values()) for name, n in counter.get_flop_counts().items()})
+    # The backward pass computes every product twice, once per factor's gradient.
+    return Work(ahead, replaced(ahead, 1), replaced(both, 3))

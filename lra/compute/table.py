@@ -28,8 +28,7 @@ LENGTHS = (1024, 2048, 4096, 16384)
 HEAD_DIM = 32  # of model=small
 CAPTION = """\
 Per example of full length. MFLOPs: products of the forward pass, a multiply-add being 2.
-Training: forward and backward. Executed: MFLOPs of the code, which may evaluate a definition in
-another way."""
+Executed: MFLOPs of the code, which may evaluate a definition in another way."""
 
 
 def show_run(run: Run) -> None:
@@ -40,17 +39,17 @@ def show_run(run: Run) -> None:
 
     mode = Gate.off if run.compute.mode is Gate.off else Gate.report
     check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
-    titles = ("part", "parameters", "buffers", "MFLOPs", "training", "executed")
+    titles = ("part", "parameters", "buffers", "MFLOPs", "executed")
     table = Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False, caption=CAPTION)
     for column in table.columns[1:]:
         column.justify = "right"
     parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
     for name, part in (parts | {"total": check.count}).items():
-        flops = (part.flops, part.training_flops, part.executed_flops)
-        millions = [f"{number / 1e6:,.1f}" for number in flops]
+        millions = [f"{number / 1e6:,.1f}" for number in (part.flops, part.executed_flops)]
         table.add_row(name, f"{part.parameters:,}", f"{part.buffers:,}", *millions)
     print(f"{run.task.name}: {_spell(check.run.attention)}")
     Console(highlight=False).print(table)
+    print(f"{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")
     print(check.describe())
 
 
@@ -81,7 +80,7 @@ class CostRow:
         facts = dict(zip(("task", "attention", "setting"), self.key, strict=True))
         facts |= {"options": _spell(self.options), "verdict": str(self.check.verdict)}
         facts |= {f"{m}_ratio": f"{r:.4f}" for m, r in self.check.ratios.items()}
-        sizes = {size: getattr(count, size) for size in vars(count.slot)}
+        sizes = {key: number for key, number in vars(count).items() if key != "parts"}
         sizes |= {f"attention_{size}": number for size, number in vars(count.slot).items()}
         return facts | sizes | {"exempt": run.compute.exempt or ""}
 
