@@ -120,16 +120,15 @@ def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
     yield network, "rest"
 
 
-def slot_flops(slot: luna.Attention, *, masked: bool = True, value_dim: int | None = None) -> int:
+def slot_flops(slot: luna.Attention, *, masked: bool = True) -> int:
     """Count the forward FLOPs of an attention alone on one example of full length."""
     slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
     q = torch.empty(1, H, n, d, device="meta")
-    v = torch.empty(1, H, n, value_dim or d, device="meta")
     if formula := definition(slot):
-        return formula(slot, q, q, v)
+        return formula(slot, q, q, q)
     x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
     mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    return run_counted(slot, lambda: slot(q, q, v, mask, x), backward=False).forward[slot]
+    return run_counted(slot, lambda: slot(q, q, q, mask, x), backward=False).forward[slot]
 
 
 # ---------------------------------------------------------------------- FLOPs of modules

@@ -110,12 +110,6 @@ def test_the_exact_inverse_is_an_svd_and_a_product():
     assert slot_flops(slot) == 8 * n * m * D + 2 * n * m**2 + 2 * m**2 * D + 23 * m**3
 
 
-def test_values_may_be_narrower():
-    with torch.device("meta"):
-        slot = luna.build("softmax", n_heads=3, head_dim=D, max_len=64)
-    assert slot_flops(slot, value_dim=8) == 3 * 2 * 64 * 64 * (D + 8)
-
-
 # Trained parameters of the released configurations of google-research/long-range-arena at cd31e5c,
 # counted on its own classes built with them; Reformer's from the shapes in its code. BigBird's file
 # for Image cannot be built (a misspelt key): its count is that of the sizes it means.
@@ -266,6 +260,9 @@ def opaque(x: Tensor) -> Tensor:
 @opaque.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
+
+
+opaque.register_autograd(lambda ctx, grad: grad)
 
 
 class Plug(Attention):
