@@ -40,8 +40,8 @@ first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until i
 
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
 	@$(VENV)/bin/lra list --write
-	@$(VENV)/bin/lra table --write
 	@$(VENV)/bin/lra figures records
+	@$(VENV)/bin/lra table --write
 
 docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet

@@ -17,8 +17,8 @@ from luna.convert.host import transformers
 from luna.convert.swap import convert
 from luna.feature_maps.options import Evaluate
 
-SLOT = {"heads": 2, "head_dim": 32}
-LUNA = {"M": 8, "L": 8, "hidden": 64}
+SLOT: dict[str, Any] = {"heads": 2, "head_dim": 32}
+LUNA: dict[str, Any] = {"M": 8, "L": 8, "hidden": 64}
 TOKENS = 16  # generated behind a prompt
 # Layers, heads and width of real models; weights are random, with positions for every length.
 MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}

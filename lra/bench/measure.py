@@ -137,9 +137,9 @@ def run_alone(function: Callable[..., Any], *arguments: Any, mib: float, threads
     """Call the function in a new process, in which allocations beyond `mib` MiB fail."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "luna"])
-    with ProcessPoolExecutor(1, context, _limit, (mib, threads)) as pool:
+    with ProcessPoolExecutor(1, context) as pool:
         try:
-            return pool.submit(function, *arguments).result()
+            return pool.submit(_limited, function, arguments, mib, threads).result()
         except BrokenProcessPool as error:
             raise UserError("killed") from error
         except (MemoryError, RuntimeError) as error:
@@ -148,9 +148,12 @@ def run_alone(function: Callable[..., Any], *arguments: Any, mib: float, threads
             raise UserError(f"> {mib:,.0f} MiB") from error
 
 
-def _limit(mib: float, threads: int) -> None:
+def _limited(function: Callable[..., Any], arguments: Any, mib: float, threads: int) -> Any:
+    """Call the function. It was imported before there is a limit: OpenBLAS hangs if it is loaded
+    without memory."""
     torch.set_num_threads(threads)
     # The driver of a GPU reserves addresses without using them, so that no limit is possible.
     if mib < math.inf and sys.platform == "linux" and not torch.cuda.is_available():
         limit = (_kernel_kib("status", "VmData") + int(mib * 2**10)) * 2**10
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+    return function(*arguments)

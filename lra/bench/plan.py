@@ -132,7 +132,7 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
     if prepared is None:
         train = dev = itertools.repeat(random_batch(run, torch.device("cpu"), share=world))
     else:
-        loader = partial(Loader, rules=rules, seed=run.seed, world=world)
+        loader: Any = partial(Loader, rules=rules, seed=run.seed, world=world)
         train = loader(prepared.split("train"), size, steps=steps + 1)
         dev = loader(prepared.split("val"), size, limit=EVALUATED)
     warnings.filterwarnings("ignore", "You defined a `validation_step` but have no")
@@ -198,12 +198,10 @@ def show_plan(options: Namespace) -> None:
     groups, error = [group for group in groups if group.left], ""
     for i, group in enumerate(groups, 1):
         print(f"measuring {i} of {len(groups)}: {group.name} ", end="", file=sys.stderr, flush=True)
-        limits = {
-            "mib": free_mib(),
-            "threads": group.run.trainer.threads or torch.get_num_threads(),
-        }
+        threads = group.run.trainer.threads or torch.get_num_threads()
+        measure = partial(run_alone, first_steps, mib=free_mib(), threads=threads)
         try:
-            group.costs = run_alone(first_steps, group.words, options.steps, **limits)
+            group.costs = measure(group.words, options.steps)
             print(f" {group.costs['mean']:.2g} s a step", file=sys.stderr)
         except Exception as reason:
             error = first_line(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +23,22 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+COLOURS = 96  # of a PNG
 WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
 
 
 def save(figure: Any, stem: Path) -> list[Path]:
-    """Write PNG and PDF."""
+    """Write PNG, in few colours because pictures are committed, and PDF."""
+    from PIL import Image
+
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
-    for path, metadata in zip(paths, (None, {"CreationDate": None}), strict=True):
-        figure.savefig(path, dpi=200, metadata=metadata)
-    return paths
+    png, pdf = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf"))
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    pixels = io.BytesIO()
+    figure.savefig(pixels, format="png", dpi=160)
+    with Image.open(pixels) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(png, optimize=True)
+    return [png, pdf]
 
 
 def save_figure(

@@ -59,7 +59,8 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
                 paths += _save(folder, table, f"{column}-{'-'.join(options)}", of_options, column)
             else:
                 paths += _save(folder, table, f"{column}-scores", scores, column)
-                paths += _save(folder, table, f"{column}-compute", compute, column)
+                if table.rows["attention"].nunique() > 1:  # else names say what costs
+                    paths += _save(folder, table, f"{column}-compute", compute, column)
             if curves_of(table, column):
                 paths += _save(folder, table, f"{column}-curves", curves, column)
     return paths

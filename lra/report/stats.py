@@ -97,12 +97,12 @@ def deviation(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
 
 
-def half_width(groups: Sequence[Sequence[float]]) -> float | None:
+def half_width(groups: Sequence[Sequence[float]]) -> float:
     """Half the width of the 95 % interval of the mean of the groups' means, by Student's
-    distribution, from the spread within groups; None where every group has a single value."""
+    distribution, from the spread within groups; not a number where all groups are single values."""
     freedom = sum(len(values) - 1 for values in groups)
     if freedom == 0:
-        return None
+        return math.nan
     from scipy.stats import t
 
     squares = math.fsum((v - mean(values)) ** 2 for values in groups for v in values)

@@ -20,6 +20,7 @@ from lra.results.record import (
     read_sweep,
 )
 
+FOLLOW = ("parts", "predicted")  # facts that an export leaves out
 # A record, and the one of the same run that has the answers.
 Answered = tuple[Record, Record | None]
 
@@ -70,11 +71,16 @@ def _write(target: Path, pairs: Sequence[Answered]) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         packed = write_packed(target.with_suffix(".npz"), stored) if stored else {}
-        lines = [line_of(_with_packed(r.facts, packed.get(r.run))) for r, _ in pairs]
+        lines = [line_of(_exported(r.facts, packed.get(r.run))) for r, _ in pairs]
         write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
 
 
-def _with_packed(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
+def _exported(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
+    """The facts of a line: without what follows from others (the cost of each part from settings,
+    how often each class was answered from answers), with the digest of the answers in the file."""
+    facts = facts | {part: {k: v for k, v in facts[part].items() if k not in FOLLOW}
+                     for part in ("compute", "test", "test_best", "test_last")
+                     if facts.get(part)}  # fmt: skip
     if not facts.get("answers"):
         return facts
     answers = {key: value for key, value in facts["answers"].items() if key != "packed"}

@@ -3,7 +3,8 @@
 Runs on the same test examples share their labels. Under the digest <d> of the labels there are
 `<d>.labels` (n,), `<d>.runs` (runs,), `<d>.answers` and `<d>.log_p` (runs, n), and
 `<d>.log_p_label` of all wrong answers, one run after the other. Labels and answers are exact. A
-log-probability is one byte, round(SCALE * log(1 - log p)), in which a step is 10 % of 1 - log p.
+log-probability is one byte, round(SCALE * log(1 - log p)), in which a step is 10 % of 1 - log p; on
+test sets of fewer than SMALL labels it is -log p itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lra.base.config import UserError, readable
 from lra.base.disk import write_atomically
 from lra.runs.answers import Answers, hash_arrays, read_arrays
 
+SMALL = 1000  # labels; of fewer, log-probabilities are exact: a step would move their mean
 SCALE = 10  # finer steps are of no use to the loss (see _encoded); all bytes of answers cost space
 VALUES = ("labels", "runs", "answers", "log_p", "log_p_label")
 
@@ -51,7 +53,7 @@ def write_packed(path: Path, answers: Mapping[str, Answers]) -> dict[str, str]:
 def read_packed(path: Path, run: str, facts: Mapping[str, Any]) -> Answers:
     """Return the answers of one run; UserError if they are not those of its record."""
     status = path.stat()
-    labels, *row = _read(path, status.st_mtime_ns, status.st_size).get(run, [None])
+    labels, *row = _read(path, status.st_mtime_ns, status.st_size).get(run, [np.empty(0)])
     if not row or hash_arrays(*row) != facts["packed"] or hash_arrays(labels) != facts["labels"]:
         raise UserError(f"{path} is damaged or not of the records beside it")
     answers, log_p, log_p_label = row
@@ -78,16 +80,19 @@ def _pack(answers: Answers) -> list[np.ndarray]:
     wrong = ~answers.right
     of_label = answers.log_p.astype(np.float64)
     of_label[wrong] = answers.log_p_label
-    codes = _encoded(of_label)
+    n = len(answers.labels)
+    codes = _encoded(of_label, n)
     log_p = codes.copy()
-    log_p[wrong] = _encoded(answers.log_p[wrong])
+    log_p[wrong] = _encoded(answers.log_p[wrong], n)
     return [answers.answers, log_p, codes[wrong]]
 
 
-def _encoded(log_p: np.ndarray) -> np.ndarray:
+def _encoded(log_p: np.ndarray, of_all: int) -> np.ndarray:
     """Errors of rounding add up where many values are the same, so some are rounded the other way,
     first those that were the nearest to it, until the mean, the loss of the run, is right. Values
     that were encoded before give the same codes again."""
+    if of_all < SMALL:
+        return -log_p.astype(np.float16)
     exact = -log_p.astype(np.float64)
     codes = np.rint(SCALE * np.log1p(exact)).clip(0, 255)
     errors = _decoded(codes) - exact
@@ -101,4 +106,5 @@ def _encoded(log_p: np.ndarray) -> np.ndarray:
 
 
 def _decoded(codes: np.ndarray) -> np.ndarray:
-    return np.expm1(codes.astype(np.float64) / SCALE)
+    exact = codes.dtype == np.float16
+    return codes if exact else np.expm1(codes.astype(np.float64) / SCALE)

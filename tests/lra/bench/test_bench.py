@@ -44,7 +44,7 @@ MEASURES = {
 def bench(words: list[str], out: Path) -> dict:
     assert main(["bench", *words, "--rounds", "1", "--write", str(out)]) == 0
     (file,) = out.glob("*.json")
-    assert {path.suffix for path in out.iterdir()} == {".json", ".md", ".png", ".svg"}
+    assert {path.suffix for path in out.iterdir()} == {".json", ".md", ".png", ".pdf"}
     return json.loads(file.read_text(encoding="utf-8"))
 
 

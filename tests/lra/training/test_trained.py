@@ -236,11 +236,11 @@ def test_what_is_public_is_there_and_importing_is_light():
 
 
 def test_records_are_a_table(record: lra.Record):
-    found = lra.records(record.folder)
-    (row,) = found.rows()
-    assert (row["task"], row["attention"], row["score"]) == ("listops", "luna", record.score)
-    pandas = pytest.importorskip("pandas")
-    assert isinstance(found.to_pandas(), pandas.DataFrame)
+    frame = lra.records(record.folder).to_pandas()
+    (row,) = frame[["task", "attention", "score", "seed"]].itertuples(index=False, name=None)
+    assert row == ("listops", "luna", record.score, record["seed"])
+    assert frame["protocol.recipe.lr"][0] == record["settings.protocol.recipe.lr"]
+    assert frame["record"][0].key == record.key
 
 
 def test_several_processes_are_the_command_lines_business():
