@@ -72,7 +72,7 @@ def step_flops(run: Run) -> int:
     """FLOPs of the products of a step as the code does them. The compute gate counts some modules
     by their definition, and their backward pass twice: LUNA's networks, which only
     `evaluate=dense` computes as they are defined."""
-    total = count_run(run).total
+    total = count_run(run)
     defined = 3 * (total.flops - total.executed_flops)
     return run.protocol.recipe.batch * (total.training_flops - defined)
 

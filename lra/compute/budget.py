@@ -11,9 +11,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-import luna
 from lra.base import groups
-from lra.base.config import Objective, Pretrain, Protocol, Tolerance, UserError, nearest
+from lra.base.config import Objective, Pretrain, Protocol, Tolerance
 from lra.compute.count import Count, count_run
 from lra.settings.compose import Run, row_of_own_task, scale
 
@@ -66,12 +65,7 @@ class Budget:
 def budget_of(run: Run) -> Budget:
     reference = run.compute.reference
     if isinstance(reference, str):
-        if reference not in luna.names():
-            raise UserError(
-                f"compute.reference='{reference}' is not an attention"
-                f"{nearest(reference, luna.names())}"
-            )
-        count = count_run(run, {"name": reference}, backward=False)
+        count = count_run(run, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference
@@ -84,7 +78,7 @@ def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
     trained: float = examples(run.protocol)
     recipe = run.pretrain.recipe if run.compute.both_phases else None
     if first is not None and recipe is not None:
-        weight = first.total.training_flops / count.total.training_flops
+        weight = first.training_flops / count.training_flops
         trained += recipe.steps * recipe.batch * weight
     return Cost(count.parameters, count.flops, round(trained))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lra.base.config import Gate, UserError
@@ -20,51 +20,58 @@ LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 class BudgetCheck:
     run: Run
     count: Count
+    first: Count | None  # of phase one
     budget: Budget | None
-    ratios: dict[str, float]
     solved: dict[str, tuple[Any, Any]]  # option -> (before, after)
-    first: Count | None = None  # of phase one
+
+    @property
+    def cost(self) -> Cost:
+        return cost_of(self.run, self.count, self.first)
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        return self.budget.ratios(self.cost) if self.budget else {}
 
     @property
     def verdict(self) -> str | None:
         return self.budget.verdict(self.ratios) if self.budget else None
 
+    @property
+    def work(self) -> dict[str, int]:
+        """Training FLOPs of each phase."""
+        phases = {"phase_one": (self.run.pretrain.recipe, self.first),
+                  "phase_two": (self.run.protocol.recipe, self.count)}  # fmt: skip
+        return {
+            phase: recipe.steps * recipe.batch * count.training_flops
+            for phase, (recipe, count) in phases.items()
+            if recipe and count
+        }
+
     def describe(self) -> str:
-        total = self.count.total
-        line = f"{total.parameters:,} parameters  {total.flops / 1e9:.3f} GFLOPs per example"
-        if self.first is not None:
-            work = self.work()
-            line += (
-                f"\ntraining {sum(work.values()) / 1e12:,.3f} TFLOPs, "
-                f"{work['phase_one'] / sum(work.values()):.0%} of them in phase one"
-            )
+        count, compute = self.count, self.run.compute
+        lines = [f"{count.parameters:,} parameters  {count.flops / 1e9:.3f} GFLOPs per example"]
+        if self.first:
+            total = sum(self.work.values())
+            share = self.work["phase_one"] / total
+            lines += [f"training {total / 1e12:,.3f} TFLOPs, {share:.0%} of them in phase one"]
         if self.budget is None:
-            return line
+            return "\n".join(lines)
         outside = self.budget.outside(self.ratios)
         shown = [m for m in self.ratios if m in SIZES or m in outside]
         ratios = ", ".join(f"{LABELS[m]} {times(self.ratios[m])}" for m in shown)
-        line += f"\nagainst {self.budget.reference}: {ratios}: {self.verdict}"
+        lines += [f"against {self.budget.reference}: {ratios}: {self.verdict}"]
         for option, (before, after) in self.solved.items():
-            line += f"\nsolved: attention.{option}={after}, it was {before}"
-        if self.run.compute.exempt and self.verdict != "matched":
-            line += f"\nexempt: {self.run.compute.exempt}"
-        return line
-
-    def work(self) -> dict[str, int]:
-        recipes = {"phase_one": self.run.pretrain.recipe, "phase_two": self.run.protocol.recipe}
-        counts = {"phase_one": self.first, "phase_two": self.count}
-        return {
-            phase: recipe.steps * recipe.batch * count.total.training_flops
-            for phase, recipe in recipes.items()
-            if recipe is not None and (count := counts[phase]) is not None
-        }
+            lines += [f"solved: attention.{option}={after}, it was {before}"]
+        if compute.exempt and self.verdict != "matched":
+            lines += [f"exempt: {compute.exempt}"]
+        return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:
         record = {"mode": self.run.compute.mode.name} | self.count.record()
-        if self.first is not None:
-            total, work = self.first.total, self.work()
-            one = {key: getattr(total, key) for key in ("parameters", "flops", "training_flops")}
-            record |= {"phase_one": one, "training": work | {"both": sum(work.values())}}
+        if self.first:
+            sizes = ("parameters", "flops", "training_flops")
+            record["phase_one"] = {size: getattr(self.first, size) for size in sizes}
+            record["training"] = self.work | {"both": sum(self.work.values())}
         if self.budget is None:
             return record
         return record | {
@@ -79,57 +86,48 @@ class BudgetCheck:
 def check_budget(run: Run) -> BudgetCheck:
     """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
     does not."""
-    if run.compute.mode is Gate.off:
-        return BudgetCheck(run, count_run(run), None, {}, {}, _count_first(run))
-    budget = budget_of(run)
-    matched = run.compute.mode is Gate.matched
     solved: dict[str, tuple[Any, Any]] = {}
-    if matched or run.compute.solve:
+    budget = None if run.compute.mode is Gate.off else budget_of(run)
+    matched = run.compute.mode is Gate.matched
+    if budget and (matched or run.compute.solve):
         check_knobs(run)
-    if run.compute.solve:
+    if budget and run.compute.solve:
         run, solved = solve(run, budget)
-    count, first = count_run(run), _count_first(run)
-    ratios = budget.ratios(cost_of(run, count, first))
-    check = BudgetCheck(run, count, budget, ratios, solved, first)
-    # An exemption is from the size, never from the length of training.
-    if matched and set(budget.outside(ratios)) - set(SIZES if run.compute.exempt else ()):
-        raise UserError(refusal(check))
-    return check
-
-
-def _count_first(run: Run) -> Count | None:
     first = phase_one(run)
-    return None if first is None else count_run(first)
+    check = BudgetCheck(run, count_run(run), count_run(first) if first else None, budget, solved)
+    # An exemption is from the size, never from the length of training.
+    exempt = SIZES if run.compute.exempt else ()
+    if budget and matched and set(budget.outside(check.ratios)) - {*exempt}:
+        raise UserError(refusal(check, budget))
+    return check
 
 
 def with_solved_options(run: Run) -> Run:
     return solve(run, budget_of(run))[0] if run.compute.solve else run
 
 
-def refusal(check: BudgetCheck) -> str:
-    run, count, budget = check.run, check.count, check.budget
-    assert budget is not None
-    cost = cost_of(run, count, check.first)
-    costs = {
-        "parameters": f"{cost.parameters:,} parameters against {budget.cost.parameters or 0:,}",
-        "flops": f"{count.flops / 1e9:.3f} GFLOPs against {(budget.cost.flops or 0) / 1e9:.3f}",
-        "examples": f"{cost.examples:,} training examples against {budget.cost.examples or 0:,}",
+def refusal(check: BudgetCheck, budget: Budget) -> str:
+    cost, limit, outside = asdict(check.cost), asdict(budget.cost), budget.outside(check.ratios)
+    spelt = {
+        "parameters": "{:,} parameters against {:,}",
+        "flops": "{:.3f} GFLOPs against {:.3f}",
+        "examples": "{:,} training examples against {:,}",
     }
-    outside = budget.outside(check.ratios)
-    compared = ", ".join(
-        f"{costs[m]} ({times(r)}, allowed ±{getattr(budget.tolerance, m):.0%})"
-        for m, r in check.ratios.items()
-        if m != "examples" or m in outside
-    )
-    advice = _advice(run, budget, cost.examples)
+    compared = []
+    for m, ratio in check.ratios.items():
+        if m in SIZES or m in outside:
+            pair = [n / 1e9 if m == "flops" else n for n in (cost[m], limit[m])]
+            allowed = f"{times(ratio)}, allowed ±{getattr(budget.tolerance, m):.0%}"
+            compared.append(f"{spelt[m].format(*pair)} ({allowed})")
     return (
-        f"attention '{run.attention['name']}' is outside the compute budget of "
-        f"{budget.reference}: {compared}; {advice}; compute=report runs it as it is"
+        f"attention '{check.run.attention['name']}' is outside the compute budget of "
+        f"{budget.reference}: {', '.join(compared)}; {_advice(check.run, budget, outside)}; "
+        "compute=report runs it as it is"
     )
 
 
-def _advice(run: Run, budget: Budget, trained: int | None) -> str:
-    if budget.outside(budget.ratios(Cost(None, None, trained))):
+def _advice(run: Run, budget: Budget, outside: dict[str, float]) -> str:
+    if "examples" in outside:
         if run.pretrain.comes_first and run.compute.both_phases:
             return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
         return "train as long as the protocol does (budget=.. scales every method's steps alike)"

@@ -40,16 +40,15 @@ class Setting:
 
 
 def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
-    best = closest(run, budget)
-    name = run.attention["name"]
+    """Set the knobs of `run`, and return also what changed: option -> (before, after)."""
+    best, before = closest(run, budget), run.attention
     if best is None:
         if run.compute.exempt is not None:
             return run, {}
         raise UserError(
-            f"attention '{name}' declares no knob in its file for compute.solve to set: "
+            f"attention '{before['name']}' declares no knob in its file for compute.solve to set: "
             "add knobs: {option: {min: .., max: ..}}, or say why there is none (exempt: ..)"
         )
-    before = run.attention
     solved = {k: (before.get(k), v) for k, v in best.options.items() if before.get(k) != v}
     return replace(run, attention=before | best.options), solved
 
@@ -59,76 +58,67 @@ def closest(run: Run, budget: Budget) -> Setting | None:
     return min(settings, key=Setting.distance, default=None)
 
 
-# ---------------------------------------------------------------------- the search
-
-
 def _options(run: Run) -> Iterator[dict[str, Any]]:
     name, specs = run.attention["name"], run.compute.knobs
-    knobs = {knob: knob_values(name, knob, spec) for knob, spec in specs.items()}
-    n_settings = math.prod(map(len, knobs.values()))
-    if n_settings > MOST_SETTINGS:
+    values = [knob_values(name, knob, spec) for knob, spec in specs.items()]
+    if (n_settings := math.prod(map(len, values))) > MOST_SETTINGS:
         raise UserError(
             f"the knobs of '{name}' have {n_settings:,} settings, more than the {MOST_SETTINGS:,} "
             "that one search counts: give them a larger step"
         )
-    for values in product(*knobs.values()) if knobs else ():
-        options = dict(zip(knobs, values, strict=True))
+    for setting in product(*values) if specs else ():
+        options = dict(zip(specs, setting, strict=True))
         for knob, spec in specs.items():
-            options |= dict.fromkeys(_tied(spec), options[knob])
+            if isinstance(spec, dict):
+                options |= dict.fromkeys(spec.get("tied", ()), options[knob])
         yield options
 
 
 def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None:
     """Count the run's size with these options; None where they exclude each other."""
-    slots = _slots(run, run.attention | options)
+    slots = _count_slots(run, run.attention | options)
     if slots is None:
         return None
-    # The network without its slots: attention=uniform has no parameters and no products.
-    empty = {"name": "uniform", "dwc": run.attention.get("dwc", "none")}
-    around = count_run(run, empty, backward=False)
-    parameters, flops = slots
-    cost = Cost(around.parameters + parameters, around.flops + flops, None)
-    ratios = budget.ratios(cost)
+    count = count_run(run)
+    parameters, flops = (
+        getattr(count, size) - getattr(count.parts["attention"], size) + own
+        for size, own in zip(("parameters", "flops"), slots, strict=True)
+    )
+    ratios = budget.ratios(Cost(parameters, flops, None))
     return Setting(options, ratios, budget.excess(ratios))
-
-
-def build_slots(run: Run, attention: dict[str, Any]) -> list[luna.Attention]:
-    protocol, sizes = run.protocol, run.model
-    options = {key: value for key, value in attention.items() if key != "dwc"}
-    tokens = protocol.data.pad_to // data.of(run.task).stack
-    with torch.device("meta"):
-        slots = [
-            luna.build(
-                **options,
-                n_heads=sizes.n_heads,
-                head_dim=sizes.qkv_dim // sizes.n_heads,
-                max_len=tokens + (protocol.style.pooling is Pooling.cls),
-                profile=protocol.profile,
-            )
-            for _ in range(sizes.n_layers)
-        ]
-    for slot in slots:
-        slot.tie(slots[0])
-    return slots
 
 
 _counted: dict[str, tuple[int, int]] = {}  # a refusal searches again where the gate has searched
 
 
-def _slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
+def _count_slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
     """Count parameters and forward FLOPs of all slots; None where the options exclude each other.
     A parameter that layers share counts once, but works in each of them."""
     key = repr((run.task.name, attention, run.model, run.protocol))
-    if key not in _counted:
-        try:
-            slots = build_slots(run, attention)
-        except LunaError:
-            return None
-        trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-        texts = 2 if data.get(run.task.name).dual else 1
-        masked = run.protocol.data.mask is not Mask.none
-        flops = texts * len(slots) * slot_flops(slots[0], masked=masked)
-        _counted[key] = sum(trained.values()), flops
+    if key in _counted:
+        return _counted[key]
+    task, rules, sizes = data.of(run.task), run.protocol.data, run.model
+    options = {option: value for option, value in attention.items() if option != "dwc"}
+    try:
+        with torch.device("meta"):
+            slots = [
+                luna.build(
+                    **options,
+                    n_heads=sizes.n_heads,
+                    head_dim=sizes.qkv_dim // sizes.n_heads,
+                    max_len=rules.pad_to // task.stack
+                    + (run.protocol.style.pooling is Pooling.cls),
+                    profile=run.protocol.profile,
+                )
+                for _ in range(sizes.n_layers)
+            ]
+    except LunaError:
+        return None
+    for slot in slots:
+        slot.tie(slots[0])
+    trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
+    flops = slot_flops(slots[0], masked=rules.mask is not Mask.none)
+    _counted[key] = sum(trained.values()), (1 + task.dual) * len(slots) * flops
     return _counted[key]
 
 
@@ -136,15 +126,10 @@ def _slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def check_knobs(run: Run) -> None:
-    """Refuse a knob that is not an option, an invalid range, and a value outside its range."""
+    """Refuse options of a wrong type, an invalid knob, and a value outside its range."""
     name = run.attention["name"]
     check_options(name, {k: v for k, v in run.attention.items() if k not in ("name", "dwc")})
     for knob, spec in run.compute.knobs.items():
-        if knob not in luna.options(name):
-            raise UserError(
-                f"attention '{name}' declares the knob '{knob}', which is not one of its options"
-                f"{nearest(knob, luna.options(name))}"
-            )
         values, value = knob_values(name, knob, spec), run.attention.get(knob)
         inside = range(spec["min"], spec["max"] + 1) if isinstance(spec, dict) else values
         if value is not None and value not in inside:
@@ -157,10 +142,15 @@ def check_knobs(run: Run) -> None:
 def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
     """List the values of a knob: those of a list, or from min to max in steps of `step`, or of 1;
     the options in `tied` take the same value."""
-    if isinstance(spec, list) and spec:
-        return spec
+    if knob not in luna.options(name):
+        raise UserError(
+            f"attention '{name}' declares the knob '{knob}', which is not one of its options"
+            f"{nearest(knob, luna.options(name))}"
+        )
     try:
-        values = list(range(spec["min"], spec["max"] + 1, spec.get("step", 1)))
+        values = spec
+        if not isinstance(spec, list):
+            values = range(spec["min"], spec["max"] + 1, spec.get("step", 1))
     except (AttributeError, KeyError, TypeError, ValueError):
         values = []
     if not values:
@@ -168,11 +158,7 @@ def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
             f"knobs.{knob} of attention '{name}' must be a list of values, or whole numbers "
             f"{{min: .., max: .., step: ..}} with min <= max and step >= 1, got {spec}"
         )
-    return values
-
-
-def _tied(spec: Any) -> list[str]:
-    return spec.get("tied", []) if isinstance(spec, dict) else []
+    return list(values)
 
 
 def range_of(spec: Any) -> str:

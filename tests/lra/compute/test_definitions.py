@@ -20,7 +20,7 @@ def test_lunas_mlps_count_the_same_however_they_are_evaluated(shared: bool, shar
         short_run("luna", shared_channels=shared, share=share, evaluate=how)
         for how in ("piecewise", "dense")
     )
-    fast, dense = (count_run(run, backward=False).parts["attention"] for run in runs)
+    fast, dense = (count_run(run).parts["attention"] for run in runs)
     assert fast.flops == dense.flops
     assert fast.executed_flops < dense.executed_flops < dense.flops
 
@@ -37,7 +37,7 @@ def test_luna_by_hand():
 
 def test_longformer_counts_its_band_and_executes_more():
     run = with_attention(composed("compute=report", "task=listops"), "longformer")
-    part = count_run(run, backward=False).parts["attention"]
+    part = count_run(run).parts["attention"]
     assert part.flops == LAYERS * HEADS * 4 * 2048 * 512 * D
     assert part.executed_flops == part.flops * 5 // 4  # five chunks of 128 for a window of 512
 
@@ -57,8 +57,7 @@ def test_informers_definition_is_what_it_executes():
 def test_turning_queries_and_keys_is_a_product():
     words = ("compute=report", "task=listops")
     turned, plain = (
-        count_run(composed(*words, f"protocol.style.positions={p}"), backward=False).total
-        for p in ("rope", "none")
+        count_run(composed(*words, f"protocol.style.positions={p}")) for p in ("rope", "none")
     )
     assert turned.flops - plain.flops == LAYERS * HEADS * 2 * 4 * 2048 * D
     assert turned.executed_flops == plain.executed_flops

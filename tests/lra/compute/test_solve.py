@@ -29,7 +29,7 @@ def test_the_solver_finds_the_closest_of_all_settings():
     limits = budget("pathfinder")
 
     def away(landmarks: int) -> float:
-        count = count_run(run, run.attention | {"landmarks": landmarks}, backward=False)
+        count = count_run(run, run.attention | {"landmarks": landmarks})
         return abs(count.flops / limits.cost.flops - 1)
 
     best = min(run.compute.knobs["landmarks"], key=away)
@@ -56,7 +56,7 @@ def test_a_setting_is_counted_as_the_whole_network_is(attention: str):
     words += ("attention.share_layers=true",) if attention == "linformer" else ()
     run = composed(*words)
     limits = Budget("numbers", Cost(1, 1, None), TOLERANCE)  # ratios are the counts themselves
-    counted = count_run(run, backward=False)
+    counted = count_run(run)
     ratios = compare(run, limits, {}).ratios
     assert ratios == {"parameters": counted.parameters, "flops": counted.flops}
 
