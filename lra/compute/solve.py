@@ -81,8 +81,8 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
         return None
     count = count_run(run)
     parameters, flops = (
-        getattr(count, size) - getattr(count.parts["attention"], size) + own
-        for size, own in zip(("parameters", "flops"), slots, strict=True)
+        getattr(count, size) - getattr(count.parts["attention"], size) + of_slot
+        for size, of_slot in zip(("parameters", "flops"), slots, strict=True)
     )
     ratios = budget.ratios(Cost(parameters, flops, None))
     return Setting(options, ratios, budget.excess(ratios))

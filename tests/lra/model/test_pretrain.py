@@ -372,9 +372,9 @@ def test_the_gate_can_hold_both_phases_to_the_budget_of_one():
     run = composed(*words, "compute.both_phases=true", "compute=report")
     both = check_budget(run)
     assert both.ratios["examples"] == pytest.approx(
-        sum(both.work().values()) / both.work()["phase_two"], rel=1e-5
+        sum(both.work.values()) / both.work["phase_two"], rel=1e-5
     )
-    share = both.work()["phase_two"] / sum(both.work().values())
+    share = both.work["phase_two"] / sum(both.work.values())
     steps = [f"{key}.steps={round(50 * share) * 1000}" for key in ("pretrain.recipe",
                                                                   "protocol.recipe")]  # fmt: skip
     fitting = composed(
