@@ -20,7 +20,6 @@ from lra.results.record import (
     read_sweep,
 )
 
-FOLLOW = ("parts", "predicted")  # facts that an export leaves out
 # A record, and the one of the same run that has the answers.
 Answered = tuple[Record, Record | None]
 
@@ -78,13 +77,21 @@ def _write(target: Path, pairs: Sequence[Answered]) -> None:
 def _exported(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
     """The facts of a line: without what follows from others (the cost of each part from settings,
     how often each class was answered from answers), with the digest of the answers in the file."""
-    facts = facts | {part: {k: v for k, v in facts[part].items() if k not in FOLLOW}
-                     for part in ("compute", "test", "test_best", "test_last")
-                     if facts.get(part)}  # fmt: skip
+    facts = _without(facts, "compute", "parts")
     if not facts.get("answers"):
         return facts
+    counted = facts["test"].get("predicted")  # of the checkpoint that gave the answers
+    for test in ("test", "test_best", "test_last"):
+        if packed and (facts.get(test) or {}).get("predicted") == counted:
+            facts = _without(facts, test, "predicted")
     answers = {key: value for key, value in facts["answers"].items() if key != "packed"}
     return facts | {"answers": answers | ({"packed": packed} if packed else {})}
+
+
+def _without(facts: dict[str, Any], group: str, fact: str) -> dict[str, Any]:
+    if not facts.get(group):
+        return facts
+    return facts | {group: {k: v for k, v in facts[group].items() if k != fact}}
 
 
 def targets(sources: Iterable[str | Path], into: Path) -> dict[Path, list[str | Path]]:

@@ -166,3 +166,17 @@ def test_answers_can_stay_behind_and_follow_later(proof, runs: Path, tmp_path: P
     assert out.with_suffix(".npz").read_bytes() == whole.with_suffix(".npz").read_bytes()
     export({out: [runs]}, answers=False)  # keeps those that are there
     assert out.read_bytes() == whole.read_bytes()
+
+
+def test_an_export_leaves_out_only_what_follows(proof, make, runs: Path, tmp_path: Path):
+    """The last checkpoint answered otherwise than the best, whose answers are there."""
+    other = [2000, *[0] * 9]
+    last = {"accuracy": 0.1, "predicted": other}
+    proof(test_last=last, compute__parts={"mlp": {"flops": 1}})
+    make("linear", 0.3, test__predicted=other)  # has no answers
+    export({tmp_path / "out.jsonl": [runs]})
+    by_name = {r.attention: r for r in records.load_records([tmp_path / "out.jsonl"])}
+    assert by_name["luna"].get("compute.parts") is None
+    assert by_name["luna"].get("test.predicted") is None
+    assert by_name["luna"]["test_last.predicted"] == other
+    assert by_name["linear"]["test.predicted"] == other
