@@ -173,12 +173,13 @@ def sweep(figure: Any, table: Table, column: str) -> None:
     if len(panels) > 1:
         panels[1].plot(xs, printed, "s", color=NOTE, mfc="none")
         panels[1].set_title("published (another protocol)")
+    reach = max(np.ptp(axes.get_ylim()) for axes in panels) / 2
     for axes in panels:
         middle = np.mean(axes.get_ylim())
         axes.set_xscale("log", base=2)
         axes.set_xticks(xs, [str(x) for x in xs], minor=False)
         axes.set(xlabel=AXES.get(option, option), ylabel="test accuracy (%)")
-        axes.set_ylim(middle - 5, middle + 5)  # equal spans, so that slopes can be compared
+        axes.set_ylim(middle - reach, middle + reach)  # equal spans, so that slopes can be compared
         axes.grid()
 
 
@@ -330,6 +331,7 @@ def _save(
     seeds = "one seed" if high == 1 else f"{number} seeds"
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
     what = table.title if table.axis else f"{column}: {table.title}"
-    title = f"{what}\n{steps} steps, {seeds}; {table.conditions}"
+    data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
+    title = f"{what}\n{steps} steps, {seeds}; {table.conditions}\ndata: {data}"
     stem = folder / f"{table.name}-{name}"
     return save_figure(stem, lambda f: fill(f, table, column), size=(WIDTH, height), title=title)

@@ -39,6 +39,7 @@ def test_a_sweep_has_measured_and_published_values(make: Make, runs: Path):
     assert list(published.get_lines()[0].get_ydata()) == [63.06, 64.32, 63.88]
     spans = [np.diff(axes.get_ylim()) for axes in (measured, published)]
     assert spans[0] == pytest.approx(spans[1])
+    assert measured.get_ylim()[0] < 47 < 59 < measured.get_ylim()[1], "every point is seen"
 
 
 def test_two_options_make_a_map(make: Make, runs: Path):
