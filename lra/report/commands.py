@@ -33,7 +33,7 @@ def add_parsers(commands: Any) -> None:
     add("--task", nargs="+", default=[], help="only these tasks")
     add("--attention", nargs="+", default=[], help="only these attentions")
     add("--sort", default="", metavar="NUMBER",
-        help="order the rows by score, parameters, flops, steps_per_second, peak_memory_mib or a "
+        help="order the rows by score, parameters, gflops, steps_per_second, peak_memory_mib or a "
         "task")  # fmt: skip
     add("--vary", nargs="+", default=[], metavar="SETTING",
         help="settings in which the runs of a table may differ, such as protocol.recipe.lr; they "

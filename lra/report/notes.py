@@ -79,8 +79,8 @@ def comparisons(table: Table) -> list[str]:
             rows = ", ".join(f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})"
                              for row, n in needs.items())  # fmt: skip
             sentences.append(
-                f"Not told apart from the best on {column}, with about the seeds that would be "
-                f"needed: {rows}."
+                f"Not shown to differ from the best on {column}; in brackets, how many seeds per "
+                f"row would about be needed: {rows}."
             )
     return sentences
 

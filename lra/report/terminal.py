@@ -31,7 +31,7 @@ ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.versi
 NARROW = 100  # columns of a terminal; below them, these columns are left out
 LEFT_OUT = ("dead queries", "peak MiB", "steps/s")
 # What rows can be sorted by, besides a column of the table, and whether more is better.
-SORTED_BY = {"score": True, "parameters": False, "flops": False, "steps_per_second": True,
+SORTED_BY = {"score": True, "parameters": False, "gflops": False, "steps_per_second": True,
              "peak_memory_mib": False}  # fmt: skip
 
 
@@ -105,7 +105,8 @@ def _sorted(table: Table, by: str) -> Table:
     if by not in SORTED_BY and by not in table.columns:
         return table
     cells = table.column(by) if by in table.columns else table.cells
-    numbers = cells["score" if by in table.columns else by].groupby("row").mean()
+    name = "score" if by in table.columns else by.removeprefix("g")  # gflops: the cells' flops
+    numbers = cells[name].groupby("row").mean()
     order = numbers.reindex(table.rows.index).sort_values(
         ascending=not SORTED_BY.get(by, True), kind="stable", na_position="last"
     )
@@ -134,7 +135,7 @@ def _grid(table: Table, width: int) -> Grid:
         body = body.rename(columns={table.single: "accuracy %"})
         body["accuracy %"] = body["accuracy %"].str.replace(r" \(.*\)", "", regex=True)
         body["seeds"] = table.runs.groupby("row")["seed"].agg(lambda s: " ".join(s.map(str)))
-    caption = _caption(table)
+    caption = _caption(table, width)
     if left_out := [c for c in LEFT_OUT if c in body and width < NARROW]:
         caption.append(f"not shown on {width} columns: {', '.join(left_out)}")
     lines = body.drop(columns=left_out).reset_index(names="attention")
@@ -171,7 +172,7 @@ def _title(table: Table) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _caption(table: Table) -> list[str]:
+def _caption(table: Table, width: int) -> list[str]:
     lines = ["dev scores in %: mean ± sample standard deviation (number of seeds)"]
     if table.single:
         first = table.runs.iloc[0]
@@ -180,7 +181,7 @@ def _caption(table: Table) -> list[str]:
             "checkpoint by dev accuracy",
             f"compute budget {budget_names(table.runs)}",
         ]
-        if table.dead(table.single):
+        if table.dead(table.single) and width >= NARROW:
             lines.append(f"dead queries: {DEAD_QUERIES}")
     if not table.repeated.empty:
         lines.append(f"{len(table.repeated)} repeated runs (rerun=true) are not shown")

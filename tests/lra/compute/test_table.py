@@ -48,7 +48,7 @@ def test_the_page_has_the_lines_of_the_committed_one(table):
 
 
 def test_the_written_numbers_are_those_counted_now():
-    """Of the shipped settings of one task; `lra compute table --write` brings them up to date."""
+    """The shipped settings of one task; `lra compute table --write` renews the files."""
     with (REPOSITORY / "results/compute/table.csv").open(newline="") as file:
         written = {
             line["attention"]: line

@@ -205,7 +205,7 @@ def test_only_what_is_shown_to_be_worse_is_marked(make: Make, runs: Path):
     marks = shown.cells.droplevel("column")[["best", "worse"]].apply(tuple, axis=1).to_dict()
     assert marks == {"luna": (True, False), "linear": (False, False), "softmax": (False, True)}
     assert "| softmax | 31.0 ± 0.5 (3) ↓ |" in markdown(shown, runs)
-    assert any("Not told apart" in note and "linear (" in note for note in shown.notes)
+    assert any("Not shown to differ" in note and "linear (" in note for note in shown.notes)
 
 
 def test_a_table_says_what_it_cannot_show(make: Make, runs: Path):
