@@ -26,6 +26,7 @@ class Comparison:
     """Rows or runs `a` and `b` on the same test examples; shares are percents."""
 
     answers: int  # as many as examples or, of a task that scores tokens, more
+    examples: int
     together: int  # answers of one example, which the paired test flips together
     a: float  # accuracy, mean over seeds
     b: float
@@ -48,20 +49,22 @@ def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = No
     together = len(labels) // examples if len(labels) % examples == 0 else 1
     right_a, right_b = (np.mean([answers.right for answers in side], axis=0) for side in sides)
     right = pd.DataFrame({"answers": 1, "a": 100 * right_a, "b": 100 * right_b})
-    groups = [right.groupby([f"class {c}" for c in labels])]
+    shares = {"answers": "sum", "a": "mean", "b": "mean"}
+    groups = [right.groupby(labels).agg(shares).rename(index="class {}".format)]
     if (lengths := _lengths(a[0], data_dir, len(labels))) is not None:
         bins = pd.qcut(lengths, BINS, duplicates="drop", precision=0)
-        groups.append(right.groupby(bins.astype(str)))
+        groups.append(right.groupby(bins, observed=True).agg(shares).rename(index=str))
     pairs = list(itertools.product(*sides))
     return Comparison(
         answers=len(labels),
+        examples=examples,
         together=together,
         a=float(right["a"].mean()),
         b=float(right["b"].mean()),
         p=paired.sign_flips((right_a - right_b).reshape(-1, together).sum(1)),
         agreement=100 * float(np.mean([(x.answers == y.answers).mean() for x, y in pairs])),
         both=100 * float(np.mean([(x.right & y.right).mean() for x, y in pairs])),
-        groups=pd.concat(g.agg({"answers": "sum", "a": "mean", "b": "mean"}) for g in groups),
+        groups=pd.concat(groups),
         settings=_differences(a[0], b[0]),
     )
 
@@ -112,6 +115,8 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
     records = [r for r in records if task in (None, r["task"])]
     left, right = find_runs(a, records), find_runs(b, records)
     c = compare(left, right, data_dir)
+    unlike = "the answers of an example count as independent, so p may be too small"
+    count = f"the {c.together} answers of an example count as one" if c.together > 1 else unlike
     sure = "they differ" if c.p < stats.LEVEL else "could be chance"
     lines = [
         f"A  {a}, {len(left)} seeds",
@@ -120,7 +125,7 @@ def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Pat
         "",
         f"accuracy  A {c.a:.2f} %   B {c.b:.2f} %   difference {c.a - c.b:+.2f} points",
         f"          paired test over examples: p = {c.p:.2g}, {sure}"
-        + (f" (the {c.together} answers of an example count as one)" if c.together > 1 else ""),
+        + (f" ({count})" if c.answers > c.examples else ""),
         f"answers   {c.agreement:.1f} % the same; both right {c.both:.1f} %, only A "
         f"{c.a - c.both:.1f} %, only B {c.b - c.both:.1f} %",
         "",

@@ -100,19 +100,23 @@ def test_no_lengths_where_a_task_scores_tokens(answering, runs: Path, monkeypatc
         prepare, "with_fingerprint", lambda *_: SimpleNamespace(split=lambda _: texts)
     )
     assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
-    assert "class 1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "count as independent, so p may be too small" in out
+    assert "class 1" in out
+    assert "(" not in out.split("class 1")[1], "no groups of lengths"
 
 
 def test_groups_by_length(answering, runs: Path, monkeypatch):
     n = torch.arange(N)
     answering("luna", n < 300)
     answering("softmax", n < 100)
-    texts = Split.held(Layout(), N, [np.ones(1 + i) for i in range(N)])
+    texts = Split.held(Layout(), N, [np.ones(3 + i) for i in range(N)])
     monkeypatch.setattr(
         prepare, "with_fingerprint", lambda *_: SimpleNamespace(split=lambda _: texts)
     )
     a, b = (versus.find_runs(name, load_records([runs])) for name in ("luna", "softmax"))
     groups = versus.compare(a, b, runs).groups.iloc[2:]
+    assert list(groups.index) == sorted(groups.index, key=lambda s: float(s[1:].split(",")[0]))
     assert groups.to_numpy().tolist() == [
         [100, 100, 100],
         [100, 100, 0],
