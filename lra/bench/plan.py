@@ -74,7 +74,7 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     import hydra
 
     groups, runs = dict[str, RunGroup](), 0
-    with initialised():
+    with initialised(words):
         for job in jobs(words, multirun=multirun):
             run = check_settings(hydra.compose("train", job))
             group, folder = groups.setdefault(cost_key(run), RunGroup(job, run)), find_run(run)

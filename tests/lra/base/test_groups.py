@@ -57,7 +57,7 @@ def test_what_reads_a_single_file_sees_it_too(mine):
         assert default_length(listops, "mine") == 70
         assert data.configure("listops").source == "tiny"
         assert {"narrow", "luna"} <= set(groups.names("attention"))
-        with initialised():
+        with initialised([]):
             assert [word for [word] in jobs(["attention=glob(n*)"])] == [
                 "attention=narrow",
                 "attention=nystrom",
