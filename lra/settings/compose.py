@@ -40,6 +40,7 @@ from lra.base.config import (
     UserError,
     nearest,
 )
+from lra.settings.experiment import Experiment
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
@@ -66,6 +67,19 @@ class Run:
     rerun: bool  # repeat a finished run, in a folder of its own
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
+
+    @property
+    def processes(self) -> int:
+        devices = self.trainer.devices
+        return self.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The part that decides its result."""
+        return Experiment(
+            self.task, self.attention, self.model, self.protocol, self.pretrain, self.budget,
+            self.trainer.precision, self.processes, self.seed,
+        )  # fmt: skip
 
 
 # What a value other than None must be, in words and as a function, and the settings it holds for.
@@ -181,7 +195,8 @@ def _schema(cfg: DictConfig) -> DictConfig:
         schema.task = OmegaConf.structured(task.Options)
         schema.task.source = next(iter(task.sources))
         if isinstance(attention, str) and groups.find("attention", attention) is None:
-            schema.attention = method_options(attention)
+            options = method_options(attention)
+            schema.attention = {k: v for k, v in options.items() if k not in cfg.attention}
     return schema
 
 

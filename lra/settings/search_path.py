@@ -30,6 +30,7 @@ from lra.base.config import CONFIGS, UserError
 from lra.data import registry
 from lra.data.options import as_config
 
+PROVIDER = "luna"  # of what is stored
 ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
 
 
@@ -44,15 +45,21 @@ def install(words: Sequence[str], root: Path = CONFIGS) -> None:
     def may_be_chosen(name: str) -> bool:
         return any(name in word or "glob(" in word for word in words)
 
-    store = ConfigStore.instance().store
+    store, repo = ConfigStore.instance().store, ConfigStore.instance().repo
+    for group in ("attention", "task"):  # of an earlier call; `task` is no group of a conversion
+        stored = repo.pop(group, {}).items()
+        if others := {file: node for file, node in stored if node.provider != PROVIDER}:
+            repo[group] = others
+    group = str(root.relative_to(CONFIGS) / "attention")
     for name in method_names():
-        if not (root / "attention" / f"{name}.yaml").exists():
+        if groups.find(group, name) is None:
             # A conversion has defaults of its own for most methods: their names suffice there.
             options = method_options(name) if root == CONFIGS and may_be_chosen(name) else {}
-            store(name, {"name": name} | options, group="attention", provider="luna")
-    for name in registry.added_tasks():
-        options = as_config(data.get(name)) if may_be_chosen(name) else {"name": name}
-        store(name, options, group="task", provider="luna")
+            store(name, {"name": name} | options, group="attention", provider=PROVIDER)
+    for name in registry.added_tasks() if root == CONFIGS else ():
+        if groups.find("task", name) is None:
+            options = as_config(data.get(name)) if may_be_chosen(name) else {"name": name}
+            store(name, options, group="task", provider=PROVIDER)
 
 
 class UserFolder(SearchPathPlugin):

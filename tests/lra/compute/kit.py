@@ -14,8 +14,8 @@ from lra.base import groups
 from lra.base.config import CONFIGS, Tolerance
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
-from lra.runs.folder import plain
 from lra.settings.compose import Run, move_cost_facts
+from lra.settings.experiment import plain
 
 from ..conftest import composed
 
