@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from lra import data, model
-from lra.base.config import Model, Protocol, UserError, readable
+from lra.base.config import Model, Objective, Pretrain, Protocol, UserError, readable
 from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -56,6 +56,7 @@ class RunSettings:
     precision: str
     budget: float
     seed: int
+    pretrain: Pretrain = field(default_factory=lambda: Pretrain(Objective.none))
 
 
 @dataclass(frozen=True)
