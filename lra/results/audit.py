@@ -128,11 +128,12 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
 
 
 def _other_labels(records: Sequence[Record]) -> Problems:
-    labels_of: dict[tuple[Any, ...], str] = {}
+    labels_of: dict[Any, str] = {}
     problems = []
     for r in records:
         if r.kind == TRAINING:
-            key, labels = (r["data.fingerprint"], r["test.examples"]), r.get("answers.labels")
+            key: Any = r["data.fingerprint"], r["test.examples"]
+            labels = r.get("answers.labels")
         else:
             by_split = r.get("labels") or {}
             sizes = tuple((split, len(values)) for split, values in sorted(by_split.items()))
@@ -150,10 +151,15 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
     for r in records:
         if digest := r.get("answers.digest"):
             other = first.setdefault(digest, r)
-            if _origin(r) != _origin(other) and (answers := r.answers) is not None:
-                if answers.log_p is not None and len(np.unique(answers.log_p)) >= DISTINCT:
-                    problems.append((r, f"its answers are those of another run, {other.run}"))
+            if _origin(r) != _origin(other) and not _sure_of_all(r):
+                problems.append((r, f"its answers are those of another run, {other.run}"))
     return problems
+
+
+def _sure_of_all(record: Record) -> bool:
+    answers = record.answers
+    log_p = None if answers is None else answers.log_p
+    return log_p is None or len(np.unique(log_p)) < DISTINCT
 
 
 def _origin(record: Record) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ they are: records of other versions have some. lra/results/audit.py recomputes t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from datetime import datetime
@@ -58,20 +57,24 @@ class Facts(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class Attention(Facts):
+class Named(Facts):
+    name: Name
+
+
+class Attention(Named):
     """A method and its options."""
 
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_is_option)]]
-    name: Name
 
 
-class Named(Facts):
-    name: Name
+class Evaluation(Facts):
+    every: Annotated[Whole, Field(ge=1)] | None = None  # steps between two points of the curve
 
 
 class Protocol(Named):
     version: Whole
     recipe: Group | None = None
+    evaluation: Evaluation | None = None
 
 
 class Budget(Facts):
@@ -219,7 +222,7 @@ class TrainingSettings(Settings):
     pretrain: Group | None = None
 
 
-class Record(Facts):
+class AnyRecord(Facts):
     """What records of both kinds hold beside their own facts."""
 
     repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
@@ -236,7 +239,7 @@ class Record(Facts):
     def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
         record = check(facts)
         settings = facts["settings"]
-        if "${" in json.dumps(settings):  # would be looked up in this machine's environment
+        if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")
         for fact, setting in cls.repeats.items():
             value, expected = find_fact(facts, fact), find_fact(settings, setting)
@@ -253,7 +256,7 @@ class Record(Facts):
         return record
 
 
-class TrainingRecord(TrainingResult, Record):
+class TrainingRecord(TrainingResult, AnyRecord):
     repeats = {"attention": "attention", "task": "task.name", "model": "model.name",
                "protocol.name": "protocol.name", "protocol.version": "protocol.version",
                "budget": "budget", "steps": "protocol.recipe.steps",
@@ -274,11 +277,11 @@ class TrainingRecord(TrainingResult, Record):
         tested = self.test_best if self.test.select == "best" else self.test_last
         if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
             raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
-        every = ((self.settings.protocol.model_extra or {}).get("evaluation") or {}).get("every")
-        steps = [step for step, _ in self.curve]
-        if steps and isinstance(every, int) and every > 0:
-            expected = sorted({*range(every, self.steps, every), self.steps})
-            if steps != expected:
+        evaluation = self.settings.protocol.evaluation
+        if self.curve and evaluation and (every := evaluation.every):
+            steps = [step for step, _ in self.curve]
+            expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
+            if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
                 raise ValueError(
                     f"its curve has {len(steps)} points up to step {steps[-1]}, not one every "
                     f"{every} of {self.steps} steps"
@@ -290,30 +293,14 @@ class StageScore(Facts):
     score: Score
 
 
-class Recipe(Facts):
-    epochs: Whole | None = None
-
-
 class ConversionSettings(Settings):
     task: Name
     model: Name
-    recipe: Recipe
+    recipe: Group
     teacher: str
 
 
-class ConversionData(Facts):
-    fingerprint: str | None = None
-
-
-class ConversionTimes(Facts):
-    finished: Time | None = None  # the first conversions did not record it
-
-
-class ConversionMachine(Facts):
-    device: str | None = None
-
-
-class ConversionRecord(Record):
+class ConversionRecord(AnyRecord):
     repeats = {"attention": "attention", "task": "task", "model": "model"}
 
     task: Name
@@ -321,7 +308,7 @@ class ConversionRecord(Record):
     attention: Attention
     seed: Whole
     settings: ConversionSettings
-    data: ConversionData | None = None
+    data: dict[str, str | None] | None = None
     scores: dict[Name, StageScore]
     score: Score
     floor: Score
@@ -331,8 +318,8 @@ class ConversionRecord(Record):
     predictions: dict[str, list[float]] | None = None  # by split
     labels: dict[str, list[float]] | None = None
     seconds: dict[str, Number | None] | None = None
-    machine: ConversionMachine | None = None
-    times: ConversionTimes | None = None
+    machine: Group | None = None
+    times: dict[str, Time] | None = None  # the first conversions did not record them
     git: Git | None = None
     command: str | None = None
     test: None = None  # a training run's

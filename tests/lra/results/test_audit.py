@@ -54,11 +54,6 @@ def test_an_honest_record_passes_and_says_what_it_follows_from(proof, make, tmp_
     assert found == {audit.RECOMPUTED: 1, audit.TRUSTED: 1}
 
 
-def test_an_accuracy_of_no_number_of_hits_is_refused(make: Make):
-    with pytest.raises(UserError, match=r"test\.accuracy is 0\.91237, no multiple of 1/2000"):
-        records.read_record(make("luna", 0.91237))
-
-
 FORGED: list[tuple[dict[str, Any], str]] = [
     ({"test__accuracy": 0.912}, "test accuracy is 0.912, but 0.4 follows"),
     ({"test__loss": 0.3}, "test loss is 0.3, but"),
@@ -171,7 +166,7 @@ def test_answers_can_stay_behind_and_follow_later(proof, runs: Path, tmp_path: P
 def test_an_export_leaves_out_only_what_follows(proof, make, runs: Path, tmp_path: Path):
     """The last checkpoint answered otherwise than the best, whose answers are there."""
     other = [2000, *[0] * 9]
-    last = {"accuracy": 0.1, "predicted": other}
+    last = {"accuracy": 0.1, "loss": 2.0, "examples": 2000, "predicted": other}
     proof(test_last=last, compute__parts={"mlp": {"flops": 1}})
     make("linear", 0.3, test__predicted=other)  # has no answers
     export({tmp_path / "out.jsonl": [runs]})
