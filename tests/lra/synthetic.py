@@ -131,6 +131,19 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     return folder / "result.json"
 
 
+def edit(path: Path, **changes: Any) -> None:
+    """Change facts by dotted name, `.` written `__`, and give them a digest that fits."""
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in changes.items():
+        *parents, last = key.split("__")
+        place = facts
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    facts["digest"] = digest(facts)
+    path.write_text(json.dumps(facts), encoding="utf-8")
+
+
 CONVERSION_RECIPE = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 250, "batch": 8, "lr": 1e-5,
                      "phi_lr": None, "epochs": 10, "patience": 3}  # fmt: skip
 TEACHERS = {"sst2": 0.9, "mrpc": 0.8}

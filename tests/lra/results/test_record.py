@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,29 +22,15 @@ from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
 from lra.results.frame import frame_of
-from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 from lra.settings.compose import Run
 from lra.training.run import train
 
 from ..conftest import SMALL
-from ..synthetic import Make
+from ..synthetic import Make, edit
 
 # The clock of the first machine shows more, and its zone tells that it was earlier.
 EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
-
-
-def edit(path: Path, **changes: Any) -> None:
-    """Change facts by dotted name, `.` written `__`, and give them a digest that fits."""
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    for key, value in changes.items():
-        *parents, last = key.split("__")
-        place = facts
-        for parent in parents:
-            place = place[parent]
-        place[last] = value
-    facts["digest"] = digest(facts)
-    path.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, tmp_path: Path):
