@@ -75,8 +75,8 @@ def _copy(sources_of: Mapping[Path, Sequence[str | Path]], **options: bool) -> N
     where = ", ".join(map(str, sources_of))
     print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
     for record in copied["other"]:
-        kept = "replaced by it" if options.get("replace") else "kept (import --replace takes it)"
-        print(f"  {record.where} has another outcome than the record there, which is {kept}")
+        end = "replaced by it" if options.get("replace") else "kept (import --replace takes it)"
+        print(f"  {record.where} has another outcome than the record there, which is {end}")
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -207,8 +207,21 @@ class TrainingResult(Facts):
     switches: Group | None = None
     git: Git | None = None
 
-    def facts(self) -> dict[str, Any]:
-        return self.model_dump(exclude_unset=True)
+    @classmethod
+    def of(cls, settings: Group, **facts: Any) -> Group:
+        """Check the facts of a run that has ended, and add those that repeat its settings."""
+        protocol, recipe = settings["protocol"], settings["protocol"]["recipe"]
+        facts |= {
+            "task": settings["task"]["name"],
+            "attention": settings["attention"],
+            "model": settings["model"]["name"],
+            "protocol": {key: protocol[key] for key in ("name", "version")},
+            "budget": settings["budget"],
+            "steps": recipe["steps"],
+            "batch": recipe["batch"],
+            "precision": settings["precision"],
+        }
+        return cls.model_validate(facts).model_dump(exclude_unset=True)
 
 
 class Settings(Facts):
