@@ -214,40 +214,50 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
 
 def _cost(record: Record) -> Iterator[str]:
     """Count the networks of the record's settings and of its budget again."""
-    if record.kind == CONVERSION:
+    if record.kind == CONVERSION or (count := _counted(record)) is None:
         return
     from lra.base.config import Tolerance
-    from lra.compute.budget import NUMBERS, Budget, Cost
+    from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
+
+    compute, budget = record["compute"], record.get("compute.budget") or {}
+    yield from _differ_in_size("network", compute, count)
+    if (reference := budget.get("reference")) is None:
+        return
+    if reference != NUMBERS and (limit := _counted(record, {"name": reference})) is not None:
+        yield from _differ_in_size("budget", budget, limit)
+    tolerance = budget.get("tolerance") or {}
+    judge = Budget(
+        reference,
+        Cost(**{measure: budget.get(measure) for measure in MEASURES}),
+        Tolerance(**{measure: tolerance.get(measure, 0) for measure in MEASURES}),
+    )
+    cost = Cost(count.parameters, count.flops, record["steps"] * record["batch"])
+    ratios = judge.ratios(cost)
+    if "examples" in ratios and record.get("pretraining"):  # those of phase one may count too
+        ratios["examples"] = record.get("compute.reference.examples") or ratios["examples"]
+    if compute.get("verdict") != (verdict := judge.verdict(ratios)):
+        yield f"its verdict is {compute.get('verdict')!r}, but it is {verdict!r}"
+
+
+def _counted(record: Record, attention: dict[str, Any] | None = None) -> Any:
+    """Count the network of a record's settings, or one with another attention; None, and a line
+    that says so, where it cannot be built: its method or task is not installed."""
     from lra.compute.count import count_run
     from lra.training.trained import settings_of_run
 
-    stated, budget = record["compute"], record.get("compute.budget") or {}
-    reference = budget.get("reference")
-    limit = None
     try:
         with readable(record.path, "its network cannot be built here, so its cost is trusted"):
             run: Any = settings_of_run(record["settings"], record["seed"])
-            count = count_run(run)
-            if reference not in (None, NUMBERS):
-                limit = count_run(run, {"name": reference})
-    except UserError as error:  # of a method or task that is not installed
-        print(f"  {record.run}: {error}")
-        return
-    for what, facts, counted in (("network", stated, count), ("budget", budget, limit)):
-        for measure in ("parameters", "flops") if counted else ():
-            number = getattr(counted, measure)
-            if facts.get(measure) != number:
-                yield f"its {what} has {number:,} {measure}, not {facts.get(measure)}"
-    if reference is None:
-        return
-    cost = Cost(count.parameters, count.flops, record["steps"] * record["batch"])
-    limits = Cost(**{key: budget.get(key) for key in ("parameters", "flops", "examples")})
-    judge = Budget(reference, limits, Tolerance(**budget["tolerance"]))
-    ratios = judge.ratios(cost)
-    if record.get("pretraining"):  # the examples of phase one may count too
-        ratios["examples"] = record.get("compute.reference.examples", ratios.get("examples"))
-    if stated.get("verdict") != judge.verdict(ratios):
-        yield f"its verdict is {stated.get('verdict')!r}, but it is {judge.verdict(ratios)}"
+            return count_run(run, attention)
+    except UserError as error:
+        print(f"  {record.run}: {error}", flush=True)
+        return None
+
+
+def _differ_in_size(what: str, stated: dict[str, Any], count: Any) -> Iterator[str]:
+    for size in ("parameters", "flops"):
+        if stated.get(size) != (counted := getattr(count, size)):
+            yield f"its {what} has {counted:,} {size}, not {stated.get(size)}"
 
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:

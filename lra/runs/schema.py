@@ -85,6 +85,10 @@ class Budget(Facts):
     tolerance: dict[str, Number] | None = None
 
 
+class Ratios(Facts):
+    examples: Number | None = None
+
+
 class Compute(Facts):
     """The cost of a network, and of its training in one phase or two."""
 
@@ -93,6 +97,7 @@ class Compute(Facts):
     verdict: str | None = None
     exempt: str | None = None
     budget: Budget | None = None
+    reference: Ratios | None = None  # to the budget
     training: dict[str, Number] | None = None
 
 
