@@ -25,6 +25,7 @@ from lra.model import pretrain
 from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
 from lra.settings.compose import Run
+from lra.settings.experiment import Experiment
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known
@@ -63,7 +64,7 @@ class Count(PartCount):
 _counts: dict[tuple[Any, ...], Count] = {}  # the gate, the solver and the tables ask again
 
 
-def count_run(run: Run, attention: dict[str, Any] | None = None) -> Count:
+def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) -> Count:
     """Count the network of `run`, or one with another attention."""
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
@@ -78,7 +79,7 @@ def count_run(run: Run, attention: dict[str, Any] | None = None) -> Count:
     return _counts[key]
 
 
-def build(run: Run, device: str) -> Network:
+def build(run: Run | Experiment, device: str) -> Network:
     with torch.device(device):
         network = pretrain.build_network(run)
     return network.to(device)  # random draws are made on the CPU, whatever the default device

@@ -13,7 +13,8 @@ from lra.base.config import UserError
 from lra.figures.draw import WIDTH, finely_ticked, panels_for, rows_for, save_figure
 from lra.figures.students import budget, labels_of
 from lra.figures.style import DASHES, styles_of
-from lra.results.record import CONVERSION, Record, read_all
+from lra.results.record import Record, read_all
+from lra.runs.schema import CONVERSION
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -23,6 +23,7 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.model.network import Network
 from lra.settings.compose import Run
+from lra.settings.experiment import Experiment
 
 HELD_OUT, MOST_HELD_OUT = 20, 1000  # one in so many training inputs is held out; at most so many
 MASKS = 0x6D61736B  # sets the draws of masks apart from those of the order of the data
@@ -105,7 +106,7 @@ class TokenShape:
 class TokenNetwork(Network):
     """The same backbone with a prediction per token: ids (B, n) -> (B, n, vocab)."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run | Experiment):
         task, slot = data.of(run.task), dict(run.attention)
         if run.pretrain.name is Objective.causal:
             slot["causal"] = True
@@ -114,7 +115,7 @@ class TokenNetwork(Network):
         self.pool = lambda x, mask: x[:, cls:]  # the CLS token has nothing to predict
 
 
-def build_network(run: Run) -> Network:
+def build_network(run: Run | Experiment) -> Network:
     if run.pretrain.is_the_run:
         return TokenNetwork(run)
     return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)

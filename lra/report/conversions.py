@@ -20,7 +20,9 @@ from lra.report import paired, published, stats
 from lra.report.notes import comparisons
 from lra.report.table import Table, cells_of, differing, pairs_of, refuse_mixtures
 from lra.results.frame import options_of
-from lra.results.record import CONVERSION, Record, digest
+from lra.results.record import Record
+from lra.runs.folder import digest
+from lra.runs.schema import CONVERSION
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.

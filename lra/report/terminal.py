@@ -21,7 +21,7 @@ from lra.report.table import Table, mark_of, text_of
 from lra.report.training import build, comparable, compared
 from lra.results.frame import frame_of
 from lra.results.record import load_records
-from lra.results.schema import TRAINING
+from lra.runs.schema import TRAINING
 
 # Facts that every title or caption shows; a title adds the others in which tables differ.
 ALWAYS_SHOWN = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",

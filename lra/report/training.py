@@ -29,7 +29,7 @@ from lra.report.table import (
 )
 from lra.results.frame import options_of, usual_of
 from lra.results.record import first_attempts
-from lra.results.schema import TRAINING
+from lra.runs.schema import TRAINING
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
 AVERAGE = "average"

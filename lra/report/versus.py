@@ -15,7 +15,7 @@ from rich.console import Console
 from lra.base.config import UserError
 from lra.report import paired, stats
 from lra.results.record import Record, first_attempts, load_records, read_record
-from lra.results.schema import flat
+from lra.runs.schema import flat
 
 BINS = 4  # of lengths, equally many examples in each
 LISTED = 6  # settings named in an error

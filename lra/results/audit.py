@@ -8,8 +8,9 @@ hand; *trusted* if it has no answers. docs/results.md says what this does and do
 from __future__ import annotations
 
 import itertools
+import json
 import math
-import shlex
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,46 +19,56 @@ from typing import Any
 
 import numpy as np
 
-from lra.base.config import UserError
-from lra.data.arrays import IGNORED
-from lra.results.record import CONVERSION, TRAINING, Record
-from lra.runs.answers import Answers
+from lra.base.config import UserError, readable
+from lra.data.arrays import IGNORED, Prepared
+from lra.results.record import Record
+from lra.runs.environment import REPOSITORY
 from lra.runs.folder import RESULT
+from lra.runs.schema import CONVERSION, TRAINING
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
+CLOCKS = timedelta(days=1)  # by which those of two machines may differ
+DISTINCT = 10  # of fewer different log-probabilities two runs may have the same by chance
+
+Problems = list[tuple[Record, str]]
 
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
-    """UserError with every record whose numbers contradict each other or its answers."""
+    """UserError with every record whose numbers contradict each other, its answers, or other
+    records."""
     problems = [(r, problem) for r in records for problem in _contradictions(r)]
-    labels_of: dict[tuple[str, int], str] = {}
+    committed = _commit_times()
     for r in records:
-        if labels := r.get("answers.labels"):
-            first = labels_of.setdefault((r["data.fingerprint"], r["test.examples"]), labels)
-            if labels != first:
-                problems.append((r, "its labels are not those of other runs on the same data"))
-    _refuse(problems)
+        made = committed.get(r.get("git.revision"))
+        if made and r.finished and r.finished < made - CLOCKS:
+            problems.append((r, f"it finished at {r.finished}, before its code was written"))
+    _refuse(problems + _other_labels(records) + _copied_answers(records))
 
 
 def check_records(
     records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
 ) -> Counter[str]:
     """Make every check, the slow ones too, and count records proven, recomputed and trusted."""
+    from lra.data.prepare import with_fingerprint
+
     refuse_contradictions(records)
     counts: Counter[str] = Counter()
-    problems: list[tuple[Record, str]] = []
+    problems: Problems = []
     for place, group in itertools.groupby(sorted(records, key=_place), _place):
         inside = list(group)
         print(f"{place}: {len(inside)} records", flush=True)
         for record in inside:
-            labels = _labels_of(record, data_dir)
-            problems += [(record, problem) for problem in (*_score(record), *_parameters(record))]
+            problems += [(record, problem) for problem in (*_score(record), *_cost(record))]
             if reevaluate:
                 problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
-            if labels is not None and labels != record.get("answers.labels", labels):
-                problems.append((record, "its labels are not those of the prepared data"))
+            prepared = None
+            if record.kind == TRAINING:
+                task, fingerprint = record["task"], record["data.fingerprint"]
+                prepared = with_fingerprint(data_dir, task, fingerprint)
+            if prepared is not None:
+                problems += [(record, problem) for problem in _on_data(record, prepared)]
             answered = record.answers is not None
-            counts[(PROVEN if labels else RECOMPUTED) if answered else TRUSTED] += 1
+            counts[(PROVEN if prepared is not None else RECOMPUTED) if answered else TRUSTED] += 1
     _refuse(problems)
     return counts
 
@@ -67,7 +78,7 @@ def _place(record: Record) -> str:
     return str(record.path if record.path.name != RESULT else record.path.parents[2])
 
 
-def _refuse(problems: Sequence[tuple[Record, str]]) -> None:
+def _refuse(problems: Problems) -> None:
     if problems:
         lines = [f"{record.where}: {problem}" for record, problem in problems]
         raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
@@ -80,12 +91,15 @@ def _contradictions(record: Record) -> Iterator[str]:
     if record.kind == TRAINING:
         yield from _training(record)
     finished = record.finished
-    if finished is not None and finished > datetime.now(UTC) + timedelta(days=1):
+    if finished is not None and finished > datetime.now(UTC) + CLOCKS:
         yield f"it finished in the future, at {finished}"
 
 
 def _training(record: Record) -> Iterator[str]:
     if (answers := record.answers) is not None:
+        scored = record.get("test.scored") or record["test.examples"]
+        if len(answers.labels) != scored:
+            yield f"it has {len(answers.labels)} answers to {scored} questions"
         yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
         if (loss := answers.loss) is not None:
             yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
@@ -98,10 +112,6 @@ def _training(record: Record) -> Iterator[str]:
         best = max(accuracy for _, accuracy in curve)
         if record.get("dev.accuracy") is not None:
             yield from _differ("best dev accuracy", record["dev.accuracy"], best, 2e-6)
-        if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
-            yield "the steps of its curve do not increase"
-        if curve[-1][0] != steps:
-            yield f"its curve ends at step {curve[-1][0]:.0f} of {steps}"
     if not record.get("test.step", 0) <= steps:
         yield f"its checkpoint is of step {record['test.step']}, but it has {steps} steps"
     done = record["steps_per_second"] * (record.get("seconds.training") or 0)
@@ -114,63 +124,140 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
         yield f"its {what} is {stated:.6g}, but {computed:.6g} follows from what is beside it"
 
 
+# ---------------------------------------------------------------------- beside other records
+
+
+def _other_labels(records: Sequence[Record]) -> Problems:
+    labels_of: dict[Any, str] = {}
+    problems = []
+    for r in records:
+        if r.kind == TRAINING:
+            key: Any = r["data.fingerprint"], r["test.examples"]
+            labels = r.get("answers.labels")
+        else:
+            by_split = r.get("labels") or {}
+            sizes = tuple((split, len(values)) for split, values in sorted(by_split.items()))
+            key, labels = (r["task"], r.get("data.fingerprint"), sizes), json.dumps(by_split)
+        if labels and labels != labels_of.setdefault(key, labels):
+            problems.append((r, "its labels are not those of other runs on the same data"))
+    return problems
+
+
+def _copied_answers(records: Sequence[Record]) -> Problems:
+    """Runs whose answers are, to the last log-probability, those of a run of another seed, method,
+    recipe or data set. Where a network is sure of everything they may be."""
+    first: dict[str, Record] = {}
+    problems = []
+    for r in records:
+        if digest := r.get("answers.digest"):
+            other = first.setdefault(digest, r)
+            if _origin(r) != _origin(other) and not _sure_of_all(r):
+                problems.append((r, f"its answers are those of another run, {other.run}"))
+    return problems
+
+
+def _sure_of_all(record: Record) -> bool:
+    answers = record.answers
+    log_p = None if answers is None else answers.log_p
+    return log_p is None or len(np.unique(log_p)) < DISTINCT
+
+
+def _origin(record: Record) -> tuple[Any, ...]:
+    recipe = record.get("settings.protocol.recipe")
+    return record["seed"], record.attention, record["data.fingerprint"], recipe
+
+
+def _commit_times() -> dict[str, datetime]:
+    """Look up when each revision was committed, as far as this checkout has them."""
+    command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), "rev-list", "--all",
+               "--timestamp"]  # fmt: skip
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    pairs = (line.split() for line in text.stdout.splitlines())
+    return {revision: datetime.fromtimestamp(int(time), UTC) for time, revision in pairs}
+
+
 # ---------------------------------------------------------------------- with data and network
 
 
 def _score(record: Record) -> Iterator[str]:
-    """Compute a conversion's score again by the metric of its task."""
+    """Compute a conversion's score again by the metric of its task, and its floor."""
     answers = record.answers
     if record.kind != CONVERSION or answers is None:
         return
     import torch
 
     from luna.convert import tasks
+    from luna.convert.tasks.metrics import constant
 
-    metric = tasks.get(record["task"]).metric
-    score = metric(torch.from_numpy(answers.answers), torch.from_numpy(answers.labels))["score"]
+    metric, labels = tasks.get(record["task"]).metric, torch.from_numpy(answers.labels)
+    score = metric(torch.from_numpy(answers.answers), labels)["score"]
     yield from _differ("score", record["score"], score, 1e-6)
+    yield from _differ("floor", record["floor"], constant(labels, metric)["score"], 1e-6)
 
 
-def _labels_of(record: Record, data_dir: Path) -> str | None:
-    """Return the digest of the labels that a training run was tested on, from prepared arrays."""
-    from lra.data.prepare import with_fingerprint
-
-    if record.kind == CONVERSION:
-        return None
-    prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-    if prepared is None or (answers := record.answers) is None:
-        return None
-    labels = np.asarray(prepared.split("test").labels)
-    labels = labels[labels != IGNORED][: len(answers.labels)]
-    return Answers(labels, labels.astype(answers.labels.dtype)).labels_digest
-
-
-def _parameters(record: Record) -> Iterator[str]:
-    """Count the parameters of the network that the record's command builds, as long as today's
-    configs give the command the same settings."""
-    if (run := _composed(record)) is None:
+def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
+    """Compare labels and majority with those of the prepared data."""
+    if (majority := record.get("data.majority")) is not None:
+        yield from _differ("majority", majority, prepared.majority(), 1e-9)
+    if (answers := record.answers) is None:
         return
-    from lra.compute.count import build
+    labels, rules = np.asarray(prepared.split("test").labels), record["settings.protocol"]
+    if (rules.get("evaluation") or {}).get("drop_last"):
+        labels = labels[: len(labels) - len(labels) % record["batch"]]
+    labels = labels[labels != IGNORED]
+    if not np.array_equal(labels, answers.labels):
+        yield "its labels are not those of the prepared data"
 
-    network = build(run, "meta")
-    counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    if counted != record["compute.parameters"]:
-        yield f"its settings give {counted:,} parameters, not {record['compute.parameters']:,}"
+
+def _cost(record: Record) -> Iterator[str]:
+    """Count the networks of the record's settings and of its budget again."""
+    if record.kind == CONVERSION or (count := _counted(record)) is None:
+        return
+    from lra.base.config import Tolerance
+    from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
+
+    compute, budget = record["compute"], record.get("compute.budget") or {}
+    yield from _differ_in_size("network", compute, count)
+    if (reference := budget.get("reference")) is None:
+        return
+    if reference != NUMBERS and (limit := _counted(record, {"name": reference})) is not None:
+        yield from _differ_in_size("budget", budget, limit)
+    tolerance = budget.get("tolerance") or {}
+    judge = Budget(
+        reference,
+        Cost(**{measure: budget.get(measure) for measure in MEASURES}),
+        Tolerance(**{measure: tolerance.get(measure, 0) for measure in MEASURES}),
+    )
+    cost = Cost(count.parameters, count.flops, record["steps"] * record["batch"])
+    ratios = judge.ratios(cost)
+    if "examples" in ratios and record.get("pretraining"):  # those of phase one may count too
+        ratios["examples"] = record.get("compute.reference.examples") or ratios["examples"]
+    if compute.get("verdict") != (verdict := judge.verdict(ratios)):
+        yield f"its verdict is {compute.get('verdict')!r}, but it is {verdict!r}"
 
 
-def _composed(record: Record) -> Any:
-    """Return the run of the record's command, unless it now means another run."""
-    from lra.compute.gate import with_solved_options
-    from lra.settings.compose import compose
+def _counted(record: Record, attention: dict[str, Any] | None = None) -> Any:
+    """Count the network of a record's settings, or one with another attention; None, and a line
+    that says so, where it cannot be built: its method or task is not installed."""
+    from lra.compute.count import count_run
+    from lra.settings.experiment import read_experiment
 
-    words = shlex.split(record.get("command") or "")
-    if words[:2] != ["lra", "train"]:
-        return None
     try:
-        run = with_solved_options(compose(words[2:]))
-    except UserError:
+        with readable(record.path, "its network cannot be built here, so its cost is trusted"):
+            run = read_experiment(record["settings"], record["seed"])
+            return count_run(run, attention)
+    except UserError as error:
+        print(f"  {record.run}: {error}", flush=True)
         return None
-    return run if run.experiment.settings() == record["settings"] else None
+
+
+def _differ_in_size(what: str, stated: dict[str, Any], count: Any) -> Iterator[str]:
+    for size in ("parameters", "flops"):
+        if stated.get(size) != (counted := getattr(count, size)):
+            yield f"its {what} has {counted:,} {size}, not {stated.get(size)}"
 
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:

@@ -37,6 +37,9 @@ def add_parsers(commands: Any) -> None:
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
+    bring.add_argument(
+        "--replace", action="store_true", help="replace records that are there with other outcomes"
+    )
     bring.set_defaults(run=_import)
     checked = actions.add_parser(
         "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
@@ -62,20 +65,18 @@ def _export(arguments: argparse.Namespace) -> None:
 def _import(arguments: argparse.Namespace) -> None:
     from lra.results.export import targets
 
-    _copy(targets(arguments.sources, arguments.into))
+    _copy(targets(arguments.sources, arguments.into), replace=arguments.replace)
 
 
-def _copy(sources_of: Mapping[Path, Sequence[str | Path]], *, answers: bool = True) -> None:
+def _copy(sources_of: Mapping[Path, Sequence[str | Path]], **options: bool) -> None:
     from lra.results.export import export
 
-    copied = export(sources_of, answers=answers)
+    copied = export(sources_of, **options)
     where = ", ".join(map(str, sources_of))
     print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
     for record in copied["other"]:
-        print(
-            f"  {record.where} repeats a known run with another outcome: the run that finished "
-            "first is kept"
-        )
+        end = "replaced by it" if options.get("replace") else "kept (import --replace takes it)"
+        print(f"  {record.where} has another outcome than the record there, which is {end}")
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -13,7 +13,6 @@ from lra.results.packed import write_packed
 from lra.results.record import (
     Key,
     Record,
-    earliest,
     line_of,
     load_records,
     paths,
@@ -25,13 +24,17 @@ Answered = tuple[Record, Record | None]
 
 
 def export(
-    sources_of: Mapping[Path, Sequence[str | Path]], *, answers: bool = True
+    sources_of: Mapping[Path, Sequence[str | Path]],
+    *,
+    answers: bool = True,
+    replace: bool = False,
 ) -> dict[str, list[Record]]:
     """Add the records of files and folders to files of sweeps, all or none of them; with the
-    answers to test examples or without them.
+    answers to test examples or without them. A run that is there stays as it is: nobody can repeat
+    a run, or forge its times, until it has another outcome. With `replace` it is replaced.
 
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
-    outcome; the run that finished first is kept).
+    outcome).
     """
     incoming = {target: load_records(sources) for target, sources in sources_of.items()}
     for target, sources in sources_of.items():
@@ -49,14 +52,14 @@ def export(
             outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
             kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
             sorted_out[kind].append(record)
-            merged[target][record.key] = _merge(old, record, answers)
+            merged[target][record.key] = _merge(old, record, answers, replace)
     for target, pairs in merged.items():
         _write(target, sorted(pairs.values(), key=lambda pair: pair[0].order))
     return sorted_out
 
 
-def _merge(old: Record | None, new: Record, answers: bool) -> Answered:
-    first = earliest(old, new)
+def _merge(old: Record | None, new: Record, answers: bool, replace: bool) -> Answered:
+    first = new if replace or old is None else old
     for giver in (old, new if answers else None):
         same = giver and giver.get("answers.digest") == first.get("answers.digest")
         if giver and same and giver.answers is not None:

@@ -14,7 +14,7 @@ import pandas as pd
 from lra.base.code import PRETRAINING, Code
 from lra.base.groups import later_options, usual_options
 from lra.results.record import Record
-from lra.results.schema import TRAINING, flat
+from lra.runs.schema import TRAINING, flat
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +26,10 @@ import yaml
 
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, readable
-from lra.results import schema
 from lra.results.packed import read_packed
-from lra.results.schema import CONVERSION, TRAINING
 from lra.runs.answers import Answers, read_answers
 from lra.runs.folder import RESULT, digest, read_metrics
+from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, kind_of
 from lra.settings.experiment import identity_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
@@ -48,14 +47,14 @@ class Record:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Look up a fact by its dotted name, such as `settings.protocol.recipe.lr`."""
-        return schema.find_fact(self.facts, key, default)
+        return find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return schema.find_fact(self.facts, key, KeyError)
+        return find_fact(self.facts, key, KeyError)
 
     @property
     def kind(self) -> str:
-        return _kind(self.facts)
+        return kind_of(self.facts)
 
     @property
     def key(self) -> Key:
@@ -120,13 +119,12 @@ class Record:
     def answers(self) -> Answers | None:
         """Return the answers to the examples that gave the score, if there are any; UserError if
         those in the file are not of this record."""
-        predictions, labels = self.get("predictions"), self.get("labels")
-        if predictions and labels:  # a conversion holds them itself
-            split = next(iter(labels))
-            return Answers(np.array(predictions[split]), np.array(labels[split]))
-        in_folder = self.path.name == RESULT
-        file = self.path.with_name("answers.npz") if in_folder else self.path.with_suffix(".npz")
+        if self.kind == CONVERSION:  # holds them itself
+            predictions, labels = self.get("predictions"), self.get("labels")
+            split = next(iter(labels or ()), None)
+            return Answers(np.array(predictions[split]), np.array(labels[split])) if split else None
         packed = self.path.suffix == ".jsonl"
+        file = self.path.with_suffix(".npz") if packed else self.path.with_name("answers.npz")
         if self.get("answers.packed" if packed else "answers") is None or not file.exists():
             return None
         if packed:
@@ -135,7 +133,7 @@ class Record:
             except UserError as error:
                 raise UserError(f"{self.where}: {error}") from error
         stored = read_answers(file)
-        if stored.digest != self["answers.digest"]:
+        if stored.facts() != {key: self[f"answers.{key}"] for key in ("digest", "labels")}:
             raise UserError(f"{file} is damaged or not of the record beside it")
         return stored
 
@@ -190,9 +188,8 @@ def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record
 
 
 def paths(folder: Path) -> list[Path]:
-    """List the files of records: of runs, of sweeps, and of versions that exported one a run."""
-    patterns = (RESULT, "*.jsonl", "*-seed-*.json")
-    return sorted(p for pattern in patterns for p in folder.rglob(pattern) if p.is_file())
+    """List the files of records: those of runs and those of sweeps."""
+    return sorted(p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
 
 
 def read_sweep(path: Path) -> list[Record]:
@@ -203,14 +200,27 @@ def read_sweep(path: Path) -> list[Record]:
     for number, text in enumerate(lines, 1):
         if not text:
             continue
-        facts = schema.facts_of(text, f"record {path}, line {number}")
+        facts, expected = _facts_of(text, f"record {path}, line {number}", line_digest)
         run = f"{facts.get('identity')}-seed-{facts.get('seed')}"
-        where = f"record {path}, line {number}, run {run}"
-        if facts.get("digest") != line_digest(facts):
+        where = f"record {path}, line {number}, run {run:.100}"
+        if facts.get("digest") != expected:
             raise UserError(f"{where} is damaged or was edited: its digest does not fit")
-        schema.check_record(where, facts, _kind(facts))
+        check_record(where, facts)
         records.append(Record(facts, path))
     return records
+
+
+def _facts_of(
+    text: str, where: str, digest_of: Callable[[dict[str, Any]], str]
+) -> tuple[dict[str, Any], str]:
+    """Parse the facts of a record and compute the digest that they must have."""
+    try:
+        facts = json.loads(text)
+        if not isinstance(facts, dict):
+            raise UserError(f"{where} is not a record: it holds a {type(facts).__name__}")
+        return facts, digest_of(facts)
+    except (ValueError, RecursionError) as error:  # no JSON, no Unicode, too deep
+        raise UserError(f"{where} is damaged: {error}") from error
 
 
 def line_of(facts: dict[str, Any]) -> str:
@@ -229,25 +239,19 @@ def _compact(facts: dict[str, Any]) -> str:
 
 def read_record(path: Path) -> Record | None:
     """Read and check the record of a run's folder; None for a teacher: it is no conversion."""
-    facts = schema.read_facts(path)
-    if path.name != RESULT:  # exported by an earlier version
-        if facts.get("digest") != digest(facts):
-            raise UserError(f"record {path} is damaged or was edited: its digest does not fit")
-    else:
-        conversion = _kind(facts) == CONVERSION
-        made = facts.pop("digest", None)
-        if not conversion and "codes" in facts and made != digest(facts):
-            raise UserError(f"{path} was edited after its run: its digest no longer fits")
-        if conversion and facts.get("attention") is None:
+    with readable(path, "it holds no record"):
+        facts, expected = _facts_of(path.read_text(encoding="utf-8"), f"record {path}", digest)
+    made = facts.pop("digest", None)
+    if kind_of(facts) == CONVERSION:
+        if facts.get("attention") is None:
             return None
-        facts = _conversion(facts, path) if conversion else facts | _beside(path)
-    record = Record(facts, path)
-    schema.check_record(f"record {path}", facts, record.kind)
-    return record
-
-
-def _kind(facts: dict[str, Any]) -> str:
-    return CONVERSION if "scores" in facts else TRAINING
+        facts = _conversion(facts, path)
+    elif made != expected:
+        raise UserError(f"{path} was edited after its run: its digest no longer fits")
+    else:
+        facts |= _beside(path)
+    check_record(f"record {path}", facts)
+    return Record(facts, path)
 
 
 def _beside(path: Path) -> dict[str, Any]:
@@ -255,6 +259,7 @@ def _beside(path: Path) -> dict[str, Any]:
     config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
     with readable(config, "a record needs its settings"):
         settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
+        settings = json.loads(json.dumps(settings))
     with readable(metrics, "remove it: a record may be without its curve"):
         rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
         curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
@@ -264,23 +269,19 @@ def _beside(path: Path) -> dict[str, Any]:
 def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
     """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
     from contents (the teacher's weights, not their folder), so it is the same on every machine."""
-    facts = dict(result)
-    try:
+    with readable(path, "it holds no conversion"):
+        facts = dict(result)
         attention = {"name": facts.pop("attention")} | facts.pop("options")
         settings = {"task": facts["task"], "model": path.parents[3].name, "attention": attention,
                     "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
         fingerprint = facts.pop("data", None)
-        machine = {"device": facts.pop("device", None), "threads": facts.pop("threads", None)}
-        seconds, torch = facts.pop("seconds", None), facts.pop("torch", None)
-    except (KeyError, TypeError, IndexError) as error:
-        raise UserError(f"record {path} is damaged: {error!r} is missing") from error
-    return facts | {
-        "identity": identity_of(settings, fingerprint),
-        "model": settings["model"],
-        "attention": attention,
-        "settings": settings,
-        "data": {"fingerprint": fingerprint},
-        "machine": machine,
-        "versions": {"torch": torch} | facts.get("versions", {}),
-        "seconds": {"total": seconds},
-    }
+        return facts | {
+            "identity": identity_of(settings, fingerprint),
+            "model": settings["model"],
+            "attention": attention,
+            "settings": settings,
+            "data": {"fingerprint": fingerprint},
+            "machine": {key: facts.pop(key, None) for key in ("device", "threads")},
+            "versions": {"torch": facts.pop("torch", None)} | facts.get("versions", {}),
+            "seconds": {"total": facts.pop("seconds", None)},
+        }

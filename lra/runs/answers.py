@@ -109,6 +109,8 @@ def read_answers(path: Path) -> Answers:
         raise UserError(f"{path} is damaged: it does not hold one answer per label")
     if p_label is None or len(p_label) != int((~stored.right).sum()):
         raise UserError(f"{path} is damaged: a wrong answer has no log-probability of its label")
+    if (p > 0).any() or (p_label > p[~stored.right]).any():  # NaN is neither
+        raise UserError(f"{path} is damaged: it holds what is no log-probability of an answer")
     return stored
 
 

@@ -15,7 +15,7 @@ from lra.results.record import Record
 
 
 def record(answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1) -> Record:
-    facts: dict[str, Any] = {"task": task, "seed": seed}
+    facts: dict[str, Any] = {"task": task, "seed": seed, "scores": {}}
     return Record(
         facts | {"predictions": {"dev": answers}, "labels": {"dev": labels}}, Path("x.json")
     )
@@ -66,7 +66,7 @@ def test_a_regression_is_compared_by_squared_error():
 def test_pairs_share_holms_correction_and_need_labels():
     labels = [1] * 12
     rows = {
-        "old": [Record({"task": "sst2", "predictions": {"dev": [1] * 12}}, Path("x"))],
+        "old": [Record({"scores": {}, "predictions": {"dev": [1] * 12}}, Path("x"))],
         "good": [record([1] * 12, labels)],
         "bad": [record([0] * 8 + [1] * 4, labels)],
         "worse": [record([0] * 9 + [1] * 3, labels)],

@@ -1,0 +1,404 @@
+"""What the record of a finished run holds, and what must be true of it whatever else it says.
+
+A training run writes a `TrainingResult`; with its settings, its curve, and who made it when, it is
+a `TrainingRecord`. A conversion is a `ConversionRecord`. Facts that are not named here are kept as
+they are: records of other versions have some. lra/results/audit.py recomputes the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lra.base.config import UserError
+from lra.settings.experiment import SCHEMA_VERSION, identity_of
+
+TRAINING, CONVERSION = "training", "conversion"
+LARGEST = 10**18  # no count or measurement of a run comes near it
+
+
+def _has_zone(time: str) -> str:
+    if datetime.fromisoformat(time).tzinfo is None:
+        raise ValueError(f"{time!r} has no zone, so it cannot be compared with other machines'")
+    return time
+
+
+def _is_loss(value: float) -> float:
+    if value < 0:
+        raise ValueError(f"{value} is below 0")
+    return value
+
+
+def _is_option(value: Any) -> Any:
+    """An option is a word, a number, or a list of these: it becomes part of a row's name."""
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, str | int | float | None):
+            raise ValueError(f"{value!r:.200} is neither a word, a number nor a list of these")
+    return value
+
+
+# A name is part of paths and tables.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
+Number = Annotated[float, Field(ge=0, lt=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Score = Annotated[float, Field(ge=-1, le=1)]  # an accuracy, or a correlation
+Loss = Annotated[float, AfterValidator(_is_loss)]  # NaN of a run that diverged
+Time = Annotated[str, AfterValidator(_has_zone)]
+Point = Annotated[tuple[Whole, Share], Field(strict=False)]  # step and accuracy; JSON has lists
+Group = dict[str, Any]
+
+
+class Facts(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class Named(Facts):
+    name: Name
+
+
+class Attention(Named):
+    """A method and its options."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_is_option)]]
+
+
+class Evaluation(Facts):
+    every: Annotated[Whole, Field(ge=1)] | None = None  # steps between two points of the curve
+
+
+class Protocol(Named):
+    version: Whole
+    recipe: Group | None = None
+    evaluation: Evaluation | None = None
+
+
+class Budget(Facts):
+    reference: str | None = None
+    parameters: Number | None = None
+    flops: Number | None = None
+    examples: Number | None = None
+    tolerance: dict[str, Number] | None = None
+
+
+class Ratios(Facts):
+    examples: Number | None = None
+
+
+class Compute(Facts):
+    """The cost of a network, and of its training in one phase or two."""
+
+    parameters: Whole
+    flops: Whole
+    verdict: str | None = None
+    exempt: str | None = None
+    budget: Budget | None = None
+    reference: Ratios | None = None  # to the budget
+    training: dict[str, Number] | None = None
+
+
+class Data(Facts):
+    fingerprint: Name
+    source: str
+    provenance: str | None = None
+    majority: Share | None = None
+    options: Group | None = None
+
+
+class Dev(Facts):
+    accuracy: Share | None = None
+    step: Whole | None = None
+
+
+class Test(Facts):
+    """A checkpoint's score on the test examples, or on their scored tokens."""
+
+    accuracy: Share
+    loss: Loss
+    examples: Annotated[Whole, Field(ge=1)]
+    scored: Annotated[Whole, Field(ge=1)] | None = None
+    step: Whole | None = None
+    predicted: list[Whole] | None = None  # how often each class was answered
+    dead_rows: Share | None = None
+
+    @model_validator(mode="after")
+    def _follows_from_answers(self) -> Test:
+        n = self.scored or self.examples
+        hits = self.accuracy * n
+        if not math.isclose(hits, round(hits), rel_tol=0, abs_tol=max(1e-3, 1e-6 * n)):  # float32
+            raise ValueError(f"its accuracy is {self.accuracy}, no multiple of 1/{n}")
+        if self.predicted is not None and sum(self.predicted) != n:
+            raise ValueError(f"it has {sum(self.predicted)} answers to {n} questions")
+        return self
+
+
+class SelectedTest(Test):
+    select: Literal["best", "last"]
+
+
+class AnswersDigests(Facts):
+    digest: Name
+    labels: Name
+    packed: Name | None = None  # of what a sweep's file has of them
+
+
+class Machine(Facts):
+    device: str
+    threads: Whole | None = None
+    processes: Whole | None = None
+
+
+class HeldOut(Facts):
+    loss: Loss | None = None
+
+
+class Pretraining(Facts):
+    """Phase one, of which a run has a part of the facts."""
+
+    run: Name | None = None
+    held_out: HeldOut | None = None
+
+
+class Git(Facts):
+    revision: Name | None = None
+    dirty: bool | None = None
+
+
+class Times(Facts):
+    started: Time | None = None  # the last time, where a run was resumed
+    finished: Time
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Times:
+        first, last = self.started or self.finished, self.finished
+        if datetime.fromisoformat(last) < datetime.fromisoformat(first):
+            raise ValueError(f"it finished at {last}, before it started at {first}")
+        return self
+
+
+class TrainingResult(Facts):
+    """What a training run knows when it ends."""
+
+    command: str | None = None
+    task: Name
+    attention: Attention
+    preset: str | None = None
+    departs: str | None = None  # from the profile of the protocol
+    model: Name
+    protocol: Protocol
+    budget: Number
+    seed: Whole
+    steps: Whole
+    batch: Whole
+    compute: Compute
+    pretraining: Pretraining | None = None
+    data: Data
+    dev: Dev | None = None
+    test: SelectedTest
+    test_last: Test | None = None
+    test_best: Test | None = None
+    answers: AnswersDigests | None = None
+    seconds: dict[str, Number] | None = None
+    steps_per_second: Number
+    peak_memory_mib: Number
+    precision: str
+    evaluation: str | None = None
+    machine: Machine
+    versions: Group | None = None
+    switches: Group | None = None
+    git: Git | None = None
+
+    @classmethod
+    def of(cls, settings: Group, **facts: Any) -> Group:
+        """Check the facts of a run that has ended, and add those that repeat its settings."""
+        protocol, recipe = settings["protocol"], settings["protocol"]["recipe"]
+        facts |= {
+            "task": settings["task"]["name"],
+            "attention": settings["attention"],
+            "model": settings["model"]["name"],
+            "protocol": {key: protocol[key] for key in ("name", "version")},
+            "budget": settings["budget"],
+            "steps": recipe["steps"],
+            "batch": recipe["batch"],
+            "precision": settings["precision"],
+        }
+        return cls.model_validate(facts).model_dump(exclude_unset=True)
+
+
+class Settings(Facts):
+    attention: Attention
+
+
+class TrainingSettings(Settings):
+    task: Named
+    model: Named
+    protocol: Protocol
+    pretrain: Group | None = None
+
+
+class AnyRecord(Facts):
+    """What records of both kinds hold beside their own facts."""
+
+    repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
+
+    schema_: Literal[1] = Field(alias="schema")
+    status: Literal["finished"]
+    identity: Name
+    attempt: Whole | None = None
+    codes: Annotated[list[Name], Field(max_length=10)] | None = None
+    code: Group | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
+        record = check(facts)
+        settings = facts["settings"]
+        if "${" in str(settings):  # would be looked up in this machine's environment
+            raise ValueError("its settings hold an interpolation, ${..}")
+        for fact, setting in cls.repeats.items():
+            value, expected = find_fact(facts, fact), find_fact(settings, setting)
+            if value != expected:
+                raise ValueError(
+                    f"its {fact} is {value!r:.200}, but in its settings it is {expected!r:.200}"
+                )
+        expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
+        if facts["identity"] != expected:
+            raise ValueError(
+                f"its identity is {facts['identity']:.40}, but its settings and data are those of "
+                f"run {expected}"
+            )
+        return record
+
+
+class TrainingRecord(TrainingResult, AnyRecord):
+    repeats = {"attention": "attention", "task": "task.name", "model": "model.name",
+               "protocol.name": "protocol.name", "protocol.version": "protocol.version",
+               "budget": "budget", "steps": "protocol.recipe.steps",
+               "batch": "protocol.recipe.batch", "precision": "precision",
+               "data.source": "task.source",
+               "pretraining.name": "pretrain.name", "pretraining.rate": "pretrain.rate",
+               "pretraining.steps": "pretrain.recipe.steps",
+               "pretraining.batch": "pretrain.recipe.batch"}  # fmt: skip
+
+    settings: TrainingSettings
+    curve: list[Point]
+    times: Times
+    predictions: None = None  # its answers are in a file of their own
+    labels: None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> TrainingRecord:
+        tested = self.test_best if self.test.select == "best" else self.test_last
+        if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
+            raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
+        evaluation = self.settings.protocol.evaluation
+        if self.curve and evaluation and (every := evaluation.every):
+            steps = [step for step, _ in self.curve]
+            expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
+            if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
+                raise ValueError(
+                    f"its curve has {len(steps)} points up to step {steps[-1]}, not one every "
+                    f"{every} of {self.steps} steps"
+                )
+        return self
+
+
+class StageScore(Facts):
+    score: Score
+
+
+class ConversionSettings(Settings):
+    task: Name
+    model: Name
+    recipe: Group
+    teacher: str
+
+
+class ConversionRecord(AnyRecord):
+    repeats = {"attention": "attention", "task": "task", "model": "model"}
+
+    task: Name
+    model: Name
+    attention: Attention
+    seed: Whole
+    settings: ConversionSettings
+    data: dict[str, str | None] | None = None
+    scores: dict[Name, StageScore]
+    score: Score
+    floor: Score
+    stage1: Group | None
+    phi_parameters: Whole
+    train_examples: Whole | None = None
+    predictions: dict[str, list[float]] | None = None  # by split
+    labels: dict[str, list[float]] | None = None
+    seconds: dict[str, Number | None] | None = None
+    machine: Group | None = None
+    times: dict[str, Time] | None = None  # the first conversions did not record them
+    git: Git | None = None
+    command: str | None = None
+    test: None = None  # a training run's
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ConversionRecord:
+        if "teacher" not in self.scores:
+            raise ValueError("scores.teacher.score is missing")
+        last = next((s for s in ("best", "stage1", "swap") if s in self.scores), None)
+        if last is not None and self.score != self.scores[last].score:
+            raise ValueError(f"its score is not the score of '{last}'")
+        by_split = [value or {} for value in (self.labels, self.predictions)]
+        lengths = [{split: len(values) for split, values in by.items()} for by in by_split]
+        if lengths[0] != lengths[1]:
+            raise ValueError("it does not have one prediction per label")
+        return self
+
+
+def kind_of(facts: dict[str, Any]) -> str:
+    return CONVERSION if "scores" in facts else TRAINING
+
+
+def check_record(where: str, facts: dict[str, Any]) -> None:
+    """UserError, beginning with `where`, for the first thing that no record has."""
+    if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
+        raise UserError(
+            f"{where} was not made by this version: schema {facts.get('schema')!r:.40}, "
+            f"status {facts.get('status')!r:.40}; expected schema {SCHEMA_VERSION}, status finished"
+        )
+    model = ConversionRecord if kind_of(facts) == CONVERSION else TrainingRecord
+    try:
+        model.model_validate(facts)
+    except ValidationError as error:
+        raise UserError(f"{where} is damaged or was edited: {_problem(error)}") from error
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name, value = ".".join(map(str, first["loc"])), first["input"]
+    if first["type"] == "missing" or value is None:
+        return f"{name} is missing"
+    if first["type"] == "value_error":
+        return f"{name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
+    return f"{name} is {value!r:.200}: {first['msg'].lower()}"
+
+
+def find_fact(facts: Any, key: str, default: Any = None) -> Any:
+    """Look up a fact by its dotted name; with KeyError as default a missing one raises it."""
+    for part in key.split("."):
+        if not isinstance(facts, dict) or part not in facts:
+            if default is KeyError:
+                raise KeyError(key)
+            return default
+        facts = facts[part]
+    return facts
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every fact in nested groups, with its dotted name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}.{key}" if name else key)
+    else:
+        yield name, value

@@ -1,0 +1,43 @@
+"""Synthetic runs with their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from lra.results import record as records
+from lra.runs.answers import Answers
+
+from ..synthetic import Make
+
+
+def answered(hits: int, n: int = 2000, labels: int = 0) -> Answers:
+    """Answers of which the first `hits` are right; `labels` shifts the labels."""
+    y = (torch.arange(n) + labels) % 10
+    logits = torch.nn.functional.one_hot(torch.where(torch.arange(n) < hits, y, (y + 1) % 10), 10)
+    return Answers.of([logits.float()], [y])
+
+
+@pytest.fixture
+def proof(make: Make) -> Callable[..., records.Record]:
+    """proof("luna", hits=800, **facts): the record of a run with its answers."""
+
+    def write(attention: str = "luna", hits: int = 800, **more: Any) -> records.Record:
+        answers = more.pop("answers_of_run", None) or answered(hits)
+        facts: dict[str, Any] = {
+            "test__loss": answers.loss,
+            "answers": answers.facts(),
+            "dev": {"accuracy": hits / 2000, "step": 100},
+            "test__predicted": torch.bincount(torch.from_numpy(answers.answers), minlength=10)
+            .tolist(),
+        }  # fmt: skip
+        path = make(attention, hits / 2000, **(facts | more))
+        answers.write(path.with_name("answers.npz"))
+        record = records.read_record(path)
+        assert record is not None
+        return record
+
+    return write

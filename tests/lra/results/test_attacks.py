@@ -1,0 +1,256 @@
+"""Forged and damaged records are refused by name, in one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lra.base.config import UserError
+from lra.data.prepare import with_fingerprint
+from lra.results import audit
+from lra.results import record as records
+from lra.results.export import export
+from lra.runs.answers import Answers, read_answers
+from lra.runs.folder import digest
+from lra.settings.compose import Run
+from lra.training.run import train
+
+from ..synthetic import Make, edit
+from .conftest import answered
+
+BEFORE = {"started": "2026-01-02T00:00:00+0000", "finished": "2026-01-01T00:00:00+0000"}
+REFUSED = [  # when a record is read, whoever made its digest
+    ({"schema": 99}, "was not made by this version: schema 99"),
+    ({"status": "running"}, "was not made by this version"),
+    ({"test__accuracy": None}, "test.accuracy is missing"),
+    ({"test__accuracy": 41.0}, "test.accuracy is 41.0: .*less than or equal to 1"),
+    ({"test__accuracy": 0.91237}, "its accuracy is 0.91237, no multiple of 1/2000"),
+    ({"test__accuracy": True}, "test.accuracy is True"),
+    ({"test__loss": -1.0}, "test.loss: -1.0 is below 0"),
+    ({"test__select": "../../../other/checkpoints/best"}, "test.select is '../../"),
+    ({"test__step": -5}, "test.step is -5"),
+    ({"test__dead_rows": 1e17}, "test.dead_rows is 1e.17"),
+    ({"test__examples": 0}, "test.examples is 0"),
+    ({"test__predicted": [2000, "x"]}, "test.predicted.1 is 'x'"),
+    ({"test__predicted": [1999]}, "it has 1999 answers to 2000 questions"),
+    ({"test_best": {"accuracy": 1.0, "loss": 0.0, "examples": 2000}}, "not that of its best"),
+    ({"steps_per_second": float("inf")}, "steps_per_second is inf"),
+    ({"compute__flops": 10**400}, "compute.flops is 10+"),
+    ({"compute__parameters": 0.5}, "compute.parameters is 0.5"),
+    ({"seed": True}, "seed is True: .*integer"),
+    ({"seed": 1.0}, "seed is 1.0: .*integer"),
+    ({"git__revision": 5}, "git.revision is 5"),
+    ({"data__options": [1]}, r"data.options is \[1\]"),
+    ({"data__fingerprint": "another"}, "its settings and data are those of run"),
+    ({"times__finished": "2026-01-01T00:00:00"}, "times.finished: .* has no zone"),
+    ({"times__finished": "soon"}, "times.finished: Invalid isoformat"),
+    ({"times": BEFORE}, "times: it finished at 2026-01-01.*, before it started"),
+    ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
+    ({"precision": "bf16-mixed"}, "its precision is 'bf16-mixed', but in its settings it is '32"),
+    ({"identity": "0" * 12}, "its settings and data are those of run"),
+    ({"model": "../../etc"}, "model is '../../etc': .*pattern"),
+    ({"predictions": {"test": [1]}, "labels": {"test": [1]}}, "predictions is .*none"),
+    ({"scores": {"teacher": {"score": 1.0}}}, "damaged or invalid"),
+    ({"answers": 5}, "answers is 5"),
+    ({"answers": {"digest": "0" * 16}}, "answers.labels is missing"),
+    ({"codes": ["a" * 250]}, "codes.0 is 'aaa"),
+]
+OPTIONS = [
+    ({"M": {"a": 1}}, "attention.M: .* neither a word, a number nor a list"),
+    ({"M": [[1]]}, "attention.M: .* neither a word"),
+    ({"kernel": "${oc.env:HOME}"}, "its settings hold an interpolation"),
+]
+CONVERSIONS = [
+    ({"score": float("nan")}, "score is nan"),
+    ({"score": 7.0}, "score is 7.0: .*less than or equal to 1"),
+    ({"score": 0.81}, "its score is not the score of 'best'"),
+    ({"task": "../../../../etc"}, "task is '../../../../etc': .*pattern"),
+    ({"scores": {"teacher": {"score": 0.9}, "best": 3}}, "scores.best is 3"),
+    ({"scores": {"best": {"score": 0.8}}}, "scores.teacher.score is missing"),
+    ({"status": "running"}, "was not made by this version: schema 1, status"),
+    ({"seconds": "soon"}, "seconds.total is 'soon'"),
+    ({"versions": 5}, "it holds no conversion"),
+    ({"labels": {"dev": [1, 0]}, "predictions": {"dev": [1]}}, "one prediction per label"),
+    ({"labels": {"b": [1]}, "predictions": {"a": [1]}}, "one prediction per label"),
+    ({"labels": 5}, "labels is 5"),
+]
+FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the record contradict
+    ({"test__accuracy": 0.912}, "test accuracy is 0.912, but 0.4 follows"),
+    ({"test__loss": 0.3}, "test loss is 0.3, but"),
+    ({"test__predicted": [2000] + [0] * 9}, r"its answers are \[200, .*, but it says \[2000, 0"),
+    ({"dev": {"accuracy": 0.9, "step": 100}}, "best dev accuracy is 0.9, but 0.4 follows"),
+    ({"steps_per_second": 80.0}, "its speed and time make 889 steps, but it has 100"),
+    ({"test__step": 200}, "its checkpoint is of step 200, but it has 100 steps"),
+    ({"times__finished": "2999-01-01T00:00:00+0000"}, "finished in the future"),
+    ({"answers_of_run": answered(40, 200), "test__predicted": None}, "200 answers to 2000"),
+]
+
+
+def named(table: list[tuple[dict[str, Any], str]]) -> pytest.MarkDecorator:
+    names = [f"{next(iter(change))}-{why:.20}" for change, why in table]
+    return pytest.mark.parametrize(("change", "why"), table, ids=names)
+
+
+def refused(path: Path, why: str) -> None:
+    with pytest.raises(UserError, match=why) as error:
+        records.read_record(path)
+    assert str(path) in str(error.value)
+
+
+@named(REFUSED)
+def test_what_no_run_leaves_behind_is_refused(make: Make, change: dict[str, Any], why: str):
+    path = make("luna", 0.4)
+    edit(path, **change)
+    refused(path, why)
+
+
+@named(OPTIONS)
+def test_an_option_that_names_no_row_is_refused(make: Make, change: dict[str, Any], why: str):
+    refused(make("luna", 0.4, options=change), why)
+
+
+def test_a_name_that_looks_like_another_is_refused(make: Make):
+    refused(make("lun\u0430", 0.4), "attention.name is .*pattern")
+
+
+@named(CONVERSIONS)
+def test_a_damaged_conversion_is_refused(convert: Make, change: dict[str, Any], why: str):
+    path = convert("luna", 0.8)
+    edit(path, **change)
+    refused(path, why)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("50,0.2\n", "its curve has 1 points up to step 50, not one every 50 of 100"),
+        ("100,0.4\n", "its curve has 1 points up to step 100"),
+        ("50,0.2\n50,0.3\n100,0.4\n", "its curve has 3 points"),
+        ("50,5.0\n100,0.4\n", "curve.0.1 is 5.0"),
+    ],
+)
+def test_a_curve_that_no_run_has_is_refused(make: Make, rows: str, why: str):
+    path = make("luna", 0.4)
+    path.with_name("metrics.csv").write_text("step,dev_accuracy\n" + rows, encoding="utf-8")
+    refused(path, why)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a":' * 100_000, r'{"a": "\ud800"}'])
+def test_a_file_without_facts_is_refused(tmp_path: Path, content: str):
+    (tmp_path / "result.json").write_text(content, encoding="utf-8")
+    refused(tmp_path / "result.json", "damaged|not a record")
+
+
+@named(FORGED)
+def test_a_forged_number_is_refused(proof, change: dict[str, Any], why: str):
+    record = proof(**change)
+    with pytest.raises(UserError, match=why) as error:
+        audit.refuse_contradictions([record])
+    assert str(record.path) in str(error.value)
+
+
+# ---------------------------------------------------------------------- answers and labels
+
+
+def test_labels_that_are_the_answers_are_refused(proof):
+    """The file, its digest and the score are forged; the digest of the labels is the true one."""
+    record = proof()
+    true = record.answers
+    forged = Answers(true.answers, true.answers.copy(), true.log_p, true.log_p_label[:0])
+    forged.write(record.path.with_name("answers.npz"))
+    facts = {"digest": forged.digest, "labels": true.labels_digest}
+    edit(record.path, answers=facts, test__accuracy=1.0, test__loss=forged.loss)
+    with pytest.raises(UserError, match="damaged or not of the record beside it"):
+        audit.refuse_contradictions([records.read_record(record.path)])
+
+
+def test_runs_on_the_same_data_have_the_same_labels(proof):
+    runs = [proof(), proof(seed=2, answers_of_run=answered(800, labels=1))]
+    with pytest.raises(UserError, match="labels are not those of other runs on the same data"):
+        audit.refuse_contradictions(runs)
+
+
+def test_conversions_on_the_same_data_have_the_same_labels(convert: Make):
+    true, forged = [0, 1] * 8, [1] * 16
+    for seed, labels in enumerate((true, forged)):
+        convert("luna", 0.8, seed=seed, labels={"dev": labels}, predictions={"dev": forged})
+        path = convert("linear", 0.8, seed=seed, labels={"dev": labels}, predictions={"dev": true})
+    runs = records.load_records([path.parents[5]])
+    with pytest.raises(UserError, match="labels are not those of other runs on the same data"):
+        audit.refuse_contradictions(runs)
+
+
+@pytest.mark.parametrize("of", ["seed", "method"])
+def test_one_runs_answers_are_no_other_runs(proof, of: str):
+    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
+    answers = Answers.of([logits], [torch.arange(2000) % 10])
+    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
+    other = {"seed": 2} if of == "seed" else {"attention": "linear"}
+    runs = [proof(**same), proof(**same, **other)]
+    with pytest.raises(UserError, match=f"its answers are those of another run, {runs[0].run}"):
+        audit.refuse_contradictions(runs)
+
+
+def test_networks_that_are_sure_of_all_may_answer_alike(proof):
+    audit.refuse_contradictions([proof(), proof(seed=2)])
+
+
+@pytest.mark.parametrize("values", [{"log_p": 1.0}, {"log_p": -60000.0}])
+def test_impossible_probabilities_are_refused(proof, values: dict[str, float]):
+    path = proof().path.with_name("answers.npz")
+    stored = read_answers(path)
+    filled = {name: stored.log_p * 0 + value for name, value in values.items()}
+    dataclasses.replace(stored, **filled).write(path)
+    with pytest.raises(UserError, match="no log-probability"):
+        read_answers(path)
+
+
+# ---------------------------------------------------------------------- what is computed again
+
+
+def test_what_settings_and_data_decide_is_computed_again(
+    small: Callable[..., Run], data_dir: Path, tmp_path: Path
+):
+    words = ("protocol.recipe.steps=2", "protocol.evaluation.every=2", "compute=report")
+    path = train(small(*words))
+    record = records.read_record(path)
+    assert audit.check_records([record], data_dir) == {audit.PROVEN: 1}
+    compute, facts = record["compute"], json.loads(path.read_text(encoding="utf-8"))
+    assert facts["digest"] == digest(facts)
+    forged = {
+        "parameters, not 1000": {"compute": compute | {"parameters": 1000}},
+        "flops, not 1000": {"compute": compute | {"flops": 1000}},
+        "its budget has .* flops": {
+            "compute": compute | {"budget": compute["budget"] | {"flops": 9}}
+        },
+        "its verdict is 'over'": {"compute": compute | {"verdict": "over"}},
+        "majority is 0.5": {"data": record["data"] | {"majority": 0.5}},
+    }
+    for why, change in forged.items():
+        edited = dataclasses.replace(record, facts=record.facts | change)
+        with pytest.raises(UserError, match=why):
+            audit.check_records([edited], data_dir)
+
+    prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
+    labels = torch.from_numpy(prepared.split("test").labels[:].astype("int64"))
+    logits = torch.nn.functional.one_hot((labels + 1) % 10, 10).float()
+    perfect = Answers.of([logits], [(labels + 1) % 10])
+    perfect.write(path.with_name("answers.npz"))
+    score = {"accuracy": 1.0, "loss": perfect.loss, "predicted": None}
+    tests = {name: record[name] | score for name in ("test", f"test_{record['test.select']}")}
+    edit(path, answers=perfect.facts(), **tests)
+    with pytest.raises(UserError, match="its labels are not those of the prepared data"):
+        audit.check_records([records.read_record(path)], data_dir)
+
+
+def test_a_run_before_its_code_was_written_is_refused(proof, monkeypatch, tmp_path: Path):
+    record = proof(git={"revision": "abc", "dirty": False})
+    monkeypatch.setattr(audit, "_commit_times", lambda: {"abc": record.finished.replace(year=2027)})
+    with pytest.raises(UserError, match="before its code was written"):
+        export({tmp_path / "out.jsonl": [record.path]})
