@@ -40,14 +40,20 @@ from lra.settings.compose import Run, check_settings, guard
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 LOCKED = " is being run by "  # in the error of a run whose lock another process holds
+LATE = 128 + signal.SIGALRM  # exit code of a run that reached its limit
 RECORD = "record: "  # begins the last line of a finished run
-NAMES = {"done": "done", "skipped": "finished before", "elsewhere": "running elsewhere"}
+NAMES = {
+    "done": "done",
+    "skipped": "finished before",
+    "elsewhere": "running elsewhere",
+    "failed": "failed",
+}
 
 
 @dataclasses.dataclass
 class Outcome:
     job: list[str]  # its overrides
-    state: str  # failed, or one of NAMES
+    state: str  # one of NAMES
     reason: str = ""
     accuracy: float | None = None  # on the test set
     dev: float | None = None
@@ -89,8 +95,9 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
     for _ in range(run.retries + 1):
         code, lines = run_alone(words, label, run.limit_minutes)
         if code == 0:
-            record = lines[-1].removeprefix(RECORD)
-            return _succeeded(words, "done", read_result(Path(record)) or {})
+            record = next(line for line in reversed(lines) if line.startswith(RECORD))
+            result = read_result(Path(record.removeprefix(RECORD)))
+            return _succeeded(words, "done", result or {})
         reason = _reason(code, lines, run.limit_minutes)
         if LOCKED in reason:
             return Outcome(words, "elsewhere", reason)
@@ -121,8 +128,6 @@ def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
 
 
 # ---------------------------------------------------------------------- its process
-
-LATE = 128 + signal.SIGALRM  # the exit code of a run that reached its limit
 
 
 def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, list[str]]:
@@ -206,10 +211,8 @@ def _stop(process: ForkServerProcess) -> None:
 
 
 def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
-    folder = Path(sweep_dir) / "outcomes"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / f"{number}.json", dataclasses.asdict(outcome))
+    with writing(Path(sweep_dir)):
+        write_json(_folder(sweep_dir) / f"{number}.json", dataclasses.asdict(outcome))
 
 
 def result_of_dead_worker(
@@ -217,7 +220,7 @@ def result_of_dead_worker(
 ) -> JobReturn:
     """Return for a launcher the result of a job whose worker died: failed, unless its outcome was
     already written."""
-    written = read_json(Path(sweep_dir) / "outcomes" / f"{number}.json")
+    written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     write_outcome(sweep_dir, number, outcome)
     return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
@@ -229,17 +232,12 @@ class Summary(Callback):
     It raises SystemExit because Hydra turns other exceptions of callbacks into warnings."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        folder = Path(config.hydra.sweep.dir)
-
-        def make() -> None:  # Hydra and its launchers would fail with a traceback
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-
-        if code := guard(make):
+        # Hydra and its launchers would fail with a traceback.
+        if code := guard(lambda: _folder(config.hydra.sweep.dir)):
             raise SystemExit(code)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        outcomes = read_outcomes(Path(config.hydra.sweep.dir))
+        outcomes = read_outcomes(config.hydra.sweep.dir)
         if not outcomes:
             print("error: this sweep has no jobs: does a glob match nothing?", file=sys.stderr)
             raise SystemExit(2)
@@ -248,9 +246,9 @@ class Summary(Callback):
             raise SystemExit(1)
 
 
-def read_outcomes(sweep_dir: Path) -> list[Outcome]:
+def read_outcomes(sweep_dir: str) -> list[Outcome]:
     outcomes = []
-    for path in sorted((sweep_dir / "outcomes").glob("*.json"), key=lambda p: int(p.stem)):
+    for path in sorted(_folder(sweep_dir).glob("*.json"), key=lambda p: int(p.stem)):
         with readable(path, "remove it"):
             outcomes.append(Outcome(**(read_json(path) or {})))
     return outcomes
@@ -258,12 +256,18 @@ def read_outcomes(sweep_dir: Path) -> list[Outcome]:
 
 def summarise(outcomes: list[Outcome]) -> str:
     count = Counter(outcome.state for outcome in outcomes)
-    parts = [f"{count[state]} {name}" for state, name in (NAMES | {"failed": "failed"}).items()
-             if count[state]]  # fmt: skip
+    parts = [f"{count[state]} {name}" for state, name in NAMES.items() if count[state]]
     shared = set.intersection(*(set(o.job) for o in outcomes)) if len(outcomes) > 1 else set()
     failed = [
-        f"  failed  {' '.join(word for word in outcome.job if word not in shared)}: {outcome.reason}"
-        for outcome in outcomes
-        if outcome.state == "failed"
+        f"  failed  {' '.join(word for word in o.job if word not in shared)}: {o.reason}"
+        for o in outcomes
+        if o.state == "failed"
     ]
     return "\n".join([f"sweep of {len(outcomes)}: {', '.join(parts)}", *failed])
+
+
+def _folder(sweep_dir: str) -> Path:
+    folder = Path(sweep_dir, "outcomes")
+    with writing(Path(sweep_dir)):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
