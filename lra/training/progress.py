@@ -33,10 +33,17 @@ class ProgressReport(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if self.style == "bar" and trainer.is_global_zero:
-            numbers = TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True))
-            columns = TextColumn("{task.description}"), BarColumn(bar_width=None), numbers
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.add_task(_step(trainer), total=trainer.max_steps, numbers="")
+            step = _step(trainer)
+            whole = Column(no_wrap=True, min_width=len(step))
+            cut = Column(no_wrap=True)  # at its end, where the terminal is narrow
+            self._bar = Progress(
+                TextColumn("{task.description}", table_column=whole),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[numbers]}", table_column=cut),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.add_task(step, total=trainer.max_steps, numbers="")
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
