@@ -35,6 +35,7 @@ except ImportError:
     BaseSubmititLauncher = Launcher
 
 log = logging.getLogger(__name__)
+Overrides = Sequence[Sequence[str]]
 # Environment of Ray, which reads it on import; variables that are already set win.
 RAY_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",  # 1 hides lines of jobs that fail alike
@@ -47,9 +48,7 @@ RAY_ENVIRONMENT = {
 class LaptopLauncher(JoblibLauncher):
     """When one worker dies, joblib ends the others too, and their runs write a checkpoint."""
 
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
+    def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         try:
@@ -64,21 +63,16 @@ class LaptopLauncher(JoblibLauncher):
 class SubmititLauncher(BaseSubmititLauncher):
     """Waits for every job, also after another one has failed."""
 
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
+    def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
         if not job_overrides:
             return []
+        executor, state = self._executor(), Singleton.get_state()
+        log.info("submitit '%s' starts %d jobs: %s", self._EXECUTOR, len(job_overrides),
+                 executor.folder)  # fmt: skip
         jobs = list(enumerate(job_overrides, initial_job_idx))
-        executor = self._executor()
-        log.info("submitit '%s' starts %d jobs: %s", self._EXECUTOR, len(jobs), executor.folder)
-        state = Singleton.get_state()
-        arguments = [
-            (list(words), "hydra.sweep.dir", number, f"job_{number}", state)
-            for number, words in jobs
-        ]
-        submitted = executor.map_array(self, *zip(*arguments, strict=True))
-        return [self._result(task, *job) for task, job in zip(submitted, jobs, strict=True)]
+        arguments = [(list(w), "hydra.sweep.dir", n, f"job_{n}", state) for n, w in jobs]
+        tasks = executor.map_array(self, *zip(*arguments, strict=True))
+        return [self._result(task, *job) for task, job in zip(tasks, jobs, strict=True)]
 
     def _executor(self) -> Any:
         import submitit
@@ -129,9 +123,7 @@ class RayLauncher(Launcher):
         self.hydra_context, self.task_function = hydra_context, task_function
         self.config = config
 
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
+    def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
         if find_spec("ray") is None:
             raise UserError("Ray is not installed: pip install 'luna-lra[ray]'")
         os.environ.update(RAY_ENVIRONMENT | os.environ)
@@ -148,10 +140,10 @@ class RayLauncher(Launcher):
                 "have the same RAY_AUTH_MODE and ~/.ray/auth_token? docs/clusters.md has the recipe"
             ) from error
         check_resources(ray.nodes(), self.remote)
-        jobs = [self._job(initial_job_idx + i, words) for i, words in enumerate(job_overrides)]
-        run = ray.remote(**self.remote)(_run)
+        remote = ray.remote(**self.remote)(_run_job)
         shared = self.hydra_context, self.task_function, Singleton.get_state(), str(Path.cwd())
-        tasks = [run.options(name=job.hydra.job.id).remote(job, *shared) for job in jobs]
+        jobs = [self._config(*job) for job in enumerate(job_overrides, initial_job_idx)]
+        tasks = [remote.options(name=job.hydra.job.id).remote(job, *shared) for job in jobs]
         try:
             return [_result(task, job) for task, job in zip(tasks, jobs, strict=True)]
         except BaseException:  # Ctrl-C: a cancelled job makes its run write a checkpoint
@@ -160,15 +152,14 @@ class RayLauncher(Launcher):
             ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
             raise
 
-    def _job(self, number: int, overrides: Sequence[str]) -> DictConfig:
-        job = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+    def _config(self, number: int, words: Sequence[str]) -> DictConfig:
+        job = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
         with open_dict(job):
-            job.hydra.job.id = f"{job.hydra.job.name}_{number}"
-            job.hydra.job.num = number
+            job.hydra.job.update(id=f"{job.hydra.job.name}_{number}", num=number)
         return job
 
 
-def _run(
+def _run_job(
     job: DictConfig, context: HydraContext, task: TaskFunction, state: dict[Any, Any], folder: str
 ) -> JobReturn:
     """Run one job in a worker, as Hydra's own launchers do."""
@@ -176,13 +167,8 @@ def _run(
     setup_globals()
     Singleton.set_state(state)
     HydraConfig.instance().set_config(job)
-    return run_job(
-        task_function=task,
-        config=job,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-        hydra_context=context,
-    )
+    keys = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
+    return run_job(task_function=task, config=job, hydra_context=context, **keys)
 
 
 def _result(task: Any, job: DictConfig) -> JobReturn:

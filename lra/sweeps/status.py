@@ -70,37 +70,29 @@ def of_folder(runs: Path) -> list[RunState]:
 def of_run(folder: Path, name: str) -> RunState:
     try:
         with readable(folder / "status.json", "remove it and run again"):
-            return _of_run(folder, name)
+            return RunState(name, *_state_of(folder))
     except UserError as error:  # one damaged file must not hide the other runs
         return RunState(name, "failed", str(error))
 
 
-def _of_run(folder: Path, name: str) -> RunState:
-    result = read_result(folder / RESULT)
-    if result is not None:
-        return RunState(name, "done", f"{result['test']['accuracy']:.1%}")
+def _state_of(folder: Path) -> tuple[str, str]:
+    if (result := read_result(folder / RESULT)) is not None:
+        return "done", f"{result['test']['accuracy']:.1%}"
     if (first := read_result(folder / PHASE_ONE)) is not None:
-        return RunState(name, "done", score_of(first))
+        return "done", score_of(first)
     status = read_json(folder / "status.json")
     if status is None:
-        return RunState(name, "to do")
+        return "to do", ""
     if status["status"] == "failed":
-        return RunState(name, "failed", status.get("error", ""))
-    if status["status"] == "running":
-        where = f"process {status.get('pid')} on {status.get('host')}"
-        here = status.get("host") == socket.gethostname()
-        dead = here and not is_running(str(status.get("pid")))
-        if (_age(status) < FRESH and not dead) or _locked(folder / "lock"):
-            return RunState(name, "running", f"{_progress(folder, status)}  {where}".strip())
-        return RunState(name, "lost", f"{where} is gone; the same command resumes it")
-    return RunState(name, "interrupted", status.get("how", ""))
-
-
-def _age(status: dict[str, Any]) -> float:
-    try:
-        return abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp())
-    except (KeyError, TypeError, ValueError):
-        return float("inf")
+        return "failed", status.get("error", "")
+    if status["status"] != "running":
+        return "interrupted", status.get("how", "")
+    where = f"process {status['pid']} on {status['host']}"
+    dead = status["host"] == socket.gethostname() and not is_running(str(status["pid"]))
+    silent = abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp()) > FRESH
+    if (silent or dead) and not _locked(folder / "lock"):
+        return "lost", f"{where} is gone; the same command resumes it"
+    return "running", f"{_progress(folder, status)}  {where}"
 
 
 def _locked(lock: Path) -> bool:

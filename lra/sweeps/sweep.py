@@ -1,9 +1,9 @@
 """Many runs from one command: `lra train -m attention=luna,linear seed=1,2,3`.
 
 With every launcher, each run is a process of its own, so a run that crashes, is killed or runs out
-of memory does not affect the others. A worker of joblib, which does many jobs, forks them from a
-process that has imported everything (lra/sweeps/forked.py). A finished run is skipped. Each job
-writes its outcome into the sweep's folder, and the command ends with a summary of them.
+of memory does not affect the others. It is forked from a process that has imported everything, once
+per worker: importing torch and Lightning takes longer than a short run. A finished run is skipped.
+Each job writes its outcome into the sweep's folder, and the command ends with a summary of them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import dataclasses
 import math
 import multiprocessing
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
@@ -30,23 +32,28 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra.base import groups
-from lra.base.config import CONFIGS, PACKAGE, PARENT, UserError, first_line, readable
+from lra.base.config import UserError, first_line, readable
 from lra.base.disk import read_json, write_json
-from lra.runs.folder import find, writing
+from lra.runs.folder import find, read_result, writing
 from lra.settings.compose import Run, check_settings, guard
-from lra.sweeps.forked import ForkedRun
 
-Process = subprocess.Popen[str] | ForkedRun
-TRAIN = ("-m", "lra", "train")  # Python's arguments for a run
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 LOCKED = " is being run by "  # in the error of a run whose lock another process holds
+LATE = 128 + signal.SIGALRM  # exit code of a run that reached its limit
+RECORD = "record: "  # begins the last line of a finished run
+NAMES = {
+    "done": "done",
+    "skipped": "finished before",
+    "elsewhere": "running elsewhere",
+    "failed": "failed",
+}
 
 
 @dataclasses.dataclass
 class Outcome:
     job: list[str]  # its overrides
-    state: str  # done | skipped | elsewhere | failed
+    state: str  # one of NAMES
     reason: str = ""
     accuracy: float | None = None  # on the test set
     dev: float | None = None
@@ -54,7 +61,10 @@ class Outcome:
     @property
     def score(self) -> float:
         """Return dev accuracy, which a search maximises; 0 for a failed run."""
-        return 0.0 if self.dev is None else self.dev
+        return self.dev or 0.0
+
+
+# ---------------------------------------------------------------------- one job
 
 
 def job(cfg: DictConfig) -> float:
@@ -64,9 +74,9 @@ def job(cfg: DictConfig) -> float:
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
-    words, label = list(hydra.overrides.task), f"#{hydra.job.num}"
+    words = list(hydra.overrides.task)
     try:
-        outcome = attempt(check_settings(cfg), words, label)
+        outcome = attempt(check_settings(cfg), words, f"#{hydra.job.num}")
     except UserError as error:
         outcome = Outcome(words, "failed", str(error))
     except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near
@@ -76,11 +86,133 @@ def job(cfg: DictConfig) -> float:
     return outcome.score
 
 
+def attempt(run: Run, words: list[str], label: str) -> Outcome:
+    """Skip, run or retry the job with the overrides `words`."""
+    folder = None if run.rerun else find(run)
+    if folder is not None and (result := folder.result()) is not None:
+        return _succeeded(words, "skipped", result)
+    reason = ""
+    for _ in range(run.retries + 1):
+        code, lines = run_alone(words, label, run.limit_minutes)
+        if code == 0:
+            record = next(line for line in reversed(lines) if line.startswith(RECORD))
+            result = read_result(Path(record.removeprefix(RECORD)))
+            return _succeeded(words, "done", result or {})
+        reason = _reason(code, lines, run.limit_minutes)
+        if LOCKED in reason:
+            return Outcome(words, "elsewhere", reason)
+        if code == 2:  # a mistake of the user fails at every attempt
+            break
+        print(f"{label} {reason}", file=sys.stderr, flush=True)
+    return Outcome(words, "failed", reason)
+
+
+def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
+    return Outcome(words, state, "", result["test"]["accuracy"], result["dev"]["accuracy"])
+
+
+def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
+    """Say why a run failed: by its exit code, or by what it printed."""
+    if code == LATE:
+        return f"interrupted at its limit of {limit_minutes:g} minutes; the same command resumes it"
+    if code < 0:
+        hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
+        return f"killed by {signal.Signals(-code).name}{hint}"
+    if messages := [line for line in lines if line.startswith("error: ")]:
+        return messages[-1].removeprefix("error: ")
+    # The first line of the last exception's message, which may have several, as CUDA's do.
+    traces = [i for i, line in enumerate(lines) if line.startswith("Traceback (")]
+    below = lines[traces[-1] + 1 :] if traces else []
+    message = next((line for line in below if line and not line.startswith(" ")), None)
+    return message or next(filter(str.strip, reversed(lines)), f"exit code {code}")
+
+
+# ---------------------------------------------------------------------- its process
+
+
+def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, list[str]]:
+    """Run one job in a process of its own; return its exit code and the lines that it printed."""
+    # A fork repeats the start method of this process, but knows no joblib, which has its own.
+    multiprocessing.set_start_method("forkserver", force=True)
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["lra.training.run"])  # which has no threads and no state
+    output, its_output = forks.Pipe(duplex=False)
+    job = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
+    process = forks.Process(target=_run, args=(job, dict(os.environ), its_output))
+    # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    process.start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    its_output.close()
+    lines: list[str] = []
+    reader = threading.Thread(target=_echo, args=(output, label, lines), daemon=True)
+    reader.start()
+    in_time = False
+    try:
+        in_time = _wait(process, math.inf if limit_minutes is None else 60 * limit_minutes)
+    finally:
+        if process.exitcode is None:  # late, or the sweep is being stopped
+            _stop(process)
+        with contextlib.suppress(ProcessLookupError):  # processes it left behind, such as DDP's
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        reader.join(GRACE)
+    return (process.exitcode or 0) if in_time else LATE, lines
+
+
+def _run(words: list[str], environment: dict[str, str], output: Connection) -> None:
+    """Be `lra train <words>`, in a fork: with the session, environment and output of its own that a
+    new process has."""
+    os.setsid()  # Ctrl-C reaches the sweep alone, which passes on one signal
+    for number in (1, 2):
+        os.dup2(output.fileno(), number)
+    sys.stdout, sys.stderr = (
+        open(number, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number in (1, 2)
+    )
+    output.close()
+    os.environ.clear()
+    # With this Lightning's other processes import the same code, wherever they start.
+    code = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    os.environ.update(environment | code)
+    sys.argv = ["lra", "train", *words]
+    runpy.run_module("lra", run_name="__main__", alter_sys=True)  # ends with the exit code
+
+
+def _echo(output: Connection, label: str, lines: list[str]) -> None:
+    with os.fdopen(os.dup(output.fileno()), encoding="utf-8", errors="replace") as stream:
+        output.close()
+        for line in stream:
+            print(f"{label} {line}", end="", flush=True)
+            lines.append(line.rstrip())
+
+
+def _wait(process: ForkServerProcess, seconds: float) -> bool:
+    """Wait for a run; False if it takes longer."""
+    end = time.monotonic() + seconds
+    launcher = multiprocessing.parent_process()  # of a worker of joblib
+    while process.exitcode is None and (left := end - time.monotonic()) > 0:
+        if launcher is not None and launcher.pid != os.getppid():  # it has died
+            _stop(process)
+            os._exit(1)  # or this worker would start the next job of a dead sweep
+        process.join(min(CHECK_EVERY, left))
+    return process.exitcode is not None
+
+
+def _stop(process: ForkServerProcess) -> None:
+    """Send SIGTERM, upon which a run writes a checkpoint; then SIGKILL to its whole session."""
+    process.terminate()
+    process.join(GRACE)
+    if process.exitcode is None:
+        os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+
+
+# ---------------------------------------------------------------------- their outcomes
+
+
 def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
-    folder = _outcomes(sweep_dir)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / f"{number}.json", dataclasses.asdict(outcome))
+    with writing(Path(sweep_dir)):
+        write_json(_folder(sweep_dir) / f"{number}.json", dataclasses.asdict(outcome))
 
 
 def result_of_dead_worker(
@@ -88,143 +220,10 @@ def result_of_dead_worker(
 ) -> JobReturn:
     """Return for a launcher the result of a job whose worker died: failed, unless its outcome was
     already written."""
-    written = read_json(_outcomes(sweep_dir) / f"{number}.json")
+    written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     write_outcome(sweep_dir, number, outcome)
     return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
-
-
-def attempt(run: Run, words: list[str], label: str) -> Outcome:
-    """Skip, run or retry the job with the overrides `words`."""
-    if not run.rerun and (outcome := _finished(run, words, "skipped")):
-        return outcome
-    # A worker of joblib does many jobs. A run of several processes is never forked, for Lightning
-    # starts the others by the command line.
-    fork = multiprocessing.parent_process() is not None and run.processes == 1
-    reason = ""
-    for _ in range(run.retries + 1):
-        code, reason = _process(words, label, run.limit_minutes, fork=fork)
-        if code == 0 and (outcome := _finished(run, words, "done")):
-            return outcome
-        if LOCKED in reason:
-            return Outcome(words, "elsewhere", reason)
-        if code == 0:
-            reason = "it ended without its record: was its code edited during the sweep?"
-        if code == 2:  # a mistake of the user fails at every attempt
-            break
-        print(f"{label} {reason}", file=sys.stderr, flush=True)
-    return Outcome(words, "failed", reason)
-
-
-def _finished(run: Run, words: list[str], state: str) -> Outcome | None:
-    folder = find(run)
-    if folder is None or (result := folder.result()) is None:
-        return None
-    return Outcome(words, state, "", result["test"]["accuracy"], result["dev"]["accuracy"])
-
-
-def _process(
-    words: list[str], label: str, limit_minutes: float | None, *, fork: bool = False
-) -> tuple[int, str]:
-    """Run one job in its own process; return its exit code and, if it failed, the reason."""
-    words = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    environment = child_environment()
-    process = ForkedRun(["train", *words], environment) if fork else _start(words, environment)
-    errors: list[str] = []
-    readers = [
-        threading.Thread(target=_echo, args=(stream, label, lines), daemon=True)
-        for stream, lines in ((process.stdout, []), (process.stderr, errors))
-    ]
-    for reader in readers:
-        reader.start()
-    late = False
-    try:
-        late = not _wait(process, math.inf if limit_minutes is None else limit_minutes * 60)
-        if late:
-            _stop(process)
-    except BaseException:  # the sweep is being stopped
-        _stop(process)
-        raise
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # processes it left behind, such as DDP's
-            os.killpg(process.pid, signal.SIGKILL)
-        for reader in readers:
-            reader.join(GRACE)
-    return process.returncode, _reason(process.returncode, errors, limit_minutes if late else None)
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment for a run that imports this very code, wherever it starts, and ends
-    after this process."""
-    # PYTHONSAFEPATH: import nothing from the working directory.
-    environment = os.environ | {PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
-    if not CONFIGS.is_relative_to(PACKAGE):  # a clone; another version may be installed
-        paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return environment
-
-
-def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    process = subprocess.Popen(
-        [sys.executable, *TRAIN, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes on one signal
-        env=environment,
-    )
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
-    return process
-
-
-def _wait(process: Process, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    launcher = multiprocessing.parent_process()  # of a worker of joblib
-    while time.monotonic() < end:
-        if launcher is not None and launcher.pid != os.getppid():  # it has died
-            _stop(process)
-            os._exit(1)  # or this worker would start the next job of a dead sweep
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(CHECK_EVERY, end - time.monotonic()))
-            return True
-    return False
-
-
-def _echo(stream: IO[str], label: str, lines: list[str]) -> None:
-    with stream:
-        for line in stream:
-            print(f"{label} {line}", end="", flush=True)
-            lines.append(line.rstrip())
-
-
-def _stop(process: Process) -> None:
-    """Send SIGTERM, upon which a run writes a checkpoint; then SIGKILL to its whole session."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _reason(code: int, errors: list[str], limit_minutes: float | None) -> str:
-    if code == 0:
-        return ""
-    if limit_minutes is not None:
-        return f"interrupted at its limit of {limit_minutes:g} minutes; the same command resumes it"
-    if code < 0:
-        hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
-        return f"killed by {signal.Signals(-code).name}{hint}"
-    messages = [line for line in errors if line.startswith("error: ")]
-    if messages:
-        return messages[-1].removeprefix("error: ")
-    # The first line of the last exception's message, which may have several, as CUDA's do.
-    traces = [i for i, line in enumerate(errors) if line.startswith("Traceback (")]
-    below = errors[traces[-1] + 1 :] if traces else []
-    message = next((line for line in below if line and not line.startswith(" ")), None)
-    return message or next(filter(str.strip, reversed(errors)), f"exit code {code}")
 
 
 class Summary(Callback):
@@ -233,47 +232,42 @@ class Summary(Callback):
     It raises SystemExit because Hydra turns other exceptions of callbacks into warnings."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        folder = Path(config.hydra.sweep.dir)
-
-        def make() -> None:  # Hydra and its launchers would fail with a traceback
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-
-        if code := guard(make):
+        # Hydra and its launchers would fail with a traceback.
+        if code := guard(lambda: _folder(config.hydra.sweep.dir)):
             raise SystemExit(code)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        outcomes = read_outcomes(_outcomes(config.hydra.sweep.dir))
+        outcomes = read_outcomes(config.hydra.sweep.dir)
         if not outcomes:
             print("error: this sweep has no jobs: does a glob match nothing?", file=sys.stderr)
             raise SystemExit(2)
         print(summarise(outcomes))
-        if any(o.state == "failed" for o in outcomes):
+        if any(outcome.state == "failed" for outcome in outcomes):
             raise SystemExit(1)
 
 
-def read_outcomes(folder: Path) -> list[Outcome]:
+def read_outcomes(sweep_dir: str) -> list[Outcome]:
     outcomes = []
-    for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem)):
+    for path in sorted(_folder(sweep_dir).glob("*.json"), key=lambda p: int(p.stem)):
         with readable(path, "remove it"):
             outcomes.append(Outcome(**(read_json(path) or {})))
     return outcomes
 
 
 def summarise(outcomes: list[Outcome]) -> str:
-    count = Counter(o.state for o in outcomes)
-    words = {"done": "done", "skipped": "finished before", "elsewhere": "running elsewhere"}
-    parts = [f"{count[state]} {word}" for state, word in words.items() if count[state]]
+    count = Counter(outcome.state for outcome in outcomes)
+    parts = [f"{count[state]} {name}" for state, name in NAMES.items() if count[state]]
     shared = set.intersection(*(set(o.job) for o in outcomes)) if len(outcomes) > 1 else set()
     failed = [
-        f"  failed  {' '.join(w for w in o.job if w not in shared)}: {o.reason}"
+        f"  failed  {' '.join(word for word in o.job if word not in shared)}: {o.reason}"
         for o in outcomes
         if o.state == "failed"
     ]
-    if failed:
-        parts.append(f"{len(failed)} failed")
     return "\n".join([f"sweep of {len(outcomes)}: {', '.join(parts)}", *failed])
 
 
-def _outcomes(sweep_dir: str) -> Path:
-    return Path(sweep_dir) / "outcomes"
+def _folder(sweep_dir: str) -> Path:
+    folder = Path(sweep_dir, "outcomes")
+    with writing(Path(sweep_dir)):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder

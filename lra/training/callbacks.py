@@ -1,4 +1,4 @@
-"""Lightning callbacks: checkpoints, signals, random state, and the metrics file."""
+"""Lightning callbacks: checkpoints and signals, compilation, and the metrics file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import csv
 import io
 import math
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -18,15 +17,15 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
-from torch import Tensor
 
-from lra.base.config import PARENT, Compile, UserError
+from lra.base.config import Compile, UserError
 from lra.base.disk import write_atomically
 from lra.runs.folder import RunFolder, read_metrics, writing
-from lra.training.checkpoints import load_checkpoint, of_each_process
+from lra.training.checkpoints import load_checkpoint
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
+MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
 
 class Interrupted(BaseException):
@@ -55,14 +54,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def sweep_has_died() -> bool:
-    """Tell whether the process of a sweep that waited for this run is gone. Nobody else would stop
-    the run then, while its GPU may be given to another job."""
-    if PARENT not in os.environ:  # started by hand
-        return False
-    forked_for = multiprocessing.parent_process()  # the process above a fork is only its server
-    if forked_for is not None:
-        return not forked_for.is_alive()
-    return os.environ[PARENT] != str(os.getppid())
+    """Tell whether the process of a sweep that forked this run is gone. Nobody else would stop the
+    run then, while its GPU may be given to another job."""
+    parent = multiprocessing.parent_process()  # None in a run started by hand
+    return parent is not None and not parent.is_alive()
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -117,9 +112,7 @@ class Checkpoints(pl.Callback):
         for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
             signal.signal(signum, self._on_signal)
 
-    def on_test_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        for signum in SIGNALS:
-            signal.signal(signum, _interrupt)
+    on_test_start = on_train_start
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step
@@ -185,41 +178,6 @@ class Compiled(pl.Callback):
             module.network.compile(mode=MODES[self.how])
         if self.how is Compile.graphs:
             torch.compiler.cudagraph_mark_step_begin()  # the last step's outputs are not needed
-
-
-MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}
-
-
-class RandomState(pl.Callback):
-    """Saves the random state of every process in the checkpoint, and restores it before the first
-    batch after resuming."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._restore: dict[str, Tensor] = {}
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        torch.manual_seed(self.seed * 1_000_003 + trainer.global_rank)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        state = {"cpu": torch.get_rng_state()}
-        if trainer.strategy.root_device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(trainer.strategy.root_device)
-        checkpoint["random_states"] = of_each_process(trainer, state)
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        self._restore = checkpoint["random_states"][trainer.global_rank]
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if "cpu" in self._restore:
-            torch.set_rng_state(self._restore["cpu"])
-        if "cuda" in self._restore:
-            torch.cuda.set_rng_state(self._restore["cuda"], trainer.strategy.root_device)
-        self._restore = {}
 
 
 class Metrics(pl.Callback):

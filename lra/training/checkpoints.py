@@ -1,5 +1,4 @@
-"""Reading a checkpoint, without Lightning, whose import takes seconds, and what all processes of a
-run put into it."""
+"""Reading a checkpoint, without Lightning, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -25,12 +24,3 @@ def load_checkpoint(path: Path, identity: str | None = None) -> dict[str, Any]:
             f"{path} belongs to run {checkpoint.get('identity')}, not to {identity}; remove it"
         )
     return checkpoint
-
-
-def of_each_process(trainer: Any, value: Any) -> list[Any]:
-    """Gather a value of every process of a run, by rank: a checkpoint is one file for all."""
-    if trainer.world_size == 1:
-        return [value]
-    values: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(values, value)
-    return values

@@ -1,4 +1,4 @@
-"""The steps that training and its phase one share: network, data, Lightning's Trainer, the fit."""
+"""What training and its phase one share: network, batches, Lightning's Trainer, the fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lra.model import pretrain
 from lra.runs.folder import RunFolder, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
-from lra.training.callbacks import AtomicCheckpointIO, Checkpoints, Compiled, Metrics, RandomState
+from lra.training.callbacks import AtomicCheckpointIO, Checkpoints, Compiled, Metrics
 from lra.training.checkpoints import load_checkpoint
 from lra.training.loggers import build_loggers
 from lra.training.module import LRAModule
@@ -67,9 +67,9 @@ class LRAData(pl.LightningDataModule):
         self._dev_state = state
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
-        protocol, (rank, world) = self.run.protocol, self._share()
-        examples, trainer = self.prepared.split(split), self.trainer
-        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        protocol, examples = self.run.protocol, self.prepared.split(split)
+        rank, world = self.share
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
         return kind(
             examples,
@@ -83,18 +83,17 @@ class LRAData(pl.LightningDataModule):
             world=world,
         )
 
-    def _share(self) -> tuple[int, int]:
-        trainer = self.trainer
-        return (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return rank and number of the processes that share a batch."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
 
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
-    task = data.of(run.task)
     network = pretrain.build_network(run)
-    title = f"{task.name}/{run.attention['name']}"
-    return LRAModule(network, run.protocol.recipe, task.classes, title)
+    return LRAModule(network, run.protocol.recipe, data.of(run.task).classes, run.seed)
 
 
 def check_device(run: Run) -> None:
@@ -163,7 +162,6 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "gradient_clip_val": recipe.clip_at if clipped else None,
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
-            RandomState(run.seed),
             Compiled(run.trainer.compile),
             Metrics(folder.metrics, every=run.trainer.log_every),
             *callbacks,

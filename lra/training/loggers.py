@@ -5,44 +5,52 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from lra.base.config import UserError, WandbMode, first_line
+from lra.base.config import UserError, first_line
 from lra.data.store import lock
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 
 
 def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
-    builders = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
-    return [
-        build(run, folder) for name, build in builders.items() if vars(run.logger)[name] is not None
-    ]
+    names = [name for name in BUILDERS if vars(run.logger)[name] is not None]
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(
+                f"logger={name} needs {name}, which is not installed: "
+                f"pip install 'luna-lra[{name}]'"
+            )
+    return [BUILDERS[name](run, folder) for name in names]
 
 
-def _title(run: Run) -> str:
-    return f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
+def finish_loggers(loggers: list[Logger], scores: dict[str, float], step: int) -> None:
+    """Log the last scores of a run, and end its record."""
+    for logger in loggers:
+        logger.log_metrics(scores, step=step)
+        logger.finalize("success")
+        if isinstance(logger, WandbLogger):  # or the next run of this process would be added to it
+            logger.experiment.finish()
 
 
-def _key(folder: RunFolder) -> str:
-    """Return the name by which a tracker finds a resumed run again."""
-    return f"{folder.name}-{folder.path.name}"
+def _tensorboard(run: Run, folder: RunFolder) -> Logger:
+    return TensorBoardLogger(folder.path, name="", version="tensorboard")
 
 
 def _wandb(run: Run, folder: RunFolder) -> Logger:
     import wandb
-    from pytorch_lightning.loggers import WandbLogger
 
     options = run.logger.wandb
     assert options is not None
     logger = WandbLogger(
         project=options.project,
+        mode=options.mode.name,
         name=_title(run),
         id=_key(folder),
         save_dir=folder.path,
-        offline=options.mode is WandbMode.offline,
         config=run.experiment.settings() | {"seed": run.seed},
         settings=wandb.Settings(init_timeout=15),
     )
@@ -55,22 +63,13 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
     return logger
 
 
-def _tensorboard(_: Run, folder: RunFolder) -> Logger:
-    _require("tensorboard", "TensorBoard")
-    from pytorch_lightning.loggers import TensorBoardLogger
-
-    return TensorBoardLogger(folder.path, name="", version="tensorboard")
-
-
 def _mlflow(run: Run, folder: RunFolder) -> Logger:
-    _require("mlflow", "MLflow")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     from mlflow import MlflowClient, MlflowException
-    from pytorch_lightning.loggers import MLFlowLogger
 
-    options, key = run.logger.mlflow, _key(folder)
+    options = run.logger.mlflow
     assert options is not None
     # Two runs that make the store, or the experiment, at the same time would fail.
     waiting = "another run is opening MLflow's store; waiting for it"
@@ -78,13 +77,13 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
         with lock(Path(run.runs_dir) / "mlflow", waiting):
             client = MlflowClient(tracking_uri=options.store)
             experiment = client.get_experiment_by_name(options.experiment)
-            ids = [] if experiment is None else [experiment.experiment_id]
-            earlier = client.search_runs(ids, f"tags.run = '{key}'") if ids else []
+            ids = [experiment.experiment_id] if experiment else []
+            earlier = client.search_runs(ids, f"tags.run = '{_key(folder)}'") if ids else []
             logger = MLFlowLogger(
                 experiment_name=options.experiment,
                 run_name=_title(run),
                 tracking_uri=options.store,
-                tags={"run": key},
+                tags={"run": _key(folder)},
                 run_id=earlier[0].info.run_id if earlier else None,
             )
             logger.log_hyperparams(run.experiment.settings() | {"seed": run.seed})  # starts it
@@ -93,9 +92,17 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
     return logger
 
 
-def _require(module: str, name: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise UserError(
-            f"logger={module} needs {name}, which is not installed: "
-            f"pip install 'luna-lra[{module}]'"
-        )
+BUILDERS: dict[str, Callable[[Run, RunFolder], Logger]] = {
+    "wandb": _wandb,
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+}
+
+
+def _title(run: Run) -> str:
+    return f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
+
+
+def _key(folder: RunFolder) -> str:
+    """Return the name by which a tracker finds a resumed run again."""
+    return f"{folder.name}-{folder.path.name}"

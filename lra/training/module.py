@@ -16,7 +16,6 @@ from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
 from lra.runs.answers import Answers
 from lra.training import optim
-from lra.training.checkpoints import of_each_process
 from luna.base import Attention
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
@@ -91,6 +90,14 @@ class Clock:
         return self.steps["starting"] / (self.seconds["starting"] + self.seconds["training"])
 
 
+def of_each_process(trainer: Any, value: Any) -> list[Any]:
+    """Gather a value of every process of a run, by rank: a checkpoint is one file for all."""
+    values = [value] * trainer.world_size
+    if trainer.world_size > 1:
+        torch.distributed.all_gather_object(values, value)
+    return values
+
+
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
@@ -99,13 +106,11 @@ class LRAModule(pl.LightningModule):
     """Trains a network by cross-entropy; metrics are exact means over all labels seen, one per
     example or those of its scored tokens."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, title: str = ""):
+    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, seed: int = 0):
         super().__init__()
-        self.network = network
-        self.recipe = recipe
-        self.classes = classes
-        self.title = title  # on the progress bar
+        self.network, self.recipe, self.classes, self.seed = network, recipe, classes, seed
         self.identity = ""  # of the run, set once its data are known; stored in checkpoints
+        self.random_state: dict[str, Tensor] = {}  # of a checkpoint, until the first batch
         self.meter = LossMeter()  # of training, since the last row of metrics
         self.evaluation = LossMeter()
         self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
@@ -113,6 +118,30 @@ class LRAModule(pl.LightningModule):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.network(ids, mask)
+
+    # ------------------------------------------------------------------ training
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
+        fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
+        optimizer, schedule = optim.build_optimizer(
+            self.parameters(), self.recipe, fused=self.device.type in fused or None
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def on_train_start(self) -> None:
+        torch.manual_seed(self.seed * 1_000_003 + self.trainer.global_rank)
+        self.clock.start("starting")
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        if self.random_state:
+            torch.set_rng_state(self.random_state["cpu"])
+            if "cuda" in self.random_state:
+                torch.cuda.set_rng_state(self.random_state["cuda"], self.device)
+            self.random_state = {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits = self.network(batch.ids, batch.mask)
@@ -128,6 +157,18 @@ class LRAModule(pl.LightningModule):
                 module.after_step()
         self.clock.step()
 
+    def on_train_end(self) -> None:
+        self.clock.stop()
+
+    # ------------------------------------------------------------------ evaluation
+
+    def on_validation_start(self) -> None:
+        self.clock.start("evaluation")
+
+    def on_validation_epoch_start(self) -> None:
+        self.evaluation.reset()
+        self._answers = []
+
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.network(batch.ids, batch.mask).float()
         loss = _cross_entropy(logits, batch.labels)
@@ -135,6 +176,18 @@ class LRAModule(pl.LightningModule):
         if self.trainer.testing:
             scored = batch.labels != IGNORED
             self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
+
+    def on_validation_epoch_end(self) -> None:
+        self._end_evaluation("dev")
+
+    def on_validation_end(self) -> None:
+        self.clock.start("training")
+
+    def on_test_epoch_end(self) -> None:
+        self._end_evaluation("test")
+
+    on_test_epoch_start = on_validation_epoch_start
+    test_step = validation_step
 
     def _end_evaluation(self, split: str) -> None:
         loss, accuracy, scored, examples = self.evaluation.mean(self.trainer)
@@ -161,48 +214,20 @@ class LRAModule(pl.LightningModule):
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
         return Answers.of(*zip(*in_order, strict=True))
 
-    def on_validation_start(self) -> None:
-        self.clock.start("evaluation")
-
-    def on_validation_end(self) -> None:
-        self.clock.start("training")
-
-    def on_validation_epoch_start(self) -> None:
-        self.evaluation.reset()
-        self._answers = []
-
-    def on_validation_epoch_end(self) -> None:
-        self._end_evaluation("dev")
-
-    def on_test_epoch_end(self) -> None:
-        self._end_evaluation("test")
-
-    on_test_epoch_start = on_validation_epoch_start
-    test_step = validation_step
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
-        fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
-        optimizer, scheduler = optim.build_optimizer(
-            self.parameters(), self.recipe, fused=self.device.type in fused or None
-        )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
-
-    def on_train_start(self) -> None:
-        self.clock.start("starting")
-
-    def on_train_end(self) -> None:
-        self.clock.stop()
+    # ------------------------------------------------------------------ resuming
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        random_state = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random_state["cuda"] = torch.cuda.get_rng_state(self.device)
         checkpoint["identity"] = self.identity
         checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
-        checkpoint["meters"] = of_each_process(self.trainer, self.meter.sums)
+        checkpoint["processes"] = of_each_process(
+            self.trainer, {"meter": self.meter.sums, "random_state": random_state}
+        )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         clock = checkpoint["clock"]
         self.clock.seconds, self.clock.steps = clock["seconds"], clock["steps"]
-        self.meter.sums = checkpoint["meters"][self.trainer.global_rank]
+        process = checkpoint["processes"][self.trainer.global_rank]
+        self.meter.sums, self.random_state = process["meter"], process["random_state"]

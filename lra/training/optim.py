@@ -58,10 +58,6 @@ def ramp(s: int, recipe: Recipe) -> float:
     return min(1.0, s / recipe.warmup) if recipe.warmup else 1.0
 
 
-def constant(s: int, recipe: Recipe) -> float:
-    return ramp(s, recipe)
-
-
 def rsqrt(s: int, recipe: Recipe) -> float:
     """1 / sqrt(s) after the warm-up (LRA: ListOps, Text, Retrieval), so lr is not the peak."""
     return ramp(s, recipe) / math.sqrt(max(s, recipe.warmup, 1))
@@ -107,7 +103,7 @@ def cosine_floor(s: int, recipe: Recipe) -> float:
 
 
 SCHEDULES: dict[Schedule, Rule] = {
-    Schedule.constant: constant,
+    Schedule.constant: ramp,
     Schedule.rsqrt: rsqrt,
     Schedule.cosine: cosine,
     Schedule.onecycle: onecycle,

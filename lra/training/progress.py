@@ -12,33 +12,38 @@ from typing import Any
 import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from lra.runs.folder import RunFolder
 
-# What the bar leaves out, in this order, until the rest fits the terminal; the lines above it show
-# title and dev accuracy.
-DISPENSABLE = ("title", "dev", "rate", "accuracy")
-SHORTEST_BAR = 6
+BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 
 
 class ProgressReport(pl.Callback):
-    """Shows progress on the screen and writes it to status.json."""
+    """Shows step, loss, dev accuracy, speed and time left, and writes the step to status.json."""
 
     def __init__(self, folder: RunFolder, *, style: str, every: float):
-        self.folder, self.every = folder, every
+        self.folder = folder
         self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
-        self._start: tuple[int, float] | None = None  # step and time from which the rate counts
-        self._shown = 0.0  # when the last line was shown
-        self._bar: Progress | None = None
+        self.every = BAR_EVERY if self.style == "bar" else every
+        self._start: tuple[int, float] | None = None  # step and time from which the speed counts
+        self._shown = 0.0  # when it was last shown
         self._dev = ""
+        self._bar: Progress | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if self.style == "bar" and trainer.is_global_zero:
-            before, after = (TextColumn(f"{{task.fields[{side}]}}") for side in ("before", "after"))
-            columns = (before, BarColumn(bar_width=None), after)
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=trainer.max_steps, before="", after="")
-            self._show(trainer, {"title": module.title})
+            step = _step(trainer)
+            whole = Column(no_wrap=True, min_width=len(step))
+            cut = Column(no_wrap=True)  # at its end, where the terminal is narrow
+            self._bar = Progress(
+                TextColumn("{task.description}", table_column=whole),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[numbers]}", table_column=cut),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.add_task(step, total=trainer.max_steps, numbers="")
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
@@ -48,66 +53,52 @@ class ProgressReport(pl.Callback):
         now = time.monotonic()
         if self._start is None:  # the first step is not timed: it compiles and warms up
             self._start, self._shown = (trainer.global_step, now), now
-        if self.style == "off" or now - self._shown < (0.5 if self._bar else self.every):
+        if self.style == "off" or now - self._shown < self.every:
             return
         self._shown = now
-        parts = self._parts(trainer, module, now)
+        numbers = self._numbers(trainer, module, now)
         if self._bar:
-            self._show(trainer, {"title": module.title} | parts)
+            self._move(trainer, numbers)
         else:
-            print("  ".join([f"  {_step(trainer)}", *parts.values()]), flush=True)
-
-    def _parts(self, trainer: pl.Trainer, module: Any, now: float) -> dict[str, str]:
-        parts = {}
-        sums = module.meter.sums  # not .mean(): that would wait for the other processes
-        if sums is not None:
-            loss, hits, scored, _ = sums.tolist()
-            parts["loss"] = f"loss {loss / scored:.3f}"
-            parts["accuracy"] = f"acc {hits / scored:.1%}"
-        if self._dev:
-            parts["dev"] = self._dev
-        if self._start and trainer.global_step > self._start[0]:
-            # Both numbers come from one rate, evaluations included, so that they agree.
-            rate = (trainer.global_step - self._start[0]) / max(now - self._start[1], 1e-9)
-            parts["rate"] = f"{rate:.2g} steps/s" if rate < 1 else f"{rate:.1f} steps/s"
-            parts["left"] = f"{clock((trainer.max_steps - trainer.global_step) / rate)} left"
-        return parts
-
-    def _show(self, trainer: pl.Trainer, parts: dict[str, str]) -> None:
-        """Move the bar, with as many of the parts beside it as the terminal has room for."""
-        assert self._bar is not None
-        width = self._bar.console.width - SHORTEST_BAR - len("  ") - len(_step(trainer))
-        for name in DISPENSABLE:
-            if sum(len(part) + len("  ") for part in parts.values()) <= width:
-                break
-            parts.pop(name, None)
-        title = parts.pop("title", None)
-        self._bar.update(
-            self._task,
-            completed=trainer.global_step,
-            before=f"{title}  {_step(trainer)}" if title else _step(trainer),
-            after="  ".join(parts.values()),
-        )
+            print(f"  {_step(trainer)}  {numbers}", flush=True)
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
-        if self._bar:
-            self._show(trainer, {"title": module.title, "left": "evaluating"})
+        self._move(trainer, "evaluating")
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
         self._dev = f"dev {accuracy:.1%}"
-        if self.style == "off" or not trainer.is_global_zero:
-            return
         line = f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
         if self._bar:
             self._bar.console.print(line, highlight=False)
-        else:
+        elif self.style != "off" and trainer.is_global_zero:
             print(line, flush=True)
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         if self._bar:
             self._bar.stop()
             self._bar = None
+
+    def _numbers(self, trainer: pl.Trainer, module: Any, now: float) -> str:
+        numbers, sums = [], module.meter.sums  # not .mean(), which waits for other processes
+        if sums is not None:
+            loss, hits, scored, _ = sums.tolist()
+            numbers += [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}"]
+        if self._dev:
+            numbers.append(self._dev)
+        if self._start and trainer.global_step > self._start[0]:
+            # Both numbers come from one speed, evaluations included, so that they agree.
+            speed = (trainer.global_step - self._start[0]) / max(now - self._start[1], 1e-9)
+            left = clock((trainer.max_steps - trainer.global_step) / speed)
+            numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s"]
+            numbers += [f"{left} left"]
+        return "  ".join(numbers)
+
+    def _move(self, trainer: pl.Trainer, numbers: str) -> None:
+        if self._bar:
+            [task] = self._bar.task_ids
+            step = trainer.global_step
+            self._bar.update(task, completed=step, description=_step(trainer), numbers=numbers)
 
 
 def _step(trainer: pl.Trainer) -> str:

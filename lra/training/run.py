@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
-import os
+import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -32,12 +32,12 @@ from lra.settings.experiment import plain
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.training.checkpoints import load_checkpoint
 from lra.training.fit import LRAData, begin, build, check_device, fit, is_main_process
+from lra.training.loggers import finish_loggers
 from lra.training.module import LRAModule
-from lra.training.phase_one import begin_pretrained
+from lra.training.pretrain import begin_pretrained
 from lra.training.progress import clock, say
 
-FIRST = "LRA_FIRST"  # environment variable: the first process of a run of several
-GRACE = 10.0  # seconds for another one to say what went wrong when the first was killed
+PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
@@ -45,13 +45,11 @@ code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 def train(run: Run, command: str = "") -> Path:
     """Start a run, resume it, or look up its result; returns the file of the result, which keeps
     the command."""
+    deadline = time.monotonic() + 60 * (run.limit_minutes or math.inf)
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
-    if is_main_process():
-        os.environ[FIRST] = str(os.getpid())  # Lightning starts the others with this environment
-    elif FIRST in os.environ:
-        threading.Thread(target=_end_after_first, daemon=True).start()
-    deadline = time.monotonic() + 60 * (run.limit_minutes or math.inf)
+    if not is_main_process():
+        end_with_first()
     check_device(run)
     budget_check = check_budget(run)  # before the data: a wrong option costs no preparation
     run = budget_check.run
@@ -65,7 +63,7 @@ def train(run: Run, command: str = "") -> Path:
     module.identity = folder.name
     if not is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
-            with contextlib.suppress(Interrupted):  # the main process reports it
+            with contextlib.suppress(Interrupted):  # the first process reports it
                 _fit_and_test(budget_check, module, prepared, folder, deadline)
         return folder.result_file
     with folder.lock():
@@ -106,7 +104,8 @@ def _fit_and_test(
     if trainer.is_global_zero:
         with writing(folder.answers):
             answers.write(folder.answers)
-    _log_test(trainer, test)
+    scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
+    finish_loggers(trainer.loggers, scores, test["step"])
     return {
         **_facts_of_settings(run),
         "compute": budget_check.record(),
@@ -137,13 +136,6 @@ def _test(
         "dead_rows": module.dead_rows(),
     }
     return facts, answers
-
-
-def _log_test(trainer: pl.Trainer, test: dict[str, Any]) -> None:
-    for logger in trainer.loggers:
-        scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
-        logger.log_metrics(scores, step=test["step"])
-        logger.finalize("success")
 
 
 def _facts_of_settings(run: Run) -> dict[str, Any]:
@@ -226,11 +218,9 @@ def _noting_how_it_ends(run: Run, folder: RunFolder) -> Iterator[None]:
         folder.set_status("interrupted", how=how)
         print(f"interrupted {how}; run the same command again to resume", file=sys.stderr)
         raise SystemExit(128 + interrupted.signum) from None
-    except KeyboardInterrupt:
-        folder.set_status("interrupted", how="by SIGINT")
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # nobody reads the output any more: perhaps its sweep was killed
-        folder.set_status("interrupted", how="by SIGPIPE")
+    except (KeyboardInterrupt, BrokenPipeError) as error:  # the second Ctrl-C; nobody reads
+        stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE
+        folder.set_status("interrupted", how=f"by {stopped.name}")
         raise
     except BaseException as error:
         with contextlib.suppress(UserError, OSError):  # the disk fails too: show the first error
@@ -240,10 +230,8 @@ def _noting_how_it_ends(run: Run, folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def _end_after_first() -> None:
-    """End this process when the first one of its run was killed: under NCCL it would wait for the
-    other for half an hour, with its GPU. Gloo, SLURM and torchrun end it themselves."""
-    while os.environ[FIRST] in (str(os.getpid()), str(os.getppid())):
-        time.sleep(1)
-    time.sleep(GRACE)
-    os._exit(1)
+def end_with_first() -> None:
+    """Let the kernel kill this process together with the one that started it, the first of the run:
+    under NCCL it would wait for that one for half an hour, with its GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

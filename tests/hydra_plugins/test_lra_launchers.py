@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> Any:
 
 
 def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
-    return [(o.state, o.reason) for o in read_outcomes(tmp_path / "outcomes")]
+    return [(o.state, o.reason) for o in read_outcomes(str(tmp_path))]
 
 
 def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):

@@ -30,11 +30,11 @@ from lra.results.record import load_records, read_record
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, text_of
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
-from lra.training import phase_one
+from lra.training import pretrain as phase_one
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
 from lra.training.fit import build
-from lra.training.phase_one import InputData
+from lra.training.pretrain import InputData
 from lra.training.trained import load_trained
 
 from ..compute.kit import with_attention
@@ -194,7 +194,7 @@ class Unread:
 def test_phase_one_reads_no_label_and_nothing_of_dev_or_test(small: Small, finished: Run):
     """Without them its weights are the same, bit for bit."""
     run = small(*MASKED)
-    _, state = phase_one._phase_one(pretrain.phase_one(run), Blind(prepared_of(run)), np.inf)
+    _, state = phase_one.train_phase_one(pretrain.phase_one(run), Blind(prepared_of(run)), np.inf)
     reference = weights(folder_of(finished, PHASE_ONE))
     assert_equal(
         {f"network.{k}": v for k, v in state.items() if isinstance(v, torch.Tensor)}, reference

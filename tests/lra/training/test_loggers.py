@@ -15,6 +15,32 @@ from lra.training.run import train
 
 from ..conftest import REPOSITORY
 
+SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
+
+
+def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
+    """Two runs of one process are two records of wandb."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    words = ("logger=[wandb,tensorboard]", "logger.wandb.project=mine", *SHORT)
+    for seed in (1, 2):
+        folder = train(small(*words, f"seed={seed}")).parent
+        [record] = folder.glob("wandb/offline-run-*/run-*.wandb")
+        assert b"test_accuracy" in record.read_bytes()
+        events = EventAccumulator(str(folder / "tensorboard")).Reload()
+        assert {"lr", "dev_loss", "test_accuracy"} <= {*events.Tags()["scalars"]}
+        assert [event.step for event in events.Scalars("dev_loss")] == [2, 4]
+
+
+@pytest.mark.parametrize("extra", ["tensorboard", "mlflow"])
+def test_a_missing_extra_is_named(small, monkeypatch, extra: str):
+    run = small(f"logger={extra}")
+    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=rf"pip install 'luna-lra\[{extra}\]'"):
+        loggers.build_loggers(run, RunFolder(run, "data"))
+
 
 def test_wandb_without_a_key_is_one_sentence(small, tmp_path, monkeypatch):
     for variable in [name for name in os.environ if name.startswith("WANDB_API")]:
@@ -23,24 +49,6 @@ def test_wandb_without_a_key_is_one_sentence(small, tmp_path, monkeypatch):
         monkeypatch.setenv(variable, str(value))
     run = small("logger=[csv,wandb]", "logger.wandb.mode=online")
     with pytest.raises(UserError, match=r"wandb: .*run `wandb login`"):
-        loggers.build_loggers(run, RunFolder(run, "data"))
-
-
-def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
-    run = small("logger=[wandb,tensorboard]", "logger.wandb.project=mine")
-    assert run.logger.wandb is not None
-    assert (run.logger.wandb.project, run.logger.tensorboard, run.logger.csv) == ("mine", {}, None)
-    monkeypatch.setattr(loggers, "_wandb", lambda *_: "wandb")
-    monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", lambda *_, **__: "board")
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: name)
-    assert loggers.build_loggers(run, RunFolder(run, "data")) == ["wandb", "board"]
-
-
-@pytest.mark.parametrize("extra", ["tensorboard", "mlflow"])
-def test_a_missing_extra_is_named(small, monkeypatch, extra: str):
-    run = small(f"logger={extra}")
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=rf"pip install 'luna-lra\[{extra}\]'"):
         loggers.build_loggers(run, RunFolder(run, "data"))
 
 
@@ -59,11 +67,8 @@ def test_mlflow_keeps_a_run_in_one_record_of_a_local_store(small, tmp_path):
     assert stored.info.status == "FINISHED"
     assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
     assert stored.data.params["attention/name"] == "linear"
-    assert [m.step for m in client.get_metric_history(stored.info.run_id, "dev_loss")] == [
-        10,
-        20,
-        30,
-    ]
+    steps = [m.step for m in client.get_metric_history(stored.info.run_id, "dev_loss")]
+    assert steps == [10, 20, 30]
     (again,) = loggers.build_loggers(run, folder)  # as for a run that is resumed
     assert again.version == stored.info.run_id
     with pytest.raises(UserError, match="MLflow cannot use"):

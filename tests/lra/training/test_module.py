@@ -56,26 +56,16 @@ def test_speed_times_time_is_never_more_than_the_steps(monkeypatch):
 def composed(task: str, attention: str, data_dir: Path) -> Run:
     """One layer of two heads; everything that is not a size is the protocol's."""
     length = LENGTHS[task]
-    return compose(
-        [
-            f"task={task}",
-            f"attention={attention}",
-            "task.source=tiny",
-            f"data_dir={data_dir}",
-            "compute=off",
-            "model.n_layers=1",
-            "model.d_model=16",
-            "model.qkv_dim=16",
-            "model.mlp_dim=16",
-            f"protocol.data.max_length={length}",
-            f"protocol.data.pad_to={length}",
-            f"protocol.recipe.batch={1 if task == 'pathx' else 2}",
-            "protocol.recipe.steps=2",
-            "protocol.recipe.warmup=0",
-            # With dropout torch has no fused softmax on a CPU.
-            *(["model.attention_dropout=0"] if task == "pathx" else []),
-        ]
-    )
+    words = [
+        f"task={task}", f"attention={attention}", "task.source=tiny", f"data_dir={data_dir}",
+        "compute=off", "model.n_layers=1", "model.d_model=16", "model.qkv_dim=16",
+        "model.mlp_dim=16", f"protocol.data.max_length={length}", f"protocol.data.pad_to={length}",
+        f"protocol.recipe.batch={1 if task == 'pathx' else 2}", "protocol.recipe.steps=2",
+        "protocol.recipe.warmup=0",
+    ]  # fmt: skip
+    if task == "pathx":  # with dropout torch has no fused softmax on a CPU
+        words.append("model.attention_dropout=0")
+    return compose(words)
 
 
 def run_of(task: str, attention: str, data_dir: Path) -> Run:
@@ -182,20 +172,33 @@ def test_optimiser_steps_are_counted(accumulate: int, steps: int):
     assert draws == list(range(2, steps + 1))  # age is not reset by the stand-in
 
 
-def test_a_checkpoint_keeps_what_each_process_has_summed(monkeypatch: pytest.MonkeyPatch):
+def test_a_checkpoint_holds_the_state_of_each_process(monkeypatch: pytest.MonkeyPatch):
     """One file holds it for all; the first one's sums in all of them would count it twice."""
-    shares = [torch.tensor([1.0, 2.0, 3.0, 3.0]), torch.tensor([4.0, 5.0, 6.0, 6.0])]
+    modules = []
+    for rank in range(2):
+        module = LRAModule(nn.Linear(1, 1), None, classes=2, seed=3)
+        module._trainer = SimpleNamespace(world_size=2, global_rank=rank)  # type: ignore[assignment]
+        module.meter.sums = torch.tensor([1.0, 2.0, 3.0, 3.0]) + rank
+        modules.append(module)
+    states: list[object] = []
 
     def gather(values: list[object], value: object) -> None:
-        values[:] = shares
+        states.append(value)
+        values[:] = states
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
     checkpoint: dict[str, object] = {}
-    for rank, share in enumerate(shares):
-        module = LRAModule(nn.Linear(1, 1), None, classes=2)
-        module._trainer = SimpleNamespace(world_size=2, global_rank=rank)  # type: ignore[assignment]
-        if rank == 0:
-            module.meter.sums = share
-            module.on_save_checkpoint(checkpoint)
+    draws = []
+    for module in modules:
+        module.on_train_start()
+        module.on_save_checkpoint(checkpoint)
+        draws.append(torch.rand(3))
+    assert not torch.equal(*draws)  # a process has a seed of its own
+    for module, draw in zip(modules, draws, strict=True):
+        sums, module.meter.sums = module.meter.sums, None
         module.on_load_checkpoint(checkpoint)
-        assert module.meter.sums is share
+        assert module.meter.sums is sums
+        module.on_train_batch_start(None, 0)
+        assert torch.equal(torch.rand(3), draw)
+        module.on_train_batch_start(None, 1)  # restored once
+        assert not torch.equal(torch.rand(3), draw)

@@ -4,9 +4,9 @@ weights carried over (lra/model/pretrain.py says what it learns)."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +31,8 @@ class InputData(LRAData):
     """Loaders of training inputs, of which some are held out to evaluate phase one."""
 
     def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
-        rank, world = self._share()
         sequences = pretrain.inputs(self.prepared, held_out=split != "train")
+        rank, world = self.share
         return pretrain.InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)
 
 
@@ -45,7 +45,7 @@ def begin_pretrained(
     if first is None:
         return {}
     if not folder.last.exists():
-        facts, weights = _phase_one(first, prepared, deadline)
+        facts, weights = train_phase_one(first, prepared, deadline)
         pretrain.carry(weights, module.network)
         if is_main_process():
             with writing(folder.begun_with):
@@ -54,22 +54,23 @@ def begin_pretrained(
     return {"pretraining": read_json(folder.begun_with)}
 
 
-def _phase_one(run: Run, prepared: Any, deadline: float) -> tuple[dict[str, Any], dict[str, Any]]:
+def train_phase_one(
+    run: Run, prepared: Any, deadline: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Train phase one, resume it, or look it up: its facts for a record, and its weights."""
     run = replace(run, logger=Loggers())  # metrics.csv suffices
-    folder = RunFolder(run, prepared.fingerprint)
-    main = is_main_process()
-    with folder.lock(_waiting(deadline)) if main else contextlib.nullcontext():
+    folder, is_main = RunFolder(run, prepared.fingerprint), is_main_process()
+    wait = functools.partial(_wait_for_holder, deadline, functools.cache(say))
+    with folder.lock(wait) if is_main else contextlib.nullcontext():
         if folder.result() is None or not folder.last.exists():
             module = _train(run, prepared, folder, deadline)
-            if main:
-                folder.finish(_facts_of_phase_one(run, module, folder))
-        elif main:
+            if is_main:
+                folder.finish(_facts(run, module, folder))
+        elif is_main:
             folder.ensure_finished()
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
-    result = folder.result() or {}
-    name = f"{folder.name}-{folder.path.name}"
+    result, name = folder.result() or {}, f"{folder.name}-{folder.path.name}"
     return {"run": name} | {key: result.get(key) for key in REPEATED}, weights
 
 
@@ -77,7 +78,7 @@ def _train(run: Run, prepared: Any, folder: RunFolder, deadline: float) -> LRAMo
     module = build(run)
     module.identity = folder.name
     if is_main_process():
-        _introduce_phase_one(run, folder)
+        _introduce(run, folder)
         begin(run, folder)
     try:
         with stop_at_once():  # whose signals are given back: phase two has not begun
@@ -89,7 +90,27 @@ def _train(run: Run, prepared: Any, folder: RunFolder, deadline: float) -> LRAMo
     return module
 
 
-def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
+def _wait_for_holder(deadline: float, say_once: Any, holder: str) -> None:
+    """Wait a second for another run that trains the same phase one."""
+    if sweep_has_died():
+        raise Interrupted(signal.SIGTERM)
+    if time.monotonic() > deadline:
+        raise Interrupted(LIMIT)
+    say_once(f"phase one is being trained by {holder}: waiting for it")
+    time.sleep(1)
+
+
+def _introduce(run: Run, folder: RunFolder) -> None:
+    recipe, rate = run.protocol.recipe, run.pretrain.rate
+    target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
+    if changed := folder.changed_code():
+        say(changed)
+    say(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+        f"seed {run.seed}; dev here: held-out training inputs", indent=11)  # fmt: skip
+    say(f"run        {folder.path}", indent=11)
+
+
+def _facts(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
     evaluated = [row for row in read_metrics(folder.metrics) if row["dev_loss"]]
     first, last = evaluated[0], evaluated[-1]
     return {
@@ -108,30 +129,3 @@ def _facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[
         "machine": environment.machine(module.device),
         "versions": environment.versions(),
     }
-
-
-def _introduce_phase_one(run: Run, folder: RunFolder) -> None:
-    recipe, rate = run.protocol.recipe, run.pretrain.rate
-    target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
-    if changed := folder.changed_code():
-        say(changed)
-    say(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
-        f"seed {run.seed}; dev here: held-out training inputs", indent=11)  # fmt: skip
-    say(f"run        {folder.path}", indent=11)
-
-
-def _waiting(deadline: float) -> Callable[[str], None]:
-    """Return what waits a second for another run that trains the same phase one."""
-    holders: set[str] = set()
-
-    def wait(holder: str) -> None:
-        if sweep_has_died():
-            raise Interrupted(signal.SIGTERM)
-        if time.monotonic() > deadline:
-            raise Interrupted(LIMIT)
-        if holder not in holders:
-            say(f"phase one is being trained by {holder}: waiting for it")
-            holders.add(holder)
-        time.sleep(1)
-
-    return wait
