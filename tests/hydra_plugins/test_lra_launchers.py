@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -100,18 +101,26 @@ def test_where_there_is_no_slurm_a_sentence_says_so(slurm, tmp_path, monkeypatch
         slurm.launch(JOBS, 0)
 
 
-def test_ray_does_not_wait_for_a_machine_that_it_has_not():
-    node = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
-    dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
-    lra_launchers.check_resources([dead, node], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0})
-    lra_launchers.check_resources(
-        [node], {"num_gpus": 0.25, "num_cpus": 1}
-    )  # four runs share a GPU
-    lra_launchers.check_resources([{"Alive": True, "Resources": {"CPU": 4.0}}], {"num_gpus": 0})
-    with pytest.raises(UserError, match="has the 2 GPU and 4 CPU of one job"):
-        lra_launchers.check_resources([dead, node], {"num_gpus": 2, "num_cpus": 4})
-    with pytest.raises(UserError, match="has the 1 GPU and 8 CPU of one job"):
-        lra_launchers.check_resources([node], {"num_gpus": 1, "num_cpus": 8})
+GPUS = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
+DEAD = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+CPUS = {"Alive": True, "Resources": {"CPU": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "job", "refused"),
+    [
+        ([DEAD, GPUS], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0}, None),
+        ([GPUS], {"num_gpus": 0.25, "num_cpus": 1}, None),  # four runs share a GPU
+        ([CPUS], {"num_gpus": 0}, None),
+        ([DEAD, GPUS], {"num_gpus": 2, "num_cpus": 4}, "has the 2 GPU and 4 CPU of one job"),
+        ([GPUS], {"num_gpus": 1, "num_cpus": 8}, "has the 1 GPU and 8 CPU of one job"),
+    ],
+)
+def test_ray_does_not_wait_for_a_machine_that_it_has_not(
+    nodes: list[Any], job: dict[str, Any], refused: str | None
+):
+    with pytest.raises(UserError, match=refused) if refused else contextlib.nullcontext():
+        lra_launchers.check_resources(nodes, job)
 
 
 def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):

@@ -38,21 +38,44 @@ def result(accuracy: float) -> str:
     return json.dumps({"test": {"accuracy": accuracy}, "dev": {"accuracy": accuracy}})
 
 
-def test_a_silent_run_whose_lock_is_held_is_running(tmp_path):
-    place = folder(tmp_path, status="running", step=40, steps=100)
+NOW = {"updated": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def gone() -> dict[str, Any]:
+    """A process of this machine that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return {"pid": process.pid, "host": socket.gethostname()}
+
+
+@pytest.mark.parametrize(
+    ("facts", "locked", "state"),
+    [
+        ({}, True, "running"),  # silent: it evaluates
+        ({}, False, "lost"),
+        (NOW, False, "running"),
+        (NOW | gone(), False, "lost"),
+        (NOW | gone(), True, "running"),  # by another process, which has not written yet
+    ],
+)
+def test_a_run_is_lost_when_no_process_holds_its_lock(
+    tmp_path, facts: dict[str, Any], locked: bool, state: str
+):
+    place = folder(tmp_path, status="running", step=40, steps=100, **facts)
     metrics(place, 20, 10.0)
     with (place / "lock").open() as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        state = of_run(place, "x")
-    assert state.state == "running"
-    assert state.detail == "step 40/100 (40%), 0:00:30 left  process 1 on h"
-
-
-def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path):
-    place = folder(tmp_path, status="running", step=40, steps=100)
-    assert of_run(place, "x").state == "lost"
+        if locked:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        seen = of_run(place, "x")
+    assert seen.state == state
+    if state == "running":
+        assert seen.detail.startswith("step 40/100 (40%), 0:00:30 left  process ")
     with (place / "lock").open("a+") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is held
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it was kept
+
+
+def test_a_run_without_lock_is_lost_and_one_with_a_result_is_done(tmp_path):
+    place = folder(tmp_path, status="running")
     (place / "lock").unlink()
     assert of_run(place, "x").state == "lost"
     (place / "result.json").write_text(result(0.4125), encoding="utf-8")
@@ -60,26 +83,9 @@ def test_a_silent_run_whose_lock_is_free_is_lost(tmp_path):
 
 
 def test_the_lock_of_a_run_that_just_wrote_is_left_alone(tmp_path, monkeypatch):
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    place = folder(tmp_path, status="running", updated=now)
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("the lock was asked for")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    assert of_run(place, "x").state == "running"
+    place = folder(tmp_path, status="running", **NOW)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("the lock was asked for"))
     assert of_run(place, "x").detail == "starting  process 1 on h"
-
-
-def test_a_run_that_just_wrote_and_was_killed_is_lost(tmp_path):
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    place = folder(tmp_path, status="running", updated=now, pid=gone.pid, host=socket.gethostname())
-    assert of_run(place, "x").state == "lost"
-    with (place / "lock").open() as handle:  # by another process, which has not written yet
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        assert of_run(place, "x").state == "running"
 
 
 def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
@@ -127,14 +133,17 @@ def test_a_refused_job_hides_no_other_of_its_sweep(tmp_path):
 def test_data_that_are_not_prepared_are_said(tmp_path):
     words = ["task=listops", "attention=linear,luna", "seed=1,2", f"data_dir={tmp_path}"]
     states = of_sweep(words)
-    assert len(states) == 4
-    assert {(s.state, s.detail) for s in states} == {("to do", "data not prepared")}
+    assert [(s.state, s.detail) for s in states] == [("to do", "data not prepared")] * 4
 
 
-def test_mistakes_are_sentences(tmp_path, capsys):
-    assert main(["status", "--runs", str(tmp_path / "none")]) == 2
-    assert "does not exist; the first run makes it" in capsys.readouterr().err
-    assert main(["status", "-m", "protocol.recipe.lr=interval(0.1,1)"]) == 2
-    assert "is for a search, whose trials are not known before" in capsys.readouterr().err
-    assert main(["status", "attention=nonesuch"]) == 2
-    assert "unknown attention 'nonesuch'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--runs", "/none"], "does not exist; the first run makes it"),
+        (["-m", "protocol.recipe.lr=interval(0.1,1)"], "a search, whose trials are not known"),
+        (["attention=nonesuch"], "unknown attention 'nonesuch'"),
+    ],
+)
+def test_mistakes_are_sentences(capsys, words: list[str], sentence: str):
+    assert main(["status", *words]) == 2
+    assert sentence in capsys.readouterr().err

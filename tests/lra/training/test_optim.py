@@ -97,7 +97,10 @@ def test_onecycle_is_torchs_own_with_its_momentum_cycle(warmup, steps):
         other.step()
         if len(expected) < steps:
             reference.step()
-    got = trace(recipe("onecycle", lr=2e-4, warmup=warmup, steps=steps, betas=[0.9, 0.999]))
+    rule = recipe("onecycle", lr=2e-4, warmup=warmup, steps=steps, betas=[0.9, 0.999])
+    optimizer, _ = optim.build_optimizer([weights()], rule)
+    assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
+    got = trace(rule)
     assert torch.tensor(got, dtype=torch.float64) == pytest.approx(
         torch.tensor(expected, dtype=torch.float64), rel=1e-9
     )
