@@ -226,7 +226,8 @@ class TrainingResult(Facts):
             "batch": recipe["batch"],
             "precision": settings["precision"],
         }
-        return cls.model_validate(facts).model_dump(exclude_unset=True)
+        cls.model_validate(facts)
+        return facts
 
 
 class Settings(Facts):
