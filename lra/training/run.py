@@ -27,6 +27,7 @@ from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.answers import Answers
 from lra.runs.folder import RunFolder, writing
+from lra.runs.schema import TrainingResult
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
@@ -106,18 +107,22 @@ def _fit_and_test(
             answers.write(folder.answers)
     scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
     finish_loggers(trainer.loggers, scores, test["step"])
-    return {
-        **_facts_of_settings(run),
-        "compute": budget_check.record(),
+    differences = luna.get(run.attention["name"]).differences_from_profile
+    return TrainingResult.of(
+        run.experiment.settings(),
+        seed=run.seed,
+        preset=run.compute.preset,
+        departs=differences.get(run.protocol.profile),
+        compute=budget_check.record(),
+        data=prepared.summary(),
+        dev={"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
+        test=test | {"select": select},
+        answers=answers.facts(),
+        test_last=tests["last"][0],
+        test_best=tests["best"][0] if "best" in tests else None,
         **pretraining,
-        "data": prepared.summary(),
-        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
-        "test": test | {"select": select},
-        "answers": answers.facts(),
-        "test_last": tests["last"][0],
-        "test_best": tests["best"][0] if "best" in tests else None,
-        **_facts_of_speed(run, module, trainer),
-    }
+        **_facts_of_speed(module, trainer),
+    )
 
 
 def _test(
@@ -138,23 +143,7 @@ def _test(
     return facts, answers
 
 
-def _facts_of_settings(run: Run) -> dict[str, Any]:
-    differences = luna.get(run.attention["name"]).differences_from_profile
-    return {
-        "task": run.task.name,
-        "attention": run.attention,
-        "preset": run.compute.preset,
-        "departs": differences.get(run.protocol.profile),
-        "model": run.model.name,
-        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
-        "budget": run.budget,
-        "seed": run.seed,
-        "steps": run.protocol.recipe.steps,
-        "batch": run.protocol.recipe.batch,
-    }
-
-
-def _facts_of_speed(run: Run, module: LRAModule, trainer: pl.Trainer) -> dict[str, Any]:
+def _facts_of_speed(module: LRAModule, trainer: pl.Trainer) -> dict[str, Any]:
     """Time, memory, and what they depend on beside the settings."""
     device = trainer.strategy.root_device
     attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
@@ -162,7 +151,6 @@ def _facts_of_speed(run: Run, module: LRAModule, trainer: pl.Trainer) -> dict[st
         "seconds": module.clock.read(),
         "steps_per_second": module.clock.steps_per_second,
         "peak_memory_mib": environment.peak_memory_mib(device),
-        "precision": run.trainer.precision,
         "evaluation": attention.evaluation(device.type),
         "machine": environment.machine(device) | {"processes": trainer.world_size},
         "versions": environment.versions(),
