@@ -24,8 +24,7 @@ from lra.data.arrays import (
     read_manifest,
 )
 from lra.data.options import check_options, default_length, overrides
-from lra.data.parallel import cores
-from lra.data.progress import track
+from lra.data.parallel import cores, track
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
 from lra.data.writer import Writer, statistics

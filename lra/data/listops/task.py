@@ -22,7 +22,7 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.listops import files as tsv
 from lra.data.listops import generator, tokens
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.sources import archives, release
 from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 

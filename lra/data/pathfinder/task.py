@@ -19,9 +19,9 @@ import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
+from lra.data.parallel import track
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder import generator, sizes
-from lra.data.progress import track
 from lra.data.sources import archives, release
 from lra.data.sources.tfds_order import order as tfds_order
 from lra.data.sources.tfds_order import percent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.store import lock, sha256
 
 ANSWER = 10.0  # seconds within which a server must answer or send more

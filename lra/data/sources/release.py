@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.sources import archives
 from lra.data.sources.archives import Member
 from lra.data.sources.fetch import fetch
