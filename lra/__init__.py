@@ -60,10 +60,9 @@ def train(run: Run) -> Record:
     """
     from lra.base.config import UserError
     from lra.results.record import read_record
-    from lra.runs.folder import processes
     from lra.training.run import train
 
-    if processes(run) > 1:
+    if run.processes > 1:
         raise UserError(
             "lra.train trains in this process alone: set trainer.devices=1 and "
             "trainer.num_nodes=1, or start the run with `lra train`"

@@ -67,7 +67,7 @@ def start(command: str, words: Sequence[str]) -> None:
 
     folder, _ = HYDRA[command]
     application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
-    search_path.install()
+    search_path.install(words, folder)
     sys.argv = [f"lra {command}", *(words or ["--help"])]  # as Hydra's usage names the command
     try:
         application(task)()

@@ -136,7 +136,7 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
     _, *words = words_of(command)
     search = [word for word in words if "tag(" in word or "interval(" in word]
     words = [word for word in words if word != "-m" and word not in search]
-    with initialised():
+    with initialised(words):
         import hydra
 
         every = list(jobs(words))

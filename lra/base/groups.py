@@ -69,19 +69,22 @@ def _load(file: Path) -> DictConfig:
 # ---------------------------------------------------------------------- an attention's options
 
 
-def _preset(option: str, *, _root_: DictConfig) -> Any:
-    """Resolve `${preset:<option>}` in an attention's file: the option's value in the preset, or
-    else in `published`. A mapping holds one value per task."""
-    presets = _root_.attention.presets
-    preset = presets[_root_.attention.preset]
-    value = preset[option] if option in preset else presets.published[option]
-    if isinstance(value, DictConfig):
-        task = _root_.task.name
-        value = value[task if task in value else "others"]
-    return value
-
-
-OmegaConf.register_new_resolver("preset", _preset, replace=True)
+def fill_in_preset(attention: DictConfig, task: str) -> None:
+    """Give the options that an attention's file leaves open (`???`), and nobody has set, the values
+    of its preset, or else of `published`. A mapping holds one value per task."""
+    presets, preset = attention.get("presets"), attention.get("preset")
+    if presets is None:
+        return
+    if preset not in presets:  # the code that a protocol reproduces never ran the attention
+        raise UserError(
+            f"attention '{attention.name}' has no preset '{preset}'"
+            f"{nearest(str(preset), map(str, presets))}"
+        )
+    for option, value in {**presets.get("published", {}), **presets[preset]}.items():
+        if isinstance(value, DictConfig):
+            value = value[task if task in value else "others"]
+        if OmegaConf.is_missing(attention, option):
+            attention[option] = value
 
 
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
@@ -96,10 +99,10 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
 @cache
 def _usual_options(name: str, task: str, preset: str, _: tuple[Path, ...]) -> dict[str, Any]:
     slot = _load(CONFIGS / "train.yaml").attention
-    cfg = OmegaConf.create({"task": {"name": task}, "attention": {}})
-    cfg.attention = OmegaConf.merge(slot, read("attention", name))
-    cfg.attention.preset = preset if preset in cfg.attention.presets else "matched"
-    options = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))["attention"]
+    attention = cast(DictConfig, OmegaConf.merge(slot, read("attention", name)))
+    attention.preset = preset if preset in attention.presets else "matched"
+    fill_in_preset(attention, task)
+    options = cast(dict[str, Any], OmegaConf.to_container(attention, resolve=True))
     return {key: value for key, value in options.items() if key not in NO_OPTIONS}
 
 

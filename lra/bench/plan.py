@@ -30,7 +30,7 @@ from lra.data.loader import Loader
 from lra.data.parallel import cores
 from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
-from lra.runs.folder import RunFolder, processes
+from lra.runs.folder import RunFolder
 from lra.runs.folder import find as find_run
 from lra.settings.compose import Run, check_settings, compose, initialised
 from lra.sweeps.status import jobs
@@ -74,7 +74,7 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     import hydra
 
     groups, runs = dict[str, RunGroup](), 0
-    with initialised():
+    with initialised(words):
         for job in jobs(words, multirun=multirun):
             run = check_settings(hydra.compose("train", job))
             group, folder = groups.setdefault(cost_key(run), RunGroup(job, run)), find_run(run)
@@ -127,7 +127,7 @@ class Stopwatch(pl.Callback):
 def first_steps(words: list[str], steps: int) -> dict[str, float]:
     """Train some steps of a run and evaluate some batches by the trainer of real runs."""
     began, run, watch = time.perf_counter(), check_budget(compose(words)).run, Stopwatch()
-    size, world, rules = run.protocol.recipe.batch, processes(run), run.protocol.data
+    size, world, rules = run.protocol.recipe.batch, run.processes, run.protocol.data
     prepared = find_prepared(run.task, max_length=rules.max_length, data_dir=run.data_dir)
     if prepared is None:
         train = dev = itertools.repeat(random_batch(run, torch.device("cpu"), share=world))

@@ -161,7 +161,6 @@ def _parameters(record: Record) -> Iterator[str]:
 def _composed(record: Record) -> Any:
     """Return the run of the record's command, unless it now means another run."""
     from lra.compute.gate import with_solved_options
-    from lra.runs.folder import settings
     from lra.settings.compose import compose
 
     words = shlex.split(record.get("command") or "")
@@ -171,7 +170,7 @@ def _composed(record: Record) -> Any:
         run = with_solved_options(compose(words[2:]))
     except UserError:
         return None
-    return run if settings(run) == record["settings"] else None
+    return run if run.experiment.settings() == record["settings"] else None
 
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:

@@ -27,7 +27,7 @@ from lra.training.trained import (
     Trained,
     build_network,
     load_trained,
-    settings_of_run,
+    read_experiment,
 )
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -120,7 +120,7 @@ def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
     with readable(folder / CONFIG, TRAIN_AGAIN):
-        run = settings_of_run(config["settings"], config["seed"])
+        run = read_experiment(config["settings"], config["seed"])
         fingerprint = config["record"]["data"]["fingerprint"]
         state, which = _nested(weights, config["streams"]), str(config["weights"])
     network = build_network(run, state, folder, device)

@@ -30,7 +30,8 @@ from lra.results import schema
 from lra.results.packed import read_packed
 from lra.results.schema import CONVERSION, TRAINING
 from lra.runs.answers import Answers, read_answers
-from lra.runs.folder import RESULT, digest, identity_of, read_metrics
+from lra.runs.folder import RESULT, digest, read_metrics
+from lra.settings.experiment import identity_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]

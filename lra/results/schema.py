@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError, readable
-from lra.runs.folder import SCHEMA_VERSION, identity_of
+from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
 LARGEST = 1e18  # no count or measurement of a run comes near it
 

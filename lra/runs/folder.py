@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import dataclasses
 import hashlib
 import io
 import json
@@ -26,55 +25,19 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lra import data
 from lra.base.code import PRETRAINING, SHARED, code_of
 from lra.base.config import Objective, UserError, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_json
 from lra.settings.compose import Run
+from lra.settings.experiment import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1  # of result.json
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
-
-
-def settings(run: Run) -> dict[str, Any]:
-    """The part of the resolved config that decides a run's result: no paths, loggers or seed. Of
-    the devices only their number counts, where it is more than one."""
-    everything = plain(dataclasses.asdict(run))
-    deciding = {k: everything[k] for k in ("attention", "model", "protocol", "budget")}
-    task = data.get(run.task.name)
-    deciding["task"] = {"name": task.name, "source": run.task.source} | task.matters(run.task)
-    deciding["precision"] = run.trainer.precision
-    if (count := processes(run)) > 1:  # each draws its own dropout, and sees its share of a batch
-        deciding["processes"] = count
-    if run.pretrain.name is not Objective.none:
-        deciding["pretrain"] = everything["pretrain"]
-        del deciding["pretrain"]["rates"]
-    for key in ("tasks", "methods", "sizes_of", "preset"):  # where settings were looked up
-        deciding["model"].pop(key, None)
-        deciding["protocol"].pop(key, None)
-    return deciding
-
-
-def processes(run: Run) -> int:
-    devices = run.trainer.devices
-    return run.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
-
-
-def identity(run: Run, fingerprint: str) -> str:
-    return identity_of(settings(run), fingerprint)
-
-
-def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
-    """Hash settings as a config.yaml or an exported record has them."""
-    facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
 def digest(facts: dict[str, Any]) -> str:
@@ -87,15 +50,6 @@ def text_of(facts: dict[str, Any]) -> str:
     return json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def plain(value: Any) -> Any:
-    """Turn enums and tuples into values that JSON and YAML can hold."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value.name if isinstance(value, Enum) else value
-
-
 class RunFolder:
     """The folder of one run with today's code. With `rerun` it is that of the latest attempt, or,
     with `again` too, of the one after it if that has finished."""
@@ -103,7 +57,8 @@ class RunFolder:
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
         pretrained = run.pretrain.name is not Objective.none
         parts = SHARED | PRETRAINING if pretrained else SHARED
-        self.identity, self.code = identity(run, fingerprint), code_of(run.attention["name"], parts)
+        self.identity = run.experiment.identity(fingerprint)
+        self.code = code_of(run.attention["name"], parts)
         result = PHASE_ONE if run.pretrain.is_the_run else RESULT
         self.path, self.attempt = _folder(run, self.identity, self.code.hash, result, again)
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"

@@ -40,6 +40,7 @@ from lra.base.config import (
     UserError,
     nearest,
 )
+from lra.settings.experiment import Experiment
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
@@ -66,6 +67,19 @@ class Run:
     rerun: bool  # repeat a finished run, in a folder of its own
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
+
+    @property
+    def processes(self) -> int:
+        devices = self.trainer.devices
+        return self.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The part that decides its result."""
+        return Experiment(
+            self.task, self.attention, self.model, self.protocol, self.pretrain, self.budget,
+            self.trainer.precision, self.processes, self.seed,
+        )  # fmt: skip
 
 
 # What a value other than None must be, in words and as a function, and the settings it holds for.
@@ -126,7 +140,7 @@ def check_settings(cfg: DictConfig) -> Run:
     row_of_own_task(cfg)
     try:
         typed = OmegaConf.merge(_schema(cfg), cfg)
-        preset_exists(typed.attention)
+        groups.fill_in_preset(typed.attention, typed.task.name)
         OmegaConf.resolve(typed)
         missing = sorted(OmegaConf.missing_keys(typed))
         if missing:
@@ -150,20 +164,20 @@ def compose(overrides: Sequence[str]) -> Run:
     from hydra.errors import HydraException
 
     try:
-        with initialised():
+        with initialised(overrides):
             return check_settings(hydra.compose("train", list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error)) from error
 
 
 @contextmanager
-def initialised() -> Iterator[None]:
-    """Let hydra.compose read configs/ and the user's folder inside the block."""
+def initialised(words: Sequence[str]) -> Iterator[None]:
+    """Let hydra.compose read configs/ and the user's folder inside the block, for these words."""
     import hydra
 
     from lra.settings import search_path
 
-    search_path.install()
+    search_path.install(words)
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
         yield
 
@@ -171,12 +185,18 @@ def initialised() -> Iterator[None]:
 def _schema(cfg: DictConfig) -> DictConfig:
     """Make Run an OmegaConf schema, with the Options of the chosen task. An attention's options
     stay unchecked here, because that needs torch: luna.build checks them before data are read."""
-    task = OmegaConf.select(cfg, "task.name")
-    if task is None:
+    from lra.settings.search_path import method_options
+
+    name, attention = OmegaConf.select(cfg, "task.name"), OmegaConf.select(cfg, "attention.name")
+    if name is None:
         raise UserError(f"task has no name; choose one: {', '.join(data.names())}")
-    schema = OmegaConf.structured(Run)
+    schema, task = OmegaConf.structured(Run), data.get(name)
     with open_dict(schema):
-        schema.task = OmegaConf.structured(data.get(task).Options)
+        schema.task = OmegaConf.structured(task.Options)
+        schema.task.source = next(iter(task.sources))
+        if isinstance(attention, str) and groups.find("attention", attention) is None:
+            options = method_options(attention)
+            schema.attention = {k: v for k, v in options.items() if k not in cfg.attention}
     return schema
 
 
@@ -210,17 +230,6 @@ def _fit_to_task(run: Run) -> None:
     if run.pretrain.name is Objective.masked and run.pretrain.rate is None:
         rates = run.pretrain.rates
         run.pretrain.rate = rates.get(task.name, rates["others"])
-
-
-def preset_exists(attention: DictConfig) -> None:
-    """Refuse a preset that the attention's file lacks, as where the code that a protocol reproduces
-    never ran the attention."""
-    presets, preset = attention.get("presets"), attention.get("preset")
-    if presets is not None and preset not in presets:
-        raise UserError(
-            f"attention '{attention.name}' has no preset '{preset}'"
-            f"{nearest(str(preset), map(str, presets))}"
-        )
 
 
 def move_cost_facts(run: Run) -> None:

@@ -1,27 +1,25 @@
 """Where Hydra looks for configs: in the user's folder (lra/base/groups.py), in `configs/`, and last
-in the registries of attentions and of tasks.
+among the attentions and tasks that have no file.
 
 Hydra's own --config-dir puts a folder behind ours, where its files can add to a group but not
-replace a file of ours. The registries serve an attention or a task of another package, or one
-whose YAML is not written yet: its options are those of its class, imported when it is chosen.
+replace a file of ours. An attention or a task of another package, or one whose YAML is not written
+yet, has the options of its class, which is imported where the command could choose it.
 """
 
 from __future__ import annotations
 
-import builtins
 import importlib.metadata
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
-from hydra.core.object_type import ObjectType
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -32,18 +30,41 @@ from lra.base.config import CONFIGS, UserError
 from lra.data import registry
 from lra.data.options import as_config
 
+PROVIDER = "luna"  # of what is stored
 ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
 
 
-def install() -> None:
-    """Register both plugins; to be called before Hydra composes anything."""
-    Plugins.instance().register(Places)
-    Plugins.instance().register(Registries)
+def install(words: Sequence[str], root: Path = CONFIGS) -> None:
+    """Tell Hydra what it cannot find below `root`, before it composes a config with these words.
+
+    What no word can choose is stored by its name alone and not imported; if a file chooses it after
+    all, `check_settings` adds its options.
+    """
+    Plugins.instance().register(UserFolder)
+
+    def may_be_chosen(name: str) -> bool:
+        return any(name in word or "glob(" in word for word in words)
+
+    store, repo = ConfigStore.instance().store, ConfigStore.instance().repo
+    for group in ("attention", "task"):  # of an earlier call; `task` is no group of a conversion
+        stored = repo.pop(group, {}).items()
+        if others := {file: node for file, node in stored if node.provider != PROVIDER}:
+            repo[group] = others
+    group = str(root.relative_to(CONFIGS) / "attention")
+    for name in method_names():
+        if groups.find(group, name) is None:
+            # A conversion has defaults of its own for most methods: their names suffice there.
+            options = method_options(name) if root == CONFIGS and may_be_chosen(name) else {}
+            store(name, {"name": name} | options, group="attention", provider=PROVIDER)
+    for name in registry.added_tasks() if root == CONFIGS else ():
+        if groups.find("task", name) is None:
+            options = as_config(data.get(name)) if may_be_chosen(name) else {"name": name}
+            store(name, options, group="task", provider=PROVIDER)
 
 
-class Places(SearchPathPlugin):
-    """Adds the user's folder, which mirrors configs/ (so `lra convert` reads its `convert`), and
-    the registries."""
+class UserFolder(SearchPathPlugin):
+    """Puts the user's folder, which mirrors configs/, before ours (so `lra convert` reads its
+    `convert`)."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         main = next((e.path for e in search_path.get_path() if e.provider == "main"), "")
@@ -55,52 +76,6 @@ class Places(SearchPathPlugin):
                 search_path.prepend(
                     groups.PROVIDER, f"file://{folder / below}", SearchPathQuery(provider="main")
                 )
-        # A conversion has defaults of its own for most methods: their names suffice there.
-        what = "options" if below == Path() else "names"
-        search_path.append("methods", f"{Registries.scheme()}://{what}")
-
-
-class Registries(ConfigSource):
-    """`luna://options` holds attention/<name> with every option and task/<name>; `luna://names`
-    holds attention/<name> without options."""
-
-    @staticmethod
-    def scheme() -> str:
-        return "luna"
-
-    def available(self) -> bool:
-        return True
-
-    def is_group(self, config_path: str) -> bool:
-        return config_path.rstrip("/") in ("", *self._groups())
-
-    def is_config(self, config_path: str) -> bool:
-        group, _, name = config_path.removesuffix(".yaml").rpartition("/")
-        return group in self._groups() and name in self._groups()[group]()
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        group, groups = config_path.rstrip("/"), self._groups()
-        if results_filter is (ObjectType.GROUP if group in groups else ObjectType.CONFIG):
-            return []
-        return groups[group]() if group in groups else [*groups]
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        group, _, name = config_path.removesuffix(".yaml").rpartition("/")
-        config: dict[str, Any] = {"name": name}
-        if group == "task":
-            config = as_config(data.get(name))
-        elif self.path == "options":
-            config |= method_options(name)
-        return ConfigResult(
-            provider=self.provider,
-            path=self.full_path(),
-            config=OmegaConf.create(config),
-            header={"package": None},
-        )
-
-    def _groups(self) -> dict[str, Callable[[], builtins.list[str]]]:
-        tasks = {"task": registry.added_tasks} if self.path == "options" else {}
-        return {"attention": method_names, **tasks}
 
 
 def method_names() -> list[str]:

@@ -138,7 +138,7 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
 
     states: list[RunState] = []
     refused: list[UserError] = []
-    with initialised():
+    with initialised(words):
         for job in jobs(words):
             try:
                 run = check_settings(hydra.compose("train", job))

@@ -32,7 +32,7 @@ from omegaconf import DictConfig
 from lra.base import groups
 from lra.base.config import CONFIGS, PACKAGE, PARENT, UserError, first_line, readable
 from lra.base.disk import read_json, write_json
-from lra.runs.folder import find, processes, writing
+from lra.runs.folder import find, writing
 from lra.settings.compose import Run, check_settings, guard
 from lra.sweeps.forked import ForkedRun
 
@@ -100,7 +100,7 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         return outcome
     # A worker of joblib does many jobs. A run of several processes is never forked, for Lightning
     # starts the others by the command line.
-    fork = multiprocessing.parent_process() is not None and processes(run) == 1
+    fork = multiprocessing.parent_process() is not None and run.processes == 1
     reason = ""
     for _ in range(run.retries + 1):
         code, reason = _process(words, label, run.limit_minutes, fork=fork)

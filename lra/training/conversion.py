@@ -15,12 +15,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lra.base import groups
 from lra.base.code import CONVERSION, code_of
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
 from lra.data.store import lock
 from lra.runs import environment
-from lra.settings.compose import explain, preset_exists
+from lra.settings.compose import explain
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
@@ -68,13 +69,13 @@ class Conversion:
 def check_conversion(cfg: DictConfig) -> Conversion:
     try:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
-        preset_exists(typed.attention)
+        groups.fill_in_preset(typed.attention, typed.task)
         run = cast(Conversion, OmegaConf.to_object(typed))
     except OmegaConfBaseException as error:
         raise UserError(explain(error)) from error
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
-    for key in ("preset", "presets"):  # the options have been looked up there
+    for key in ("preset", "presets"):
         run.attention.pop(key, None)
     return run
 

@@ -19,8 +19,9 @@ from lra.data.arrays import Prepared
 from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Loader
 from lra.model import pretrain
-from lra.runs.folder import RunFolder, plain, settings, writing
+from lra.runs.folder import RunFolder, writing
 from lra.settings.compose import Run
+from lra.settings.experiment import plain
 from lra.training.callbacks import AtomicCheckpointIO, Checkpoints, Compiled, Metrics, RandomState
 from lra.training.checkpoints import load_checkpoint
 from lra.training.loggers import build_loggers
@@ -111,7 +112,7 @@ def check_device(run: Run) -> None:
 
 def begin(run: Run, folder: RunFolder) -> None:
     """Write the run's settings into its folder, and that it is running."""
-    facts = {"settings": settings(run), "seed": run.seed} | folder.code_facts()
+    facts = {"settings": run.experiment.settings(), "seed": run.seed} | folder.code_facts()
     config = yaml.safe_dump(plain(facts), sort_keys=False)
     with writing(folder.config):
         write_atomically(folder.config, config.encode())

@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import Logger
 
 from lra.base.config import UserError, WandbMode, first_line
 from lra.data.store import lock
-from lra.runs.folder import RunFolder, settings
+from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 
 
@@ -43,7 +43,7 @@ def _wandb(run: Run, folder: RunFolder) -> Logger:
         id=_key(folder),
         save_dir=folder.path,
         offline=options.mode is WandbMode.offline,
-        config=settings(run) | {"seed": run.seed},
+        config=run.experiment.settings() | {"seed": run.seed},
         settings=wandb.Settings(init_timeout=15),
     )
     try:
@@ -87,7 +87,7 @@ def _mlflow(run: Run, folder: RunFolder) -> Logger:
                 tags={"run": key},
                 run_id=earlier[0].info.run_id if earlier else None,
             )
-            logger.log_hyperparams(settings(run) | {"seed": run.seed})  # starts it
+            logger.log_hyperparams(run.experiment.settings() | {"seed": run.seed})  # starts it
     except MlflowException as error:
         raise UserError(f"MLflow cannot use {options.store}: {first_line(error)}") from error
     return logger

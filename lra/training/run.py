@@ -26,8 +26,9 @@ from lra.data.prepare import find_or_prepare
 from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.answers import Answers
-from lra.runs.folder import RunFolder, plain, processes, writing
+from lra.runs.folder import RunFolder, writing
 from lra.settings.compose import Run
+from lra.settings.experiment import plain
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.training.checkpoints import load_checkpoint
 from lra.training.fit import LRAData, begin, build, check_device, fit, is_main_process
@@ -190,7 +191,7 @@ def _introduce(budget_check: BudgetCheck, prepared: Any, folder: RunFolder) -> N
     usual |= {"name": run.attention["name"], "dwc": "none"}
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
-    together = f", {count} processes" if (count := processes(run)) > 1 else ""
+    together = f", {count} processes" if (count := run.processes) > 1 else ""
     lines = {
         "task": f"{run.task.name}  {prepared.describe()}",
         "attention": f"{run.attention['name']}  {' '.join(options)}{preset}",

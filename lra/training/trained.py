@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import yaml
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from lra import data, model
-from lra.base.config import Model, Protocol, UserError, readable
+from lra.base.config import Protocol, UserError, readable
 from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -24,6 +23,7 @@ from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
+from lra.settings.experiment import Experiment, read_experiment
 from lra.training.checkpoints import load_checkpoint
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
@@ -48,22 +48,11 @@ class AttentionWeights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    task: Any  # the task's own Options
-    attention: dict[str, Any]
-    model: Model
-    protocol: Protocol
-    precision: str
-    budget: float
-    seed: int
-
-
-@dataclass(frozen=True)
 class Trained:
     """A network in evaluation mode with its trained weights, and the settings of its run."""
 
     network: Network
-    run: RunSettings
+    run: Experiment
     folder: Path  # that it was read from
     data_dir: Path  # where its data are prepared
     weights: str  # which of the run's: best or last
@@ -174,7 +163,7 @@ def load_trained(
         )
     with readable(file, TRAIN_AGAIN):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        run = settings_of_run(config["settings"], config["seed"])
+        run = read_experiment(config["settings"], config["seed"])
     result = read_json(folder / "result.json") or {}
     selected = result.get("test", {}).get("select")
     names = [selected] if selected else ["best", "last"]
@@ -191,7 +180,7 @@ def load_trained(
 
 
 def build_network(
-    run: RunSettings, weights: Mapping[str, Tensor], folder: Path, device: str
+    run: Experiment, weights: Mapping[str, Tensor], folder: Path, device: str
 ) -> Network:
     """Build the network of a run with these weights, in evaluation mode."""
     bits, _, kind = run.precision.partition("-")
@@ -208,25 +197,6 @@ def build_network(
             f"{run.attention['name']} changed since?"
         ) from error
     return network.to(device, dtype).eval()
-
-
-def settings_of_run(recorded: dict[str, Any], seed: int) -> RunSettings:
-    """Return the settings that a config.yaml or a record holds, checked against their schemas."""
-    options = {key: value for key, value in recorded["task"].items() if key != "name"}
-    words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
-    return RunSettings(
-        task=data.configure(recorded["task"]["name"], words),
-        attention=dict(recorded["attention"]),
-        model=_typed(Model, recorded["model"]),
-        protocol=_typed(Protocol, recorded["protocol"] | {"tasks": {}}),
-        precision=recorded["precision"],
-        budget=recorded["budget"],
-        seed=seed,
-    )
-
-
-def _typed(schema: type, values: Any) -> Any:
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 
 @contextmanager

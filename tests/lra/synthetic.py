@@ -16,7 +16,8 @@ from lra.report.table import Table
 from lra.report.training import build
 from lra.results import record as records
 from lra.results.frame import frame_of
-from lra.runs.folder import SCHEMA_VERSION, digest, identity_of
+from lra.runs.folder import digest
+from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "luna": {"M": 8, "L": 8, "kernel": "learned", "envelope": "none"},

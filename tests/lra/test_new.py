@@ -102,7 +102,7 @@ def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys
 
 def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside, tmp_path):
     assert compose(["attention=foo_bar"]).attention["power"] == 2.0
-    with initialised():
+    with initialised(["attention=glob(f*)"]):
         assert ["attention=foo_bar"] in list(jobs(["attention=glob(f*)"]))
     (tmp_path / "attention").mkdir()
     (tmp_path / "attention" / "foo_bar.yaml").write_text(

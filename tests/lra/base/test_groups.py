@@ -55,7 +55,7 @@ def test_what_reads_a_single_file_sees_it_too(mine):
         settings, length = task_settings("listops", "mine")
         assert (settings["source"], length) == ("tiny", 70)
         assert {"narrow", "luna"} <= set(groups.names("attention"))
-        with initialised():
+        with initialised([]):
             assert [word for [word] in jobs(["attention=glob(n*)"])] == [
                 "attention=narrow",
                 "attention=nystrom",

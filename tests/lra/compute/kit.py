@@ -14,8 +14,8 @@ from lra.base import groups
 from lra.base.config import CONFIGS, Tolerance
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
-from lra.runs.folder import plain
 from lra.settings.compose import Run, move_cost_facts
+from lra.settings.experiment import plain
 
 from ..conftest import composed
 
@@ -43,11 +43,11 @@ def counted(attention: str) -> Count:
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
     defaults = OmegaConf.load(CONFIGS / "train.yaml").attention
-    cfg = OmegaConf.create({"task": {"name": task}})
-    cfg.attention = OmegaConf.merge(defaults, groups.read("attention", attention))
-    cfg.attention.preset = preset
+    slot = OmegaConf.merge(defaults, groups.read("attention", attention))
+    slot.preset = preset
+    groups.fill_in_preset(slot, task)
     run = copy.deepcopy(composed(f"task={task}"))
-    run.attention = OmegaConf.to_container(cfg, resolve=True)["attention"]
+    run.attention = OmegaConf.to_container(slot, resolve=True)
     move_cost_facts(run)
     return run
 

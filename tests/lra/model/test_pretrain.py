@@ -27,7 +27,7 @@ from lra.report.training import build as build_table
 from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
-from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, identity, text_of
+from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, text_of
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import phase_one
@@ -273,7 +273,7 @@ def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
 
 def test_phase_two_of_other_settings_shares_phase_one_of_the_same(small: Small):
     def first(*words: str) -> str:
-        return identity(pretrain.phase_one(small("pretrain=masked", *words)), "data")
+        return pretrain.phase_one(small("pretrain=masked", *words)).experiment.identity("data")
 
     same = ("pretrain.recipe.lr=0.01", "pretrain.recipe.steps=30", "pretrain.every=10")
     assert first() == first(*same, "protocol.recipe.lr=0.02", "protocol.recipe.steps=60")
@@ -284,14 +284,14 @@ def test_phase_two_of_other_settings_shares_phase_one_of_the_same(small: Small):
 
 def test_the_identity_covers_both_phases_and_that_of_a_run_without_is_what_it_was(small: Small):
     identities = [
-        identity(small(*words), "data")
+        small(*words).experiment.identity("data")
         for words in ((), ("pretrain=masked",), ("pretrain=causal",), ("pretrain=masked",
                       "pretrain.rate=0.2"), ("pretrain=masked", "pretrain.recipe.lr=0.02"),
                       ("pretrain=masked", "pretrain.seed=3"))
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
-    assert identity(small("pretrain=none"), "data") == identities[0]
-    assert identity(small("pretrain=masked", "seed=2"), "data") == identities[1]
+    assert small("pretrain=none").experiment.identity("data") == identities[0]
+    assert small("pretrain=masked", "seed=2").experiment.identity("data") == identities[1]
 
 
 # ---------------------------------------------------------------------- one run

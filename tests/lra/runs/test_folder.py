@@ -9,7 +9,12 @@ from lra.base.code import Code
 from lra.base.config import UserError
 from lra.results import record as records
 from lra.runs import folder as runs
-from lra.runs.folder import RunFolder, identity
+from lra.runs.folder import RunFolder
+from lra.settings.compose import Run
+
+
+def identity(run: Run) -> str:
+    return run.experiment.identity("data")
 
 
 def test_paths_devices_and_loggers_do_not_change_the_identity(small):
@@ -20,13 +25,16 @@ def test_paths_devices_and_loggers_do_not_change_the_identity(small):
         "trainer.devices=[3]",
         "seed=5",
     )
-    assert identity(small(), "data") == identity(small(*same), "data")
+    assert identity(small()) == identity(small(*same))
 
 
 def test_how_many_processes_train_is_part_of_the_identity(small):
     four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
-    [shared] = {identity(small(word), "data") for word in four}
-    assert shared not in (identity(small(), "data"), identity(small("trainer.devices=2"), "data"))
+    [shared] = {identity(small(word)) for word in four}
+    assert shared not in (
+        identity(small()),
+        identity(small("trainer.devices=2")),
+    )
     with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .* a number"):
         small("trainer.devices=auto")
 
@@ -40,12 +48,12 @@ def test_whatever_decides_a_result_changes_the_identity(small):
         "budget=0.5",
         "attention.dwc=conv1d",
     )
-    identities = {change: identity(small(change), "data") for change in changes}
-    assert len({identity(small(), "data"), *identities.values()}) == len(changes) + 1, identities
+    identities = {change: identity(small(change)) for change in changes}
+    assert len({identity(small()), *identities.values()}) == len(changes) + 1, identities
 
 
 def test_other_data_are_another_run(small):
-    assert identity(small(), "data") != identity(small(), "other data")
+    assert identity(small()) != small().experiment.identity("other data")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import luna
 from lra import data
 from lra.base.config import CONFIGS, UserError
 from lra.base.groups import NO_OPTIONS, usual_options
-from lra.runs.folder import identity, plain, settings
 from lra.settings.compose import check_settings, compose, guard, initialised
+from lra.settings.experiment import plain
 from lra.training.run import train
 
 from ..conftest import command
@@ -91,7 +91,7 @@ def test_every_attention_has_a_config_with_exactly_its_options():
         presets = file.get("presets", {})
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
         assert set(options) == {"name", *defaults}, name
-        looked_up = {key for key, value in options.items() if value == f"${{preset:{key}}}"}
+        looked_up = {key for key, value in options.items() if value == "???"}
         missing = looked_up - presets.get("published", {}).keys()
         unknown = {key for values in presets.values() for key in values} - looked_up
         assert not missing, name
@@ -166,12 +166,12 @@ COMMITTED = {
 def test_commands_of_committed_records_give_their_identity(recorded: str):
     """Options younger than a record are left out at the values that they had before."""
     fingerprint, words = COMMITTED[recorded]
-    assert identity(compose(words.split()), fingerprint) == recorded
+    assert compose(words.split()).experiment.identity(fingerprint) == recorded
 
 
 def test_another_value_of_a_later_option_is_another_run():
     run = compose(["experiment=demo", "attention=luna", "attention.projections=frozen"])
-    assert settings(run)["attention"]["projections"] == "frozen"
+    assert run.experiment.settings()["attention"]["projections"] == "frozen"
 
 
 # What each preset was read from: the file that its comment or its protocol's names.
@@ -251,11 +251,10 @@ def test_an_identity_knows_of_no_preset():
     published = compose(["attention=performer", "attention.preset=published"])
     written = compose(["attention=performer", "attention.m=128"])
     other = compose(["attention=performer"])
-    assert identity(published, "data") == identity(written, "data") != identity(other, "data")
+    assert published.experiment == written.experiment
+    assert published.experiment.settings() != other.experiment.settings()
     for setting in ("compute=off", "compute.solve=true", "compute.reference=uniform"):
-        assert identity(compose(["attention=performer", setting]), "data") == identity(
-            other, "data"
-        )
+        assert compose(["attention=performer", setting]).experiment == other.experiment
 
 
 # Found by Hydra, or while it composes.
@@ -309,7 +308,7 @@ def test_what_is_unknown_is_one_sentence_and_exit_code_2(what: str, capsys):
 
 @pytest.fixture(scope="module")
 def defaults() -> DictConfig:
-    with initialised():
+    with initialised([]):
         return hydra.compose("train")
 
 

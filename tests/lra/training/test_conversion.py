@@ -39,7 +39,7 @@ EARLIER = {
 
 
 def compose(*overrides: str) -> conversion.Conversion:
-    search_path.install()
+    search_path.install(overrides, ROOT)
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
         return conversion.check_conversion(hydra.compose("convert", list(overrides)))
 

@@ -19,7 +19,7 @@ from lra.report.specs import TableSpec
 from lra.report.training import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
-from lra.runs.folder import RunFolder, find, identity, read_metrics
+from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
 from lra.training import fit
 from lra.training import run as runner
@@ -213,9 +213,9 @@ def test_two_processes_train_what_one_does(small, train, tmp_path):
     assert second["machine.processes"] == second["settings.processes"] == 2
     assert "processes" not in first["settings"]
     assert first["test.examples"] == second["test.examples"]
-    assert first["identity"] == identity(small(*still), first["data.fingerprint"])
+    assert first["identity"] == small(*still).experiment.identity(first["data.fingerprint"])
     same = small(*still, "trainer.devices=2")
-    assert second["identity"] == identity(same, first["data.fingerprint"])
+    assert second["identity"] == same.experiment.identity(first["data.fingerprint"])
     table = build_table(TableSpec(name="t", title="t"), frame_of(records))
     assert {*table.rows.index} == {"linear", "linear processes=2"}
 
@@ -245,7 +245,8 @@ def test_bfloat16_trains_and_is_another_run(small):
     record = result_of(run)
     assert record["precision"] == "bf16-mixed"
     data = record["data"]["fingerprint"]
-    assert identity(small(*SHORT), data) != record["identity"] == identity(run, data)
+    assert record["identity"] == run.experiment.identity(data)
+    assert record["identity"] != small(*SHORT).experiment.identity(data)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""What decides a run's result. Its hash, with that of the data, is the run's identity, a record
+holds it, and a network is built from it.
+
+Everything else of a `Run` (lra/settings/compose.py) is how it is executed: folders, devices,
+loggers, limits, and the budget that it is compared with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lra import data
+from lra.base.config import Model, Objective, Pretrain, Protocol
+
+SCHEMA_VERSION = 1  # of the settings and of result.json
+# Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
+LOOKED_UP = ("tasks", "methods", "sizes_of", "preset")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    task: Any  # the task's own Options
+    attention: dict[str, Any]  # name, dwc and the method's own options
+    model: Model
+    protocol: Protocol
+    pretrain: Pretrain
+    budget: float
+    precision: str
+    processes: int  # each draws its own dropout, and sees its share of a batch
+    seed: int
+
+    def settings(self) -> dict[str, Any]:
+        """Everything but the seed, as a config.yaml and a record hold it. Of the task's options
+        only those count that its source reads."""
+        everything = plain(asdict(self))
+        task = data.get(self.task.name)
+        facts = {key: everything[key] for key in ("attention", "model", "protocol", "budget")}
+        facts["task"] = {"name": task.name, "source": self.task.source} | task.matters(self.task)
+        facts["precision"] = self.precision
+        if self.processes > 1:
+            facts["processes"] = self.processes
+        if self.pretrain.name is not Objective.none:
+            facts["pretrain"] = everything["pretrain"]
+            del facts["pretrain"]["rates"]
+        for key in LOOKED_UP:
+            facts["model"].pop(key, None)
+            facts["protocol"].pop(key, None)
+        return facts
+
+    def identity(self, fingerprint: str) -> str:
+        return identity_of(self.settings(), fingerprint)
+
+
+def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
+    """Hash settings as a config.yaml or a record holds them."""
+    facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()[:12]
+
+
+def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
+    """Read what a config.yaml or a record holds, checked against its schemas."""
+    options = {key: value for key, value in settings["task"].items() if key != "name"}
+    words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
+    return Experiment(
+        task=data.configure(settings["task"]["name"], words),
+        attention=dict(settings["attention"]),
+        model=_typed(Model, settings["model"]),
+        protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),
+        pretrain=_typed(Pretrain, settings.get("pretrain", {"name": "none"})),
+        budget=settings["budget"],
+        precision=settings["precision"],
+        processes=settings.get("processes", 1),
+        seed=seed,
+    )
+
+
+def _typed(schema: type, values: Any) -> Any:
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
+
+
+def plain(value: Any) -> Any:
+    """Turn enums and tuples into values that JSON and YAML can hold."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value.name if isinstance(value, Enum) else value
