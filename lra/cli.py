@@ -146,7 +146,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     add_new(commands)
 
-    from lra.data.commands import add_parser as add_data
+    from lra.data_commands import add_parser as add_data
 
     add_data(commands)
 

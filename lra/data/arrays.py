@@ -158,6 +158,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def sample(self, most: int = 1000) -> np.ndarray:
+        """Give the positions of at most so many examples, evenly spread."""
+        return np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)
+
     @property
     def texts(self) -> int:
         """Count the stored texts; a dual task repeats them in its examples."""

@@ -22,8 +22,6 @@ from lra.data.prepare import prepare
 from lra.data.task import Task, TaskOptions
 from lra.data.verify import verify
 
-LOOKED_AT = 200  # examples of a split, evenly spread
-
 
 class Finding(NamedTuple):
     holds: bool
@@ -50,7 +48,7 @@ def findings(options: TaskOptions, max_length: int = 0) -> Iterator[Finding]:
 
 
 def _split(task: Task, split: Split) -> Iterator[Finding]:
-    index = np.unique(np.linspace(0, len(split) - 1, min(LOOKED_AT, len(split))).astype(np.int64))
+    index = split.sample(200)
     labels = np.asarray(split.labels[index]).astype(np.int64)
     scored = labels[labels != IGNORED]
     inside = bool(len(scored)) and scored.min() >= 0 and scored.max() < task.classes

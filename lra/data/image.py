@@ -30,8 +30,8 @@ SHADES = " .:-=+*#%@"
 
 @dataclass
 class ImageOptions(TaskOptions):
-    path: str | None = read_by("files", place=True)
-    checksum: Checksum = read_by("files")  # noqa: RUF009
+    path: str | None = read_by("files", default=None, place=True)
+    checksum: Checksum = read_by("files", default=Checksum.official)  # noqa: RUF009
 
 
 class Image(Task):
@@ -96,8 +96,6 @@ class Image(Task):
         return super().provenance(options)
 
     def inputs(self, options: ImageOptions) -> list[Path]:
-        if options.source != "tiny" and options.path is None:
-            return []
         return self._place(options).inputs()
 
     def needs_download(self, options: ImageOptions, data_dir: Path) -> bool:

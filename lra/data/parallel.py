@@ -1,16 +1,20 @@
-"""Work spread over processes, results in the order of the work."""
+"""Long work: spread over processes with results in the order of the work, and its progress."""
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import signal
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import TypeVar
 
 from lra.base.config import UserError
@@ -18,6 +22,7 @@ from lra.base.config import UserError
 T = TypeVar("T")
 R = TypeVar("R")
 AHEAD = 3  # results per worker that may wait to be fetched
+EVERY = 5.0  # seconds between lines of progress
 
 
 def cores() -> int:
@@ -33,8 +38,9 @@ def ordered_map(function: Callable[[T], R], work: Iterable[T], *, workers: int) 
     if workers == 1:
         yield from map(function, work)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    context = _Context()
+    end, open_end = context.Pipe(duplex=False)  # workers end when it closes, even by a kill
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(end,))
     results = (pool.submit(function, item) for item in work)
     try:
         waiting = deque(itertools.islice(results, AHEAD * workers))
@@ -47,16 +53,51 @@ def ordered_map(function: Callable[[T], R], work: Iterable[T], *, workers: int) 
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        # The executor waits for all its workers, but does not stop one that it started while
+        # another was dying.
+        open_end.close()
 
 
-def _start_worker() -> None:
+class _Worker(SpawnProcess):
+    def start(self) -> None:
+        """Start without the main module, which a spawned process runs again otherwise: a script
+        that trains would prepare its data in every worker."""
+        script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = script
+
+
+class _Context(SpawnContext):
+    Process = _Worker
+
+
+def _start_worker(end: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_pool, args=(end,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """End a worker whose parent was killed: it would wait forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _end_with_pool(end: Connection) -> None:
+    end.poll(None)  # until the other end closes: nothing is ever sent
+    os._exit(1)
+
+
+def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """Pass the items on, and show on stderr how many have passed: a bar on a terminal, a line every
+    few seconds elsewhere."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            yield from progress.track(items, total=total, description=what)
+        return
+    due = time.monotonic() + EVERY
+    for done, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() >= due:
+            due = time.monotonic() + EVERY
+            of_all = "" if total is None else f" of {total:,}"
+            print(f"  {what}: {done:,}{of_all}", file=sys.stderr, flush=True)

@@ -23,9 +23,8 @@ from lra.data.arrays import (
     manifest_text,
     read_manifest,
 )
-from lra.data.options import check_options, default_length, overrides
-from lra.data.parallel import cores
-from lra.data.progress import track
+from lra.data.options import check_options, overrides
+from lra.data.parallel import cores, track
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
 from lra.data.writer import Writer, statistics
@@ -111,7 +110,7 @@ def prepare_command(options: TaskOptions, *, max_length: int, data_dir: str | Pa
     words = ["lra", "data", "prepare", task.name, *overrides(task, options)]
     if str(data_dir) != "data":
         words += ["--data-dir", str(data_dir)]
-    if task.width(options, max_length) != task.width(options, default_length(task)):
+    if task.width(options, max_length) != task.width(options, task.max_length):
         words += ["--max-length", str(max_length)]
     return shlex.join(words)
 
@@ -130,7 +129,7 @@ def known_facts(task: Task, options: TaskOptions, max_length: int) -> dict[str, 
 def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length: int) -> None:
     start = time.monotonic()
     facts = known_facts(task, options, max_length)
-    inputs = [_input(path) for path in task.inputs(options)]
+    inputs = [_input(path) for path in _files(task, options)]
     arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
     paths = {name: partial / f"{name}.npy" for name in arrays}
@@ -170,6 +169,12 @@ def _write(
         writer.abandon()
 
 
+def _files(task: Task, options: TaskOptions) -> list[Path]:
+    """List the files that a task reads; without `path` a prepared task does not need them."""
+    is_elsewhere = options.source != "tiny" and getattr(options, "path", "") is None
+    return [] if is_elsewhere else task.inputs(options)
+
+
 def _input(path: Path) -> dict[str, Any]:
     return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": sha256(path)}
 
@@ -177,7 +182,7 @@ def _input(path: Path) -> dict[str, Any]:
 def _check_inputs(prepared: Prepared, task: Task, options: TaskOptions) -> None:
     """Refuse input files that differ from those the arrays were made from."""
     hashes = {item["sha256"] for item in prepared.manifest["made"]["inputs"]}
-    for path in task.inputs(options):
+    for path in _files(task, options):
         if sha256(path) not in hashes:
             raise UserError(
                 f"{prepared.folder} was prepared from other files: {path} is not one of them; "

@@ -31,21 +31,20 @@ EMPTY = 1  # the id in place of a value that is asked, and of a filler's key
 FIRST_KEY = 2  # then all keys, then all values
 STACKED, INTERLEAVED = "stacked", "interleaved"
 BLOCK = 1024  # examples drawn together
-AUDITED = 1000  # examples per split whose labels `verify` finds again
 
 
 @dataclass
 class RecallOptions(TaskOptions):
-    form: str  # protocol and model look settings up by it, which OmegaConf cannot do by an Enum
-    pairs: int = read_by("generated", least=1)
-    queries: int | None = read_by("generated")
-    filler: int = read_by("generated", least=0)
-    keys: int = read_by("generated", least=1)
-    values: int = read_by("generated", least=2)
-    seed: int = read_by("generated", least=0)
-    n_train: int = read_by("generated", least=1)
-    n_val: int = read_by("generated", least=1)
-    n_test: int = read_by("generated", least=1)
+    form: str = STACKED  # settings are looked up by it, which OmegaConf cannot do by an Enum
+    pairs: int = read_by("generated", default=32, least=1)
+    queries: int | None = read_by("generated", default=None)
+    filler: int = read_by("generated", default=0, least=0)
+    keys: int = read_by("generated", default=256, least=1)
+    values: int = read_by("generated", default=64, least=2)
+    seed: int = read_by("generated", default=0, least=0)
+    n_train: int = read_by("generated", default=19_200, least=1)
+    n_val: int = read_by("generated", default=250, least=1)
+    n_test: int = read_by("generated", default=250, least=1)
 
 
 class Recall(Task):
@@ -124,8 +123,7 @@ class Recall(Task):
         return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
-        first_value, wrong = self.vocab - self.classes, []
+        index, first_value, wrong = split.sample(), self.vocab - self.classes, []
         for i, ids in zip(index.tolist(), split.ids(index), strict=True):
             slots = ids.reshape(-1, 2).tolist()
             pairs = {key: value - first_value for key, value in slots if value != EMPTY}

@@ -29,7 +29,7 @@ LABELS = {0.0: 0, 1.0: 1}
 
 @dataclass
 class RetrievalOptions(TaskOptions):
-    path: str | None = read_by("release", place=True)
+    path: str | None = read_by("release", default=None, place=True)
 
 
 class Retrieval(Task):
@@ -78,8 +78,6 @@ class Retrieval(Task):
         return byte_ids.encode_text(text)
 
     def inputs(self, options: RetrievalOptions) -> list[Path]:
-        if options.source != "tiny" and options.path is None:
-            return []
         path = self._path(options)
         return [path] if path.is_file() else list(find_files(path).values())
 

@@ -19,16 +19,17 @@ TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
 @dataclasses.dataclass
 class TaskOptions:
-    """The schema of configs/task/<name>.yaml, to which a task adds its own fields."""
+    """The options of a task, to which it adds its own fields, with their defaults."""
 
     name: str
     source: str
 
 
-def read_by(*sources: str, place: bool = False, least: int | None = None) -> Any:
+def read_by(*sources: str, default: Any, place: bool = False, least: int | None = None) -> Any:
     """Declare a field that only these sources read, at least `least`. A `place` says where data
     lie, not what they are: the prepared arrays do not depend on it."""
-    return dataclasses.field(metadata={"sources": sources, "place": place, "least": least})
+    facts = {"sources": sources, "place": place, "least": least}
+    return dataclasses.field(default=default, metadata=facts)
 
 
 @dataclasses.dataclass(frozen=True)

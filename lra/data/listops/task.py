@@ -22,13 +22,12 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
 from lra.data.listops import files as tsv
 from lra.data.listops import generator, tokens
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.sources import archives, release
 from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
-AUDITED = 1000  # expressions per split that `verify` evaluates
 FEW = 20_000  # examples; fewer are made before worker processes would have started
 
 
@@ -39,17 +38,17 @@ class Brackets(Enum):
 
 @dataclass
 class ListOpsOptions(TaskOptions):
-    brackets: Brackets
-    path: str | None = read_by("release", place=True)
-    seed: int = read_by("generated", least=0)
-    n_train: int = read_by("generated", least=1)
-    n_val: int = read_by("generated", least=1)
-    n_test: int = read_by("generated", least=1)
-    min_length: int = read_by("generated")
-    max_length: int = read_by("generated")
-    max_depth: int = read_by("generated")
-    max_args: int = read_by("generated")
-    p_leaf: float = read_by("generated")
+    brackets: Brackets = Brackets.keep
+    path: str | None = read_by("release", default=None, place=True)
+    seed: int = read_by("generated", default=0, least=0)
+    n_train: int = read_by("generated", default=96_000, least=1)
+    n_val: int = read_by("generated", default=2000, least=1)
+    n_test: int = read_by("generated", default=2000, least=1)
+    min_length: int = read_by("generated", default=500)
+    max_length: int = read_by("generated", default=2000)
+    max_depth: int = read_by("generated", default=10)
+    max_args: int = read_by("generated", default=10)
+    p_leaf: float = read_by("generated", default=0.75)
 
 
 class ListOps(Task):
@@ -107,8 +106,6 @@ class ListOps(Task):
             raise UserError(f"{text[:40]!r} is no expression of ListOps: {error}") from error
 
     def inputs(self, options: ListOpsOptions) -> list[Path]:
-        if options.source != "tiny" and options.path is None:
-            return []
         path = self._path(options)
         return [path] if path.is_file() else list(tsv.find_files(path).values())
 
@@ -121,7 +118,7 @@ class ListOps(Task):
         return min(max_length, longest.get(options.source, max_length))
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
+        index = split.sample()
         ids, lengths = split.ids(index), split.lengths(index)
         wrong, whole = [], 0
         for i, row, n in zip(index, ids, lengths, strict=True):

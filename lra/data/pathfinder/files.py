@@ -20,18 +20,12 @@ from PIL import Image
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
-from lra.data.pathfinder.sizes import PathfinderSettings
+from lra.data.pathfinder.sizes import Difficulty, PathfinderSettings
 from lra.data.sources import release
 from lra.data.store import read_errors
 
-FOLDERS = {
-    "easy": "curv_baseline",
-    "intermediate": "curv_contour_length_9",
-    "hard": "curv_contour_length_14",
-}
 END = b"\0\0\0\0IEND\xaeB`\x82"  # the last chunk of every PNG
 BATCH = 1000  # images to a folder of those we write
-S4_SEED = 42
 
 
 class MetadataRow(NamedTuple):
@@ -48,23 +42,23 @@ class MetadataRow(NamedTuple):
 # ---------------------------------------------------------------------- reading
 
 
-def place_in_release(side: int, difficulty: str) -> str:
-    return f"pathfinder{side}/{FOLDERS[difficulty]}"
+def place_in_release(side: int, difficulty: Difficulty) -> str:
+    return f"pathfinder{side}/{difficulty.folder}"
 
 
-def find_images(path: Path, side: int, difficulty: str) -> Path:
+def find_images(path: Path, side: int, difficulty: Difficulty) -> Path:
     """Find the folder of one difficulty in itself or in any folder of the release above it."""
-    name = FOLDERS[difficulty]
+    wanted = place_in_release(side, difficulty)
     if (path / "metadata").is_dir():
-        if path.resolve().name in set(FOLDERS.values()) - {name}:
-            raise UserError(f"{path} is not {difficulty}, whose folder is called {name}")
+        if path.resolve().name in {d.folder for d in Difficulty} - {difficulty.folder}:
+            raise UserError(
+                f"{path} is not {difficulty.name}, whose folder is called {difficulty.folder}"
+            )
         return path
-    for folder in (*release.folders(path, place_in_release(side, difficulty)), path / name):
+    for folder in (*release.folders(path, wanted), path / difficulty.folder):
         if (folder / "metadata").is_dir():
             return folder
-    raise UserError(
-        f"{path} holds no folder {place_in_release(side, difficulty)} with metadata and imgs"
-    )
+    raise UserError(f"{path} holds no folder {wanted} with metadata and imgs")
 
 
 def metadata_files(root: Path) -> list[Path]:
@@ -81,11 +75,6 @@ def metadata_files(root: Path) -> list[Path]:
 def read_metadata(root: Path) -> list[MetadataRow]:
     """Read every line of the metadata, in the order of files and lines."""
     return [row for file in metadata_files(root) for row in _rows(file)]
-
-
-def is_empty(path: Path) -> bool:
-    with read_errors(path):
-        return path.stat().st_size == 0
 
 
 def read_image(path: Path, side: int) -> np.ndarray | None:
@@ -125,20 +114,6 @@ def _rows(file: Path) -> Iterator[MetadataRow]:
         if path.is_absolute() or ".." in path.parts:
             raise UserError(f"{where}: {path} leaves the folder of the images")
         yield MetadataRow(fields[0], fields[1], int(fields[3]), number)
-
-
-def s4_order(n: int) -> np.ndarray:
-    """torch.randperm(n) under seed 42, by which the S4 lineage splits 80/10/10.
-
-    PyTorch shuffles from the front with 32-bit draws of the Mersenne Twister, which NumPy keeps.
-    """
-    rng = np.random.RandomState(S4_SEED)
-    draws = rng.randint(0, 2**32, max(n - 1, 0), np.uint32)
-    out = np.arange(n)
-    for i, draw in enumerate(draws.tolist()):
-        j = i + draw % (n - i)
-        out[i], out[j] = out[j], out[i]
-    return out
 
 
 # ---------------------------------------------------------------------- writing

@@ -1,10 +1,22 @@
-"""The kinds of Pathfinder images, with the parameters of google-research/long-range-arena."""
+"""The sizes and difficulties of Pathfinder, with the parameters of google-research/
+long-range-arena."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from lra.base.config import UserError
+
+class Difficulty(Enum):
+    easy = 6  # dashes of a target
+    intermediate = 9
+    hard = 14
+
+    @property
+    def folder(self) -> str:
+        """Name its folder in the release."""
+        easiest = self is Difficulty.easy
+        return "curv_baseline" if easiest else f"curv_contour_length_{self.value}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +69,10 @@ SIZES = {
         distractor_dashes=30,
     ),
 }  # fmt: skip
-CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
 
 
 def settings(
-    side: int, difficulty: str = "hard", *, distractors: int | None = None
+    side: int, difficulty: Difficulty = Difficulty.hard, *, distractors: int | None = None
 ) -> PathfinderSettings:
     """Give the settings of `pathfinder<side>_<difficulty>`.
 
@@ -69,9 +80,7 @@ def settings(
     for the four sizes. By default the others ask for as many dashes in all, which makes 10 (easy)
     and 6 (intermediate) distractors at 32x32. That is an assumption.
     """
-    kind = replace(SIZES[side], contour=CONTOURS[difficulty])
+    kind = replace(SIZES[side], contour=difficulty.value)
     if distractors is None:
         return kind
-    if distractors < 0:
-        raise UserError(f"distractors={distractors} is out of range: it must be at least 0")
     return replace(kind, distractor_dashes=distractors * kind.distractor_contour)

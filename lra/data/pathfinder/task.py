@@ -7,35 +7,29 @@ Ids are grey levels 0 to 255, row by row; black shares its id with padding, whic
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Prepared, Split
+from lra.data.parallel import track
 from lra.data.pathfinder import files as tree
-from lra.data.pathfinder import generator, sizes
-from lra.data.progress import track
+from lra.data.pathfinder import generator
+from lra.data.pathfinder.sizes import Difficulty, PathfinderSettings, settings
 from lra.data.sources import archives, release
 from lra.data.sources.tfds_order import order as tfds_order
 from lra.data.sources.tfds_order import percent
+from lra.data.store import read_errors
 from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
 
-AUDITED = 1000  # images per split that `verify` looks at
 SHADES = " .:-=+*#%@"
 CHARACTERS = 64  # width of a picture in characters
-
-
-class Difficulty(Enum):
-    easy = "easy"
-    intermediate = "intermediate"
-    hard = "hard"
 
 
 class Order(Enum):
@@ -43,14 +37,14 @@ class Order(Enum):
     s4 = "s4"  # metadata files by number, then PyTorch's random_split with seed 42
 
 
-@dataclasses.dataclass
+@dataclass
 class PathfinderOptions(TaskOptions):
-    difficulty: Difficulty
-    order: Order
-    path: str | None = read_by("release", place=True)
-    seed: int = read_by("generated", least=0)
-    n: int = read_by("generated", least=10)
-    distractors: int | None = read_by("generated")
+    difficulty: Difficulty = Difficulty.hard
+    order: Order = Order.official
+    path: str | None = read_by("release", default=None, place=True)
+    seed: int = read_by("generated", default=0, least=0)
+    n: int = read_by("generated", default=200_000, least=10)
+    distractors: int | None = read_by("generated", default=None, least=0)
 
 
 class Pathfinder(Task):
@@ -96,12 +90,19 @@ class Pathfinder(Task):
     def splits(self, options: PathfinderOptions, job: Job) -> list[RawSplit]:
         if options.source == "generated":
             return self._generated(options, job)
-        path = self._path(options)
-        unpacked = release.root(path, tree.place_in_release(*self._kind(options)), job.data_dir)
-        root = tree.find_images(unpacked, *self._kind(options))
+        path, kind = self._path(options), (self.side, options.difficulty)
+        root = tree.find_images(
+            release.root(path, tree.place_in_release(*kind), job.data_dir), *kind
+        )
         if path.is_file():
             job.inputs += tree.metadata_files(root)
-        rows = self._rows(root, options.order, job.notes)
+        rows = tree.read_metadata(root)
+        if options.order is Order.s4:  # which leaves empty files out before it splits
+            with read_errors(root / "imgs"):
+                filled = [row for row in rows if (root / row.folder / row.file).stat().st_size]
+            if len(filled) < len(rows):
+                job.notes["empty image files skipped before the split"] = len(rows) - len(filled)
+            rows = filled
         return [
             RawSplit(split, self._examples(root, [rows[i] for i in order], split, job), len(order))
             for split, order in divide(options, [row.key for row in rows]).items()
@@ -115,26 +116,22 @@ class Pathfinder(Task):
         return "\n".join("".join(SHADES[level] for level in row) for row in levels)
 
     def inputs(self, options: PathfinderOptions) -> list[Path]:
-        if options.source != "tiny" and options.path is None:
-            return []
         path = self._path(options)
         if path.is_file():
             return [path]
-        return tree.metadata_files(tree.find_images(path, *self._kind(options)))
+        return tree.metadata_files(tree.find_images(path, self.side, options.difficulty))
 
     def check_options(self, options: PathfinderOptions) -> None:
         if options.source == "tiny" and options.difficulty is not Difficulty.hard:
             raise UserError(
                 f"source=tiny is hard; difficulty={options.difficulty.name} is not bundled"
             )
-        if options.source == "generated":
-            self._settings(options)
 
     def width(self, options: PathfinderOptions, max_length: int) -> int:
         return self.side * self.side  # a picture is not cut
 
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        index = np.linspace(0, len(split) - 1, min(AUDITED, len(split))).astype(np.int64)
+        index = split.sample()
         ids = split.ids(index)
         wrong = index[(ids.min(axis=1) != 0) | (ids.max(axis=1) != 255)]
         result = f"image {wrong[0]} does not" if len(wrong) else "all do"
@@ -144,8 +141,10 @@ class Pathfinder(Task):
         """Write the official folders; read as source=release they give equal arrays."""
         if (source := prepared.facts["source"]) != "generated":
             raise UserError(f"source={source} is in the official folders already")
-        options = _options(prepared)
-        root = folder / tree.place_in_release(*self._kind(options))
+        facts = prepared.facts["options"]
+        names = {"difficulty": Difficulty[facts["difficulty"]], "order": Order[facts["order"]]}
+        options = PathfinderOptions(self.name, source, **(facts | names))
+        root = folder / tree.place_in_release(self.side, options.difficulty)
         images = track(self._drawn(prepared, options), "writing", options.n)
         return tree.write_images(root, images, self._settings(options))
 
@@ -190,25 +189,13 @@ class Pathfinder(Task):
             else:
                 yield Example(pixels, row.label)
 
-    def _rows(self, root: Path, order: Order, notes: Counter[str]) -> list[tree.MetadataRow]:
-        rows = tree.read_metadata(root)
-        if order is Order.official:
-            return rows
-        filled = [row for row in rows if not tree.is_empty(root / row.folder / row.file)]
-        if len(filled) < len(rows):
-            notes["empty image files skipped before the split"] += len(rows) - len(filled)
-        return filled
-
     def _path(self, options: PathfinderOptions) -> Path:
         if options.source == "tiny":
             return TINY / f"pathfinder{self.side}"
         return archives.user_path(options.path, "release", release.WHAT)
 
-    def _kind(self, options: PathfinderOptions) -> tuple[int, str]:
-        return self.side, options.difficulty.name
-
-    def _settings(self, options: PathfinderOptions) -> sizes.PathfinderSettings:
-        return sizes.settings(*self._kind(options), distractors=options.distractors)
+    def _settings(self, options: PathfinderOptions) -> PathfinderSettings:
+        return settings(self.side, options.difficulty, distractors=options.distractors)
 
 
 PATHFINDERS = (
@@ -223,21 +210,15 @@ def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndar
     """Give the positions of each split's examples, 80/10/10, in stored order."""
     n = len(keys)
     if options.order is Order.s4:
+        import torch
+
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(42)).numpy()
         tenth = int(0.1 * n)
-        order, bounds = tree.s4_order(n), (n - 2 * tenth, n - tenth)
+        bounds = (n - 2 * tenth, n - tenth)
     else:
         order = tfds_order(options.difficulty.name, keys)
         bounds = (percent(n, 0, 80).stop, percent(n, 0, 90).stop)
     return dict(zip(SPLITS, np.split(order, bounds), strict=True))
-
-
-def _options(prepared: Prepared) -> PathfinderOptions:
-    facts: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(PathfinderOptions))
-    facts |= {"name": prepared.facts["task"], "source": prepared.facts["source"]}
-    facts |= prepared.facts["options"]
-    facts["difficulty"] = Difficulty[facts["difficulty"]]
-    facts["order"] = Order[facts["order"]]
-    return PathfinderOptions(**facts)
 
 
 def _keys(n: int) -> list[str]:

@@ -60,17 +60,11 @@ def members(path: Path) -> Iterator[Member]:
     An archive is read to its last byte: tarfile alone takes a damaged header for the end, and does
     not notice that half of a download is missing.
     """
-    with read_errors(path), path.open("rb") as raw, _archive_errors(path):
-        packed = raw.read(len(GZIP)) == GZIP
-        raw.seek(0)
-        with (
-            gzip.open(raw) if packed else contextlib.nullcontext(raw) as plain,
-            tarfile.open(fileobj=plain, mode="r|") as tar,
-        ):
-            while (header := tar.next()) is not None:
-                yield Member(path, header, tar.extractfile(header) if header.isreg() else None)
-                tar.members.clear()  # type: ignore[attr-defined]  # millions fill the memory
-            _end(tar)
+    with read_errors(path), _archive_errors(path), tarfile.open(path) as tar:
+        while (header := tar.next()) is not None:
+            yield Member(path, header, tar.extractfile(header) if header.isreg() else None)
+            tar.members.clear()  # type: ignore[attr-defined]  # millions fill the memory
+        _end(tar)
 
 
 def check_official(path: Path, archive: str, md5: str) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from urllib.error import HTTPError
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.store import lock, sha256
 
 ANSWER = 10.0  # seconds within which a server must answer or send more
@@ -22,7 +22,7 @@ CHUNK = 2**20
 
 
 class ConnectionBroken(Exception):
-    """The connection broke during a transfer."""
+    """The connection broke, or never came about."""
 
 
 def fetch(
@@ -55,7 +55,12 @@ def _receive(url: str, partial: Path, instead: str) -> None:
     while True:
         before = _size(partial)
         try:
-            return _transfer(url, partial, instead)
+            return _transfer(url, partial)
+        except HTTPError as error:
+            host = urllib.parse.urlsplit(url).hostname
+            raise UserError(
+                f"{host} refuses {url}: HTTP {error.code} {error.reason}; {instead}"
+            ) from error
         except ConnectionBroken as broken:
             left = TRIES if _size(partial) > before else left - 1
             here = f"{_size(partial) / CHUNK:,.0f} MiB are here"
@@ -66,62 +71,49 @@ def _receive(url: str, partial: Path, instead: str) -> None:
             time.sleep(PAUSE)
 
 
-def _transfer(url: str, partial: Path, instead: str) -> None:
-    """Ask for the bytes that are missing, and append them."""
-    body = _ask(url, partial, instead)
-    if body is None:
-        return
-    start, length = _size(partial), body.headers.get("Content-Length")
-    total = None if length is None else start + int(length)
-    with body, disk_errors(partial.parent):
-        if total is not None:
-            there = f", {start / 1e6:,.0f} MB of them are there" if start else ""
-            print(f"downloading {total / 1e6:,.0f} MB to {partial.parent}{there}", flush=True)
-            require_space(partial.parent, total - start)
-        chunks = iter(lambda: _read(body, url), b"")
-        left = None if total is None else round((total - start) / CHUNK)
-        with partial.open("ab") as file:
-            for chunk in track(chunks, f"downloading {partial.stem[1:]}, MiB", left):
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-    if total is not None and _size(partial) != total:
-        raise ConnectionBroken(f"{_host(url)} closed the connection")
-
-
-def _ask(url: str, partial: Path, instead: str) -> HTTPResponse | None:
-    """Ask for the bytes that are missing, None if none are. The server sends all of them when the
-    file has changed since; `partial` is removed then."""
-    have, version = _size(partial), _version(partial)
+def _transfer(url: str, partial: Path) -> None:
+    """Ask for the bytes that are missing, and append them. The server sends all of them when the
+    file has changed since."""
+    host, start, version = urllib.parse.urlsplit(url).hostname, _size(partial), _version(partial)
     name = version.read_text(encoding="utf-8") if version.exists() else ""
-    resume = {"Range": f"bytes={have}-", "If-Range": name} if have and name else {}
+    resume = {"Range": f"bytes={start}-", "If-Range": name} if start and name else {}
     request = urllib.request.Request(url, headers={"User-Agent": "luna-lra", **resume})
     try:
-        body: HTTPResponse = urllib.request.urlopen(request, timeout=ANSWER)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{have}":
-            return None
-        raise UserError(
-            f"{_host(url)} refuses {url}: HTTP {error.code} {error.reason}; {instead}"
-        ) from error
+        body = urllib.request.urlopen(request, timeout=ANSWER)
+    except HTTPError as error:
+        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{start}":
+            return  # it is complete
+        raise
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise ConnectionBroken(f"{_host(url)} cannot be reached ({reason})") from error
+        raise ConnectionBroken(f"{host} cannot be reached ({reason})") from error
     sent = body.headers.get("ETag") or body.headers.get("Last-Modified") or ""
-    with disk_errors(partial.parent):
+    with body, disk_errors(partial.parent):
         if body.status != 206:  # before the name, or a kill would leave these bytes under it
             partial.unlink(missing_ok=True)
         if sent != name:  # a kill while it is written again would cost the part that is there
             version.write_text(sent, encoding="utf-8")
-    return body
+        start = _size(partial)
+        total = start + int(body.headers.get("Content-Length", 0))
+        there = f", {start / 1e6:,.0f} MB of them are there" if start else ""
+        print(f"downloading {total / 1e6:,.0f} MB to {partial.parent}{there}", flush=True)
+        require_space(partial.parent, total - start)
+        with partial.open("ab") as file:
+            chunks = iter(lambda: _read(body, host), b"")
+            left = round((total - start) / CHUNK)
+            for chunk in track(chunks, f"downloading {partial.stem[1:]}, MiB", left):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    if _size(partial) < total:
+        raise ConnectionBroken(f"{host} closed the connection")
 
 
-def _read(body: HTTPResponse, url: str) -> bytes:
+def _read(body: HTTPResponse, host: str | None) -> bytes:
     try:
         return body.read(CHUNK)
     except (OSError, HTTPException) as error:
-        raise ConnectionBroken(f"{_host(url)} broke the connection") from error
+        raise ConnectionBroken(f"{host} broke the connection") from error
 
 
 def _difference(path: Path, size: int | None, digest: str | None) -> str:
@@ -139,7 +131,3 @@ def _size(partial: Path) -> int:
 def _version(partial: Path) -> Path:
     """Name the file with the server's name for the content, so that nothing else is resumed."""
     return partial.with_suffix(".version")
-
-
-def _host(url: str) -> str:
-    return urllib.parse.urlsplit(url).hostname or url

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.base.config import UserError
-from lra.data.progress import track
+from lra.data.parallel import track
 from lra.data.sources import archives
 from lra.data.sources.archives import Checksum
 from lra.data.store import read_errors

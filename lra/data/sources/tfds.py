@@ -1,10 +1,10 @@
 """Data sets of TensorFlow Datasets, without TensorFlow.
 
-Reading prepared array_record files does not need it. Preparing does, but only for file handles and
-one PNG encoder: `_without_tensorflow` gives the library these from the standard library and Pillow
-while its own builder runs. That touches private modules, so it holds for the version that
-constraints.txt pins; another one that differs is refused by name. What the builder reads is
-downloaded by `fetch` and checked against the library's sizes and SHA-256.
+Reading prepared array_record files does not need it. The library's builders do, for open files and
+one PNG encoder: STANDARD holds these, and stands where the library looks for TensorFlow while a
+builder runs. That place is private, so it holds for the version that constraints.txt pins; another
+one that differs is refused by name. What a builder reads is downloaded by `fetch` and checked
+against the library's sizes and SHA-256.
 
 Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
 """
@@ -23,6 +23,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
+from PIL import Image
+
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
 from lra.data.sources.fetch import fetch
@@ -31,8 +34,6 @@ from lra.data.store import lock
 PINNED = "4.9.10"
 HOME = "tfds"  # in the folder of the data
 AT_ONCE = 1000  # records read at a time: three times as fast as one by one
-# Modules of the library that hold TensorFlow as `tf` and use what we give them instead.
-USERS = ("core.download.extractor", "core.shuffle", "image_classification.cifar")
 
 
 class Dataset(NamedTuple):
@@ -90,11 +91,12 @@ def _make(dataset: Dataset, data_dir: Path) -> None:
     other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
     fetch(url, target, instead=other, size=int(info.size), digest=info.checksum)
     print(f"TensorFlow Datasets {_library().__version__} prepares {dataset} from {target}")
+    imports = importlib.import_module("tensorflow_datasets.core.utils.lazy_imports_utils")
     with (
         disk_errors(folder.parent),
         tempfile.TemporaryDirectory(dir=target.parent) as space,
         _version_in_errors(dataset),
-        _without_tensorflow(),
+        mock.patch.dict(vars(imports.tensorflow), _module=STANDARD),
         contextlib.redirect_stdout(io.StringIO()),  # it prints a download of unknown size
     ):
         config = _library().download.DownloadConfig(
@@ -114,26 +116,6 @@ def _library() -> Any:
 
 def _builder(dataset: Dataset, data_dir: Path) -> Any:
     return _library().builder(str(dataset), data_dir=data_dir / HOME, file_format="array_record")
-
-
-# ---------------------------------------------------------------------- without TensorFlow
-
-
-@contextlib.contextmanager
-def _without_tensorflow() -> Iterator[None]:
-    """Give the library the few things it takes from TensorFlow, until the block ends."""
-    images = importlib.import_module("tensorflow_datasets.core.features.image_feature")
-
-    def encode(self: Any, pixels: Any) -> bytes:
-        images._validate_np_array(pixels, shape=self.shape, dtype=self.np_dtype)
-        return self._encode_pil_image(images.PIL_Image.fromarray(pixels))
-
-    encoder = "core.features.image_feature._ImageEncoder._encode_image"
-    replacements = {f"{user}.tf": TENSORFLOW for user in USERS} | {encoder: encode}
-    with contextlib.ExitStack() as patches:
-        for name, value in replacements.items():
-            patches.enter_context(mock.patch(f"tensorflow_datasets.{name}", value))
-        yield
 
 
 @contextlib.contextmanager
@@ -156,11 +138,18 @@ def _version_in_errors(dataset: Dataset) -> Iterator[None]:
 class _Full(Exception):
     """Stands for tf.errors.ResourceExhaustedError, which the standard library does not raise."""
 
-    message = ""
+
+def _png(pixels: np.ndarray) -> SimpleNamespace:
+    """Encode a picture; the library asks the result, a tensor to it, for its `numpy()`."""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return SimpleNamespace(numpy=out.getvalue)
 
 
-TENSORFLOW = SimpleNamespace(
+STANDARD = SimpleNamespace(
     io=SimpleNamespace(gfile=SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)),
     errors=SimpleNamespace(ResourceExhaustedError=_Full),
     compat=SimpleNamespace(as_text=os.fsdecode),
+    executing_eagerly=lambda: True,
+    image=SimpleNamespace(encode_png=_png),
 )

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lra import data
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError
 from lra.cli import main
 from lra.compute.budget import budget_of
-from lra.data.options import default_length
 from lra.settings.compose import compose, initialised
+from lra.settings.task import task_settings
 from lra.sweeps.status import jobs
 
 FILES = {
@@ -52,10 +51,9 @@ def test_its_files_add_choices_and_replace_ours(mine):
 
 
 def test_what_reads_a_single_file_sees_it_too(mine):
-    listops = data.get("listops")
     with groups.searching(mine):
-        assert default_length(listops, "mine") == 70
-        assert data.configure("listops").source == "tiny"
+        settings, length = task_settings("listops", "mine")
+        assert (settings["source"], length) == ("tiny", 70)
         assert {"narrow", "luna"} <= set(groups.names("attention"))
         with initialised([]):
             assert [word for [word] in jobs(["attention=glob(n*)"])] == [
@@ -63,7 +61,7 @@ def test_what_reads_a_single_file_sees_it_too(mine):
                 "attention=nystrom",
             ]
     with pytest.raises(UserError, match="unknown protocol 'mine'"):
-        default_length(listops, "mine")
+        task_settings("listops", "mine")
 
 
 def test_a_file_is_read_upon_those_in_its_defaults_list():

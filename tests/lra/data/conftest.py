@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.base import groups
 from lra.cli import main
 from lra.data import registry
 from lra.data.arrays import SPLITS, Example, Prepared
 from lra.data.prepare import prepare
 from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
-
-YAML = "name: {name}\nsource: generated\n"
 
 
 class Numbers(Task):
@@ -83,16 +80,10 @@ FAKES = {cls.name: cls for cls in (Numbers, Pairs, Pictures)}
 
 
 @pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The made-up tasks, known to lra.data like any other."""
-    configs = tmp_path / "configs"
-    (configs / "task").mkdir(parents=True)
-    (configs / "protocol").mkdir()
-    (configs / "protocol" / "luna.yaml").write_text("name: luna\n", encoding="utf-8")
     for name, cls in FAKES.items():
         monkeypatch.setitem(registry._registered, name, cls)
-        (configs / "task" / f"{name}.yaml").write_text(YAML.format(name=name), encoding="utf-8")
-    monkeypatch.setenv(groups.VARIABLE, str(configs))
 
 
 @pytest.fixture

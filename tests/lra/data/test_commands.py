@@ -12,7 +12,6 @@ import pytest
 
 import lra.data
 from lra.cli import main
-from lra.data.options import default_length
 from lra.data.prepare import prepare_command
 from lra.data.show import GAP, LINE, SMALLEST
 from tests.lra.conftest import command
@@ -35,11 +34,11 @@ def test_the_command_itself(tmp_path: Path) -> None:
 
 def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
-        "import argparse, sys; from lra.data.commands import add_parser; "
+        "import argparse, sys; from lra.data_commands import add_parser; "
         "parser = argparse.ArgumentParser(); add_parser(parser.add_subparsers()); "
         "words = parser.parse_args(['data', 'prepare', 'listops', 'source=tiny', "
         f"'--data-dir', {str(tmp_path)!r}]); words.run(words); "
-        "print(sorted({'torch', 'pytorch_lightning', 'hydra', 'luna', 'tensorflow', 'rich'}"
+        "print(sorted({'torch', 'pytorch_lightning', 'luna', 'tensorflow', 'rich'}"
         " & set(sys.modules)))"
     )
     done = command("-c", code)
@@ -278,7 +277,7 @@ def test_committed_statistics_of_generated_data_fit_these_options() -> None:
     entry, *_ = json.loads(file.read_text(encoding="utf-8"))
     assert entry["when"] == {
         "options": task.matters(options),
-        "width": task.width(options, default_length(task)),
+        "width": task.width(options, task.max_length),
         "versions": task.versions(options),
     }
     assert entry["expect"]["splits"]["train"]["examples"] == options.n_train

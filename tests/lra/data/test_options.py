@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import lra.data
-from lra.data.options import overrides
+from lra.base import groups
+from lra.data.options import as_config, overrides
+from lra.settings.task import task_settings
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -22,15 +24,22 @@ def test_overrides_are_what_differs_from_the_file() -> None:
     assert lra.data.configure("listops", ["source=release", "path=007"]).path == "007"
 
 
-@pytest.mark.parametrize("line", ["seed: x", "sede: 1", "seed: ???", ": ["])
+@pytest.mark.parametrize("name", lra.data.builtin_tasks())
+def test_the_files_of_configs_repeat_the_defaults(name: str) -> None:
+    settings, length = task_settings(name, "luna")
+    assert settings == as_config(lra.data.get(name))
+    assert lra.data.get(name).max_length in (length, 0)
+
+
+@pytest.mark.parametrize("line", ["seed: x", "sede: 1", "source: ???", ": ["])
 def test_a_task_s_file_that_is_wrong(
-    line: str, fakes: None, tmp_path: Path, lra_data: Call
+    line: str, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "configs" / "task" / "numbers.yaml"
-    file.write_text(
-        file.read_text(encoding="utf-8") + line.replace("seed: ???", "source: ???") + "\n",
-        encoding="utf-8",
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "retrieval.yaml").write_text(
+        f"name: retrieval\nsource: tiny\n{line}\n", encoding="utf-8"
     )
-    code, _, err = lra_data("prepare", "numbers")
+    monkeypatch.setenv(groups.VARIABLE, str(tmp_path))
+    code, _, err = lra_data("prepare", "retrieval")
     assert code == 2
-    assert str(file) in err
+    assert len(err.splitlines()) == 1

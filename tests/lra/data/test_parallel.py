@@ -1,15 +1,20 @@
-"""Work spread over processes."""
+"""Work spread over processes, and its progress: lines off a terminal, a bar on it."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from lra.base.config import UserError
-from lra.data.parallel import cores, ordered_map
+from lra.data import parallel
+from lra.data.parallel import cores, ordered_map, track
+from tests.lra.conftest import SMALL, command
 
 
 def slow_for_even(i: int) -> tuple[int, int]:
@@ -27,6 +32,13 @@ def dies_at_three(i: int) -> int:
     if i == 3:
         os._exit(9)
     return i
+
+
+def dies_at_once_or_talks(i: int) -> bytes:
+    if i == 0:
+        os._exit(9)
+    time.sleep(1)
+    return bytes(10**7)  # more than a pipe holds that nobody reads any more
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -53,5 +65,65 @@ def test_a_dead_worker_is_reported() -> None:
         list(ordered_map(dies_at_three, range(9), workers=2))
 
 
+def test_a_worker_that_nobody_stops_ends_with_the_others() -> None:
+    """The executor does not stop a worker that it started while another was dying."""
+    code = f"""
+from multiprocessing.process import BaseProcess
+from {__name__} import dies_at_once_or_talks, ordered_map
+BaseProcess.terminate = lambda self: None
+list(ordered_map(dies_at_once_or_talks, range(9), workers=2))
+"""
+    done = command("-c", code, timeout=60)
+    assert done.returncode == 1
+    assert "UserError: a worker process died" in done.stderr
+
+
+def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
+    """Workers do not run it again."""
+    words = [word for word in SMALL if not word.startswith("task")]
+    words += ["task=listops", "task.n_train=100", "task.n_val=20", "task.n_test=20",
+              "task.min_length=5", "task.max_length=60", "protocol.recipe.steps=1",
+              f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import lra, lra.data.listops.task, lra.data.prepare\n"
+        "print('once')\n"
+        "lra.data.listops.task.FEW, lra.data.prepare.cores = 10, lambda: 2\n"
+        f"print(lra.train(lra.compose({words})).score)\n",
+        encoding="utf-8",
+    )
+    done = command(str(script), timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("once") == 1
+
+
 def test_cores_are_counted() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_off_a_terminal_is_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(track("abc", "counting", 3)) == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""  # done before the first line was due
+    monkeypatch.setattr(parallel, "EVERY", 0)
+    list(track("ab", "counting", 2000))
+    list(track("a", "reading"))
+    assert capsys.readouterr().err.splitlines() == [
+        "  counting: 1 of 2,000", "  counting: 2 of 2,000", "  reading: 1",
+    ]  # fmt: skip
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert list(track("ab", "counting", 2)) == ["a", "b"]
+    assert "counting" in terminal.getvalue()
+    assert "2/2" in terminal.getvalue()

@@ -67,7 +67,7 @@ def digest(parts: Iterator[object]) -> str:
 
 @functools.cache
 def drawer(side: int) -> pathfinder_generator.ImageGenerator:
-    return pathfinder_generator.ImageGenerator(sizes.settings(side, "easy"))
+    return pathfinder_generator.ImageGenerator(sizes.settings(side, sizes.Difficulty.easy))
 
 
 def pens() -> Iterator[object]:

@@ -18,7 +18,7 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder.generator import ImageGenerator, generate
-from lra.data.pathfinder.sizes import settings
+from lra.data.pathfinder.sizes import Difficulty, settings
 from lra.data.prepare import find_prepared, prepare
 from lra.data.task import TINY
 
@@ -103,12 +103,6 @@ def test_the_s4_split_is_pytorchs(tmp_path: Path) -> None:
     assert [numbers(prepared, s) for s in SPLITS] == [list(part) for part in expected]
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 1000])
-def test_s4_order_is_pytorchs_randperm(n: int) -> None:
-    expected = torch.randperm(n, generator=torch.Generator().manual_seed(42))
-    assert tree.s4_order(n).tolist() == expected.tolist()
-
-
 # ---------------------------------------------------------------------- empty files
 
 
@@ -129,7 +123,8 @@ def test_an_empty_image_is_skipped_and_counted(order: str, tmp_path: Path, lra_d
         assert len(found["val"]) == 3
     else:  # before the split: 39 are split anew
         assert "empty image files skipped before the split: 1" in out
-        left = np.array([i for i in range(40) if i != gone])[tree.s4_order(39)].tolist()
+        shuffled = torch.randperm(39, generator=torch.Generator().manual_seed(42))
+        left = np.array([i for i in range(40) if i != gone])[shuffled].tolist()
         assert found == {"train": left[:33], "val": left[33:36], "test": left[36:]}
     assert differing(lra_data("verify", *words)[1]) == []
 
@@ -142,7 +137,7 @@ def test_an_empty_image_is_skipped_and_counted(order: str, tmp_path: Path, lra_d
 def test_a_tree_is_found_from_every_folder_above_it(below: str, given: str, tmp_path: Path) -> None:
     folder = official(tmp_path / "tree" / below, {"0": 10})
     path = folder / given if given else tmp_path / "tree"
-    assert tree.find_images(path, 32, "hard").resolve() == (folder / HARD).resolve()
+    assert tree.find_images(path, 32, Difficulty.hard).resolve() == (folder / HARD).resolve()
 
 
 def test_of_two_copies_the_inner_one_is_read(tmp_path: Path) -> None:
@@ -327,7 +322,7 @@ def test_numbers_in_the_metadata_are_written_as_in_the_original(
 
 
 def test_metadata_are_read_back_as_written(tmp_path: Path) -> None:
-    chosen = settings(128, "easy")
+    chosen = settings(128, Difficulty.easy)
     made = [ImageGenerator(chosen).image(1, number) for number in range(12)]
     drawn = [(pixels, scene.label, scene.margin) for pixels, scene in made]
     (file,) = tree.write_images(tmp_path, drawn, chosen)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import lra.data
-from lra.base.config import UserError
 from lra.data import retrieval
 from lra.data.prepare import prepare
 from lra.data.sources import archives, release
@@ -58,21 +55,17 @@ def test_an_archive_under_its_misleading_name(packed: bool, tmp_path: Path, lra_
     archive = kit.tar(tmp_path / "lra_release.gz", WHOLE, packed=packed)
     code, out, _ = lra_data("prepare", "retrieval", f"path={archive}")
     assert code == 0
-    said = re.sub(" +", " ", out)
-    assert f"{archive} holds\n lra_release/listops-1000 3 files 0.0 MB\n" in said
-    assert "lra_release/lra_release/pathfinder32/curv_baseline 4 files" in said
-    assert "lra_release/lra_release/tsv_data 3 files" in said
+    assert "retrieval is prepared" in out
     # only what is needed
-    (home,) = (tmp_path / "data" / "release").glob("[!.]*")
-    expected = sorted(f"{INNER}/{name}" for name, _ in PAIRS)
-    assert kit.files(home) == ["index.json", *expected]
+    (home,) = (tmp_path / "data" / "release").glob("[!.]*/tsv_data")
+    assert kit.files(home) == sorted(f"{INNER}/{name}" for name, _ in PAIRS)
 
 
 def test_damage_is_found_in_the_archive_and_in_what_was_unpacked(tmp_path: Path) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
     options = lra.data.configure("retrieval", [f"path={archive}"])
     made = prepare(options, max_length=100, data_dir=tmp_path / "data")
-    (home,) = (tmp_path / "data" / "release").glob("[!.]*")
+    (home,) = (tmp_path / "data" / "release").glob("[!.]*/tsv_data")
     unpacked = home / INNER / PAIRS[1][0]
     for file in (archive, unpacked):
         content = file.read_bytes()
@@ -101,12 +94,7 @@ def test_a_part_of_a_task(tmp_path: Path) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
     wanted = "pathfinder32/curv_contour_length_14"
     root = release.root(archive, wanted, tmp_path / "data")
-    assert kit.files(root) == [
-        "index.json",
-        *(f"{INNER}/{wanted}/imgs/0/sample_{i}.png" for i in range(4)),
-    ]
-    release.root(archive, "tsv_data", tmp_path / "data")
-    assert len(kit.files(root / INNER)) == 7
+    assert kit.files(root) == [f"{INNER}/{wanted}/imgs/0/sample_{i}.png" for i in range(4)]
 
 
 @pytest.mark.parametrize("top", [".", OUTER, INNER])
@@ -120,26 +108,18 @@ def test_what_is_not_there(tmp_path: Path, lra_data: Call) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", below(INNER, listops(b"x")))
     code, _, err = lra_data("prepare", "retrieval", f"path={archive}")
     assert code == 2
-    assert f"{archive} holds no tsv_data; it holds lra_release/lra_release/listops-1000" in err
+    assert f"{archive} holds no tsv_data; it holds listops-1000" in err
     empty = kit.tar(tmp_path / "empty.tar", [("README", b"")], packed=False)
     code, _, err = lra_data("prepare", "retrieval", f"path={empty}")
     assert code == 2
     assert f"{empty} holds no tsv_data; it holds no task" in err
 
 
-def test_an_archive_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
     root = release.root(archive, "tsv_data", tmp_path / "data")
-    reads = []
-    real = archives.members
-    monkeypatch.setattr(archives, "members", lambda path: reads.append(path) or real(path))
+    monkeypatch.setattr(archives, "members", lambda path: pytest.fail("read again"))
     assert release.root(archive, "tsv_data", tmp_path / "data") == root
-    assert reads == []
-    release.root(archive, "listops-1000", tmp_path / "data")
-    assert reads == [archive]  # to unpack; what it holds is known
-    (root / "index.json").write_text("{", encoding="utf-8")
-    release.root(archive, "tsv_data", tmp_path / "data")
-    assert len(reads) == 3  # the damaged list is read anew, and its folder with it
 
 
 def test_another_archive_of_the_same_name(tmp_path: Path) -> None:
@@ -162,14 +142,6 @@ def test_a_failure_half_way_leaves_nothing_to_be_mistaken(
     with pytest.raises(ZeroDivisionError):
         release.root(archive, "tsv_data", tmp_path / "data")
     assert kit.files(home) == before
-
-
-def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    usage = shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(UserError, match="no space left on the disk of"):
-        release.root(archive, "tsv_data", tmp_path / "data")
 
 
 def header(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -198,17 +170,15 @@ HARM = {
 
 
 @pytest.mark.parametrize("kind", HARM)
-def test_an_archive_that_leads_outside_is_refused_whole(kind: str, tmp_path: Path) -> None:
-    """Even when the harm comes last: nothing is unpacked before everything has been looked at."""
-    archive = kit.tar_of(
-        tmp_path / "in" / "lra_release.gz", [*kit.headers(below(INNER, PAIRS)), (HARM[kind], b"")]
-    )
+def test_an_archive_writes_nothing_outside(kind: str, tmp_path: Path) -> None:
+    harm = (HARM[kind], b"")
+    headers = [harm, *kit.headers(below(INNER, PAIRS)), harm]
+    archive = kit.tar_of(tmp_path / "in" / "lra_release.gz", headers)
     before = kit.files(tmp_path)
-    with pytest.raises(
-        UserError, match=r"outside of the archive|is a device or a pipe, not a file"
-    ):
-        release.root(archive, "tsv_data", tmp_path / "data")
-    assert kit.files(tmp_path) == before
+    root = release.root(archive, "tsv_data", tmp_path / "data")
+    assert kit.files(root) == sorted(f"{INNER}/{name}" for name, _ in PAIRS)
+    made = sorted(f"{root.relative_to(tmp_path)}/{INNER}/{name}" for name, _ in PAIRS)
+    assert kit.files(tmp_path) == sorted(before + made)
 
 
 def test_links_within_the_archive_are_passed_over(tmp_path: Path) -> None:

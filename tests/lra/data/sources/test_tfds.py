@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,11 +175,9 @@ def test_the_pinned_version_is_the_one_this_was_written_for() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("core.shuffle", "tf"),
         ("core.download.extractor", "tf"),
         ("image_classification.cifar", "tf"),
         ("core.features.image_feature", "_ImageEncoder"),
-        ("core.features.image_feature", "_validate_np_array"),
     ],
 )
 def test_another_version_is_refused_by_name(
@@ -196,34 +195,22 @@ def test_another_version_is_refused_by_name(
     assert not DATASETS["image"].folder(tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("user", tfds.USERS)
-def test_a_version_that_asks_for_tensorflow_elsewhere_is_refused_by_name(
-    user: str, tmp_path: Path, ready: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+def test_a_version_that_looks_for_tensorflow_elsewhere_is_refused_by_name(
+    tmp_path: Path, ready: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of the three places is needed; where one is missing the library asks for TensorFlow."""
     ready("image")
-    monkeypatch.setattr("tensorflow_datasets.core.shuffle.MAX_MEM_BUFFER_SIZE", 1000)
-    monkeypatch.setattr(tfds, "USERS", tuple(u for u in tfds.USERS if u != user))
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # none here, whoever installed it
+    monkeypatch.setattr(tfds, "STANDARD", SimpleNamespace())
     with pytest.raises(UserError, match=r"does not prepare cifar10:3\.0\.2 without TensorFlow"):
         prepared("image", tmp_path / "data")
 
 
-def test_what_was_lent_is_taken_back(tmp_path: Path, ready: Callable[[str], Path]) -> None:
-    def state() -> list[Any]:
-        modules = [importlib.import_module(f"tensorflow_datasets.{user}") for user in tfds.USERS]
-        images = importlib.import_module("tensorflow_datasets.core.features.image_feature")
-        return [images._ImageEncoder._encode_image, *(vars(module)["tf"] for module in modules)]
-
-    before = state()
+def test_what_stands_for_tensorflow_goes_again(
+    tmp_path: Path, ready: Callable[[str], Path]
+) -> None:
     ready("image")
     prepared("image", tmp_path / "data")
-    assert all(a is b for a, b in zip(state(), before, strict=True))
-    with tfds._without_tensorflow():
-        assert not any(a is b for a, b in zip(state(), before, strict=True))
-    with pytest.raises(ZeroDivisionError), tfds._without_tensorflow():
-        raise ZeroDivisionError
-    assert all(a is b for a, b in zip(state(), before, strict=True))
+    imports = importlib.import_module("tensorflow_datasets.core.utils.lazy_imports_utils")
+    assert "_module" not in vars(imports.tensorflow)
 
 
 # ---------------------------------------------------------------------- no network

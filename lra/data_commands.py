@@ -10,8 +10,9 @@ from typing import Any
 from lra.base.config import UserError
 from lra.data import registry
 from lra.data.arrays import SPLITS, Prepared
-from lra.data.options import configure, default_length
+from lra.data.options import configure
 from lra.data.task import TaskOptions
+from lra.settings.task import task_settings
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
@@ -89,13 +90,12 @@ def _add_settings(parser: argparse.ArgumentParser, optional: str = "") -> None:
 
 
 def _options(arguments: argparse.Namespace) -> tuple[TaskOptions, int]:
-    options = configure(arguments.task, arguments.settings, arguments.protocol)
-    length = arguments.max_length
-    if length is None:
-        length = default_length(registry.get(arguments.task), arguments.protocol)
-    elif length < 1:
-        raise UserError(f"--max-length {length} is out of range: it must be at least 1")
-    return options, length
+    settings, length = task_settings(arguments.task, arguments.protocol)
+    if arguments.max_length is not None:
+        length = arguments.max_length
+        if length < 1:
+            raise UserError(f"--max-length {length} is out of range: it must be at least 1")
+    return configure(arguments.task, arguments.settings, settings), length
 
 
 def _prepared(arguments: argparse.Namespace) -> Prepared:
