@@ -21,7 +21,7 @@ def task_settings(name: str, protocol: str) -> tuple[dict[str, Any], int]:
 
     task, words = data.get(name), [f"task={name}", f"protocol={protocol}"]
     try:
-        with initialised():
+        with initialised(words):
             cfg = hydra.compose("train", words)
         row_of_own_task(cfg)
         options = OmegaConf.to_container(cfg.task, resolve=True, throw_on_missing=True)
