@@ -26,7 +26,8 @@ from lra.data.prepare import find_or_prepare
 from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.answers import Answers
-from lra.runs.folder import RunFolder, plain, processes, writing
+from lra.runs.folder import RunFolder, plain, processes, settings, writing
+from lra.runs.schema import TrainingResult
 from lra.settings.compose import Run
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
 from lra.training.checkpoints import load_checkpoint
@@ -106,18 +107,30 @@ def _fit_and_test(
         with writing(folder.answers):
             answers.write(folder.answers)
     _log_test(trainer, test)
-    return {
-        **_facts_of_settings(run),
-        "compute": budget_check.record(),
+    device = trainer.strategy.root_device
+    attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
+    return TrainingResult.of(
+        settings(run),
+        seed=run.seed,
+        preset=run.compute.preset,
+        departs=luna.get(run.attention["name"]).differences_from_profile.get(run.protocol.profile),
+        compute=budget_check.record(),
         **pretraining,
-        "data": prepared.summary(),
-        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
-        "test": test | {"select": select},
-        "answers": answers.facts(),
-        "test_last": tests["last"][0],
-        "test_best": tests["best"][0] if "best" in tests else None,
-        **_facts_of_speed(run, module, trainer),
-    }
+        data=prepared.summary(),
+        dev={"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
+        test=test | {"select": select},
+        answers=answers.facts(),
+        test_last=tests["last"][0],
+        test_best=tests["best"][0] if "best" in tests else None,
+        seconds=module.clock.read(),
+        steps_per_second=module.clock.steps_per_second,
+        peak_memory_mib=environment.peak_memory_mib(device),
+        evaluation=attention.evaluation(device.type),
+        machine=environment.machine(device) | {"processes": trainer.world_size},
+        versions=environment.versions(),
+        switches=environment.switches(),
+        git=environment.git(),
+    )
 
 
 def _test(
@@ -143,39 +156,6 @@ def _log_test(trainer: pl.Trainer, test: dict[str, Any]) -> None:
         scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
         logger.log_metrics(scores, step=test["step"])
         logger.finalize("success")
-
-
-def _facts_of_settings(run: Run) -> dict[str, Any]:
-    differences = luna.get(run.attention["name"]).differences_from_profile
-    return {
-        "task": run.task.name,
-        "attention": run.attention,
-        "preset": run.compute.preset,
-        "departs": differences.get(run.protocol.profile),
-        "model": run.model.name,
-        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
-        "budget": run.budget,
-        "seed": run.seed,
-        "steps": run.protocol.recipe.steps,
-        "batch": run.protocol.recipe.batch,
-    }
-
-
-def _facts_of_speed(run: Run, module: LRAModule, trainer: pl.Trainer) -> dict[str, Any]:
-    """Time, memory, and what they depend on beside the settings."""
-    device = trainer.strategy.root_device
-    attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
-    return {
-        "seconds": module.clock.read(),
-        "steps_per_second": module.clock.steps_per_second,
-        "peak_memory_mib": environment.peak_memory_mib(device),
-        "precision": run.trainer.precision,
-        "evaluation": attention.evaluation(device.type),
-        "machine": environment.machine(device) | {"processes": trainer.world_size},
-        "versions": environment.versions(),
-        "switches": environment.switches(),
-        "git": environment.git(),
-    }
 
 
 # ---------------------------------------------------------------------- on the screen and on disk
