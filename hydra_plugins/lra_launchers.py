@@ -167,8 +167,13 @@ def _run_job(
     setup_globals()
     Singleton.set_state(state)
     HydraConfig.instance().set_config(job)
-    keys = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
-    return run_job(task_function=task, config=job, hydra_context=context, **keys)
+    return run_job(
+        task_function=task,
+        config=job,
+        hydra_context=context,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
 
 
 def _result(task: Any, job: DictConfig) -> JobReturn:

@@ -22,7 +22,6 @@ import numpy as np
 from lra.base.config import UserError, readable
 from lra.data.arrays import IGNORED, Prepared
 from lra.results.record import Record
-from lra.runs.environment import REPOSITORY
 from lra.runs.folder import RESULT
 from lra.runs.schema import CONVERSION, TRAINING
 
@@ -34,14 +33,16 @@ Problems = list[tuple[Record, str]]
 
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
-    """UserError with every record whose numbers contradict each other, its answers, or other
-    records."""
-    problems = [(r, problem) for r in records for problem in _contradictions(r)]
-    committed = _commit_times()
+    """UserError with every record that contradicts itself, its answers or other records."""
+    problems = [(r, reason) for r in records if r.kind == TRAINING for reason in _training(r)]
+    committed, now = _commit_times(), datetime.now(UTC)
     for r in records:
-        made = committed.get(r.get("git.revision"))
-        if made and r.finished and r.finished < made - CLOCKS:
-            problems.append((r, f"it finished at {r.finished}, before its code was written"))
+        if (finished := r.finished) is None:
+            continue
+        if finished > now + CLOCKS:
+            problems.append((r, f"it finished in the future, at {finished}"))
+        if finished < committed.get(r.get("git.revision"), finished) - CLOCKS:
+            problems.append((r, f"it finished at {finished}, before its code was written"))
     _refuse(problems + _other_labels(records) + _copied_answers(records))
 
 
@@ -58,17 +59,18 @@ def check_records(
         inside = list(group)
         print(f"{place}: {len(inside)} records", flush=True)
         for record in inside:
-            problems += [(record, problem) for problem in (*_score(record), *_cost(record))]
-            if reevaluate:
-                problems += [(record, problem) for problem in _evaluated_again(record, data_dir)]
             prepared = None
+            reasons = [*_score(record), *_cost(record)]
             if record.kind == TRAINING:
                 task, fingerprint = record["task"], record["data.fingerprint"]
                 prepared = with_fingerprint(data_dir, task, fingerprint)
             if prepared is not None:
-                problems += [(record, problem) for problem in _on_data(record, prepared)]
-            answered = record.answers is not None
-            counts[(PROVEN if prepared is not None else RECOMPUTED) if answered else TRUSTED] += 1
+                reasons += _on_data(record, prepared)
+            if reevaluate:
+                reasons += _evaluated_again(record, data_dir)
+            problems += [(record, reason) for reason in reasons]
+            proof = RECOMPUTED if prepared is None else PROVEN
+            counts[TRUSTED if record.answers is None else proof] += 1
     _refuse(problems)
     return counts
 
@@ -87,14 +89,6 @@ def _refuse(problems: Problems) -> None:
 # ---------------------------------------------------------------------- from the record alone
 
 
-def _contradictions(record: Record) -> Iterator[str]:
-    if record.kind == TRAINING:
-        yield from _training(record)
-    finished = record.finished
-    if finished is not None and finished > datetime.now(UTC) + CLOCKS:
-        yield f"it finished in the future, at {finished}"
-
-
 def _training(record: Record) -> Iterator[str]:
     if (answers := record.answers) is not None:
         scored = record.get("test.scored") or record["test.examples"]
@@ -108,11 +102,10 @@ def _training(record: Record) -> Iterator[str]:
         if predicted and predicted != counted:
             yield f"its answers are {counted} per class, but it says {predicted}"
     curve, steps = record.get("curve") or [], record["steps"]
-    if curve:
+    if curve and (stated := record.get("dev.accuracy")) is not None:
         best = max(accuracy for _, accuracy in curve)
-        if record.get("dev.accuracy") is not None:
-            yield from _differ("best dev accuracy", record["dev.accuracy"], best, 2e-6)
-    if not record.get("test.step", 0) <= steps:
+        yield from _differ("best dev accuracy", stated, best, 2e-6)
+    if (record.get("test.step") or 0) > steps:
         yield f"its checkpoint is of step {record['test.step']}, but it has {steps} steps"
     done = record["steps_per_second"] * (record.get("seconds.training") or 0)
     if done > steps * 1.01 + 1:
@@ -151,15 +144,11 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
     for r in records:
         if digest := r.get("answers.digest"):
             other = first.setdefault(digest, r)
-            if _origin(r) != _origin(other) and not _sure_of_all(r):
+            if _origin(r) == _origin(other):
+                continue
+            if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
                 problems.append((r, f"its answers are those of another run, {other.run}"))
     return problems
-
-
-def _sure_of_all(record: Record) -> bool:
-    answers = record.answers
-    log_p = None if answers is None else answers.log_p
-    return log_p is None or len(np.unique(log_p)) < DISTINCT
 
 
 def _origin(record: Record) -> tuple[Any, ...]:
@@ -169,13 +158,13 @@ def _origin(record: Record) -> tuple[Any, ...]:
 
 def _commit_times() -> dict[str, datetime]:
     """Look up when each revision was committed, as far as this checkout has them."""
-    command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), "rev-list", "--all",
-               "--timestamp"]  # fmt: skip
+    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), "rev-list",
+               "--all", "--timestamp"]  # fmt: skip
     try:
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return {}
-    pairs = (line.split() for line in text.stdout.splitlines())
+    pairs = (line.split() for line in done.stdout.splitlines())
     return {revision: datetime.fromtimestamp(int(time), UTC) for time, revision in pairs}
 
 

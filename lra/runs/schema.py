@@ -148,19 +148,13 @@ class AnswersDigests(Facts):
 
 class Machine(Facts):
     device: str
-    threads: Whole | None = None
-    processes: Whole | None = None
-
-
-class HeldOut(Facts):
-    loss: Loss | None = None
 
 
 class Pretraining(Facts):
     """Phase one, of which a run has a part of the facts."""
 
     run: Name | None = None
-    held_out: HeldOut | None = None
+    held_out: Group | None = None
 
 
 class Git(Facts):
@@ -180,18 +174,24 @@ class Times(Facts):
         return self
 
 
-class TrainingResult(Facts):
-    """What a training run knows when it ends."""
+class Described(Facts):
+    """What a run of either kind is."""
 
     command: str | None = None
     task: Name
     attention: Attention
+    model: Name
+    seed: Whole
+    git: Git | None = None
+
+
+class TrainingResult(Described):
+    """What a training run knows when it ends."""
+
     preset: str | None = None
     departs: str | None = None  # from the profile of the protocol
-    model: Name
     protocol: Protocol
     budget: Number
-    seed: Whole
     steps: Whole
     batch: Whole
     compute: Compute
@@ -210,7 +210,6 @@ class TrainingResult(Facts):
     machine: Machine
     versions: Group | None = None
     switches: Group | None = None
-    git: Git | None = None
 
     @classmethod
     def of(cls, settings: Group, **facts: Any) -> Group:
@@ -241,7 +240,7 @@ class TrainingSettings(Settings):
     pretrain: Group | None = None
 
 
-class AnyRecord(Facts):
+class AnyRecord(Described):
     """What records of both kinds hold beside their own facts."""
 
     repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
@@ -322,10 +321,6 @@ class ConversionSettings(Settings):
 class ConversionRecord(AnyRecord):
     repeats = {"attention": "attention", "task": "task", "model": "model"}
 
-    task: Name
-    model: Name
-    attention: Attention
-    seed: Whole
     settings: ConversionSettings
     data: dict[str, str | None] | None = None
     scores: dict[Name, StageScore]
@@ -339,8 +334,6 @@ class ConversionRecord(AnyRecord):
     seconds: dict[str, Number | None] | None = None
     machine: Group | None = None
     times: dict[str, Time] | None = None  # the first conversions did not record them
-    git: Git | None = None
-    command: str | None = None
     test: None = None  # a training run's
 
     @model_validator(mode="after")

@@ -112,7 +112,8 @@ class Checkpoints(pl.Callback):
         for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
             signal.signal(signum, self._on_signal)
 
-    on_test_start = on_train_start
+    def on_test_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.on_train_start(trainer, module)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step

@@ -24,6 +24,7 @@ from lra.base.config import (
     UserError,
 )
 from lra.settings.compose import compose
+from lra.settings.task import task_settings
 
 PROTOCOLS = ["luna", "skyformer", "lotformer", "nystrom", "official"]
 FIVE = ["listops", "text", "retrieval", "image", "pathfinder"]
@@ -326,8 +327,9 @@ def test_where_the_dev_split_of_text_comes_from(name):
     (other,) = set(Dev) - {DEV[name]}
     assert compose(words).task.dev is DEV[name]
     assert compose([*words, f"protocol.evaluation.dev={other.name}"]).task.dev is other
-    assert data.configure("text", [], name).dev is DEV[name]
-    assert data.configure("text", [f"dev={other.name}"], name).dev is other
+    prepared, _ = task_settings("text", name)
+    assert data.configure("text", [], prepared).dev is DEV[name]
+    assert data.configure("text", [f"dev={other.name}"], prepared).dev is other
 
 
 def test_a_dev_split_of_another_name_is_refused():
@@ -338,7 +340,7 @@ def test_a_dev_split_of_another_name_is_refused():
 
 
 def test_brackets_are_lost_only_where_one_asks_for_it():
-    assert {data.configure("listops", [], name).brackets.name for name in PROTOCOLS} == {"keep"}
+    assert {task_settings("listops", name)[0]["brackets"].name for name in PROTOCOLS} == {"keep"}
     words = ["task=listops", "protocol=skyformer", "attention=softmax", "task.brackets=drop"]
     assert compose(words).task.brackets.name == "drop"
 
