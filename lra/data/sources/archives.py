@@ -8,7 +8,7 @@ import hashlib
 import posixpath
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import IO
@@ -54,7 +54,7 @@ class Member:
         return b"".join(self.chunks())
 
 
-def members(path: Path) -> Iterator[Member]:
+def members(path: Path) -> Generator[Member, None, None]:
     """Read every entry, in order.
 
     An archive is read to its last byte: tarfile alone takes a damaged header for the end, and does

@@ -7,6 +7,7 @@ dictionaries and strings, and of the one array that it holds takes shape and byt
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections.abc import Collection, Iterator
@@ -93,9 +94,10 @@ def read_note(place: CifarFiles) -> str | None:
     """Read the first line of the NOTE of a copy that is not the original. In an archive, the NOTE
     is the first file."""
     if place.packed:
-        first = next((m for m in archives.members(place.path) if m.plain), None)
-        noted = first is not None and first.name.rpartition("/")[2] == NOTE
-        text = first.read() if first is not None and noted else b""
+        with contextlib.closing(archives.members(place.path)) as members:  # open while it is read
+            first = next((m for m in members if m.plain), None)
+            noted = first is not None and first.name.rpartition("/")[2] == NOTE
+            text = first.read() if first is not None and noted else b""
     else:
         file = place.path / NOTE
         with read_errors(file):

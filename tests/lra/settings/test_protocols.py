@@ -340,7 +340,7 @@ def test_a_dev_split_of_another_name_is_refused():
 
 
 def test_brackets_are_lost_only_where_one_asks_for_it():
-    assert {task_settings("listops", name)[0]["brackets"].name for name in PROTOCOLS} == {"keep"}
+    assert {task_settings("listops", name)[0]["brackets"] for name in PROTOCOLS} == {"keep"}
     words = ["task=listops", "protocol=skyformer", "attention=softmax", "task.brackets=drop"]
     assert compose(words).task.brackets.name == "drop"
 
