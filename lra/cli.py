@@ -89,12 +89,14 @@ def _convert(cfg: DictConfig) -> None:
 
 
 def _typed(command: str) -> str:
-    """Write the command with all its settings, for the record; of a sweep, that of the one job."""
+    """Write the command with all its settings, for the record; of a sweep, that of the one job.
+    Words for loggers stay out: they decide nothing, and an address may hold a password."""
     from hydra.core.hydra_config import HydraConfig
 
     folder = os.environ.get(groups.VARIABLE)
     words = ["lra", *(["--config-dir", folder] if folder else []), command]
-    return shlex.join([*words, *HydraConfig.get().overrides.task])
+    settings = HydraConfig.get().overrides.task
+    return shlex.join([*words, *(s for s in settings if not s.lstrip("+~").startswith("logger"))])
 
 
 def _complete(words: Sequence[str]) -> None:

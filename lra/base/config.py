@@ -43,6 +43,18 @@ def first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Write control characters and those that turn the direction of a text as escapes: a name in a
+    file of somebody else must not steer the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def csv_text(text: str) -> str:
+    """Mark a text that a spreadsheet would compute as a formula."""
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
 def nearest(word: str, names: Iterable[str]) -> str:
     """End an error message with the closest names, or all of them."""
     names = sorted(names)

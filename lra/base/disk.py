@@ -18,6 +18,7 @@ from lra.base.config import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+LIMITED = (errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
@@ -29,6 +30,8 @@ def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
     if error.errno in CLOSED:
         problem = f"cannot write to {place} ({os.strerror(error.errno)})"
         return f"{problem}: change its permissions, or {hint}"
+    if error.errno in LIMITED:
+        return f"cannot write to {place} ({os.strerror(error.errno)}): {hint}"
     return None
 
 

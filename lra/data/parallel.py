@@ -48,13 +48,16 @@ def ordered_map(function: Callable[[T], R], work: Iterable[T], *, workers: int) 
             yield waiting.popleft().result()
             waiting.extend(itertools.islice(results, 1))
     except BrokenProcessPool as error:
+        # The executor waits for all its workers, but does not stop one that it started while
+        # another was dying.
+        open_end.close()
         raise UserError(
             "a worker process died, most likely for lack of memory: try fewer with --workers"
         ) from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        # The executor waits for all its workers, but does not stop one that it started while
-        # another was dying.
+        # Wait for what is being computed: the executor would read a result that was cut off while
+        # it was written for ever.
+        pool.shutdown(cancel_futures=True)
         open_end.close()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lra.base import groups
 from lra.base.config import UserError
@@ -21,7 +21,7 @@ class TableSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # of its files: never a path
     title: str
     records: str = ""
     where: dict[str, Any] = {}

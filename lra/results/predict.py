@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lra.base.config import UserError, readable
+from lra.base.config import UserError, csv_text, first_line, readable
 from lra.base.disk import disk_errors, write_atomically
 from lra.data.arrays import SPLITS
 from lra.data.store import read_errors
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lra.training.trained import Predictions
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")  # Pillow hands some others to programs
 MOST_PIXELS = 2**24
 COLUMNS = (("text1", "text2"), ("text",), ("Source",))  # of a table with a head
 DESCRIPTION = """\
@@ -59,8 +60,15 @@ def add_parsers(commands: Any) -> None:
 
 
 def _load(arguments: argparse.Namespace) -> Any:
+    import torch
+
     from lra.results.bundle import open_network
 
+    try:
+        torch.zeros(1, device=arguments.device).cpu()
+    except (RuntimeError, AssertionError) as error:  # unknown, not there, or without numbers
+        reason = first_line(error)
+        raise UserError(f"--device {arguments.device} cannot be used: {reason}") from error
     return open_network(arguments.folder, data_dir=arguments.data_dir, device=arguments.device)
 
 
@@ -88,6 +96,7 @@ def _predict(arguments: argparse.Namespace) -> None:
         sys.stdout.write(text)
         return
     with disk_errors(arguments.to):
+        arguments.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(arguments.to, text.encode())
     print(arguments.to)
 
@@ -99,7 +108,7 @@ def _csv(names: Sequence[str], predictions: Predictions) -> str:
     classes, best = predictions.classes, predictions.probabilities.max(-1)
     for name, answers, p in zip(names, classes, best, strict=True):
         words = (" ".join(map(str, np.atleast_1d(v).round(4).tolist())) for v in (answers, p))
-        writer.writerow([name, *words])
+        writer.writerow([csv_text(name), *words])
     return out.getvalue()
 
 
@@ -159,15 +168,16 @@ def _table(path: Path, task: Task) -> Iterator[Any]:
             f"{path} needs a head with {' and '.join(wanted[0])}; it has "
             f"{', '.join(map(repr, head))[:200]}"
         )
-    for row in reader:
-        values = [row[name] or "" for name in columns]
-        yield values if task.dual else values[0]
+    with readable(path, "give a table with shorter cells"):
+        for row in reader:
+            values = [row[name] or "" for name in columns]
+            yield values if task.dual else values[0]
 
 
 def _picture(path: Path) -> np.ndarray:
     from PIL import Image
 
-    with readable(path, "give a picture"), Image.open(path) as image:
+    with readable(path, "give a picture"), Image.open(path, formats=FORMATS) as image:
         if image.width * image.height > MOST_PIXELS:  # a small file may say that it is huge
             raise UserError(f"it has {image.width} x {image.height} pixels")
         return np.asarray(image if image.mode == "L" else image.convert("RGB"))
@@ -175,4 +185,7 @@ def _picture(path: Path) -> np.ndarray:
 
 def _array(path: Path) -> np.ndarray:
     with readable(path, "give an array that numpy.save wrote"):
-        return np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
+        if array.ndim == 0:
+            raise UserError("it holds one number")
+        return array

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -39,6 +40,7 @@ from lra.base.config import (
     Trainer,
     UserError,
     nearest,
+    printable,
 )
 from lra.settings.experiment import Experiment
 
@@ -344,6 +346,7 @@ def guard(command: Callable[[], Any]) -> int:
     """Run a command; a mistake of the user becomes one sentence on stderr and exit code 2."""
     from hydra.errors import HydraException
 
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
@@ -369,5 +372,6 @@ def guard(command: Callable[[], Any]) -> int:
         message = str(error)
     else:
         return 0
-    print(f"error: {message}", file=sys.stderr)
+    for number, line in enumerate(message.splitlines()):
+        print(printable(line if number else f"error: {line}"), file=sys.stderr)
     return 2

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError, readable
+from lra.base.config import UserError, printable, readable
 from lra.base.disk import is_running, read_json
 from lra.runs.folder import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
@@ -29,7 +29,7 @@ class RunState:
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.state:<12} {self.name}  {self.detail}".rstrip()
+        return printable(f"{self.state:<12} {self.name}  {self.detail}".rstrip())
 
 
 def add_parser(commands: Any) -> None:

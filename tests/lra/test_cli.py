@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
-from lra.cli import main, start
+from lra.cli import _typed, main, start
 
 
 @pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
@@ -32,3 +34,10 @@ def test_the_shell_completes(line: str, answer: str, monkeypatch, capsys):
     monkeypatch.setenv("COMP_LINE", line)
     assert main(["-sc", "query=bash"]) == 0
     assert answer in capsys.readouterr().out.split()
+
+
+def test_the_recorded_command_holds_no_password(monkeypatch):
+    words = ["seed=2", "logger=mlflow", "logger.mlflow.store=http://a:b@host", "+logger.x=1"]
+    hydra = SimpleNamespace(overrides=SimpleNamespace(task=words))
+    monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
+    assert _typed("train") == "lra train seed=2"

@@ -78,6 +78,23 @@ list(ordered_map(dies_at_once_or_talks, range(9), workers=2))
     assert "UserError: a worker process died" in done.stderr
 
 
+def large(i: int) -> bytes:
+    return bytes(4 * 10**6)
+
+
+def test_work_that_nobody_needs_holds_nobody_up() -> None:
+    """A worker that is stopped while it writes its result leaves half of it in the pipe."""
+    code = f"""
+import itertools
+from {__name__} import large, ordered_map
+for _ in range(4):
+    results = ordered_map(large, itertools.count(), workers=2)
+    next(results)
+    results.close()
+"""
+    assert command("-c", code, timeout=60).returncode == 0
+
+
 def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
     """Workers do not run it again."""
     words = [word for word in SMALL if not word.startswith("task")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from lra.base.config import CONFIGS
 from lra.cli import main
 from lra.report.specs import specs
 from lra.results.export import export
-from lra.results.record import line_of
+from lra.results.record import lines_of, read_sweep
 
 from ..synthetic import Make
 
@@ -116,9 +115,8 @@ def test_records_in_no_table_are_listed_and_strict_fails(
 
 def test_a_forged_record_stops_the_tables(results: Path, capsys: Capture):
     path = results / "records" / "mine.jsonl"
-    first, *others = path.read_text(encoding="utf-8").splitlines()
-    facts = json.loads(first)
-    facts["dev"]["accuracy"] = 0.99  # with a digest that fits
-    path.write_text("\n".join([line_of(facts), *others]), encoding="utf-8")
+    first, *others = (record.facts for record in read_sweep(path))
+    forged = [first | {"dev": first["dev"] | {"accuracy": 0.99}}, *others]  # with fitting digests
+    path.write_text("\n".join(lines_of(forged)), encoding="utf-8")
     assert main(["table", "--check", "--results", str(results)]) == 2
     assert "best dev accuracy is 0.99" in capsys.readouterr().err

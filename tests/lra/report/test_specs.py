@@ -55,6 +55,8 @@ def test_words_may_be_chosen(make: Make, runs: Path):
     [
         ("vary: protocol.recipe.lr", r"entry 0\.vary: Input should be a valid list"),
         ("effects: often", r"entry 0\.effects: Input should be a valid boolean"),
+        ("name: ../../README", r"entry 0\.name: String should match pattern"),
+        ("name: /tmp/a", r"entry 0\.name: String should match pattern"),
         ("titel: T", r"entry 0\.titel: Extra inputs are not permitted"),
         ("together: [attention.M]", "has `together`, which needs `effects`"),
     ],

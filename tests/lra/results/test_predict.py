@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
@@ -22,6 +23,8 @@ from lra.results.predict import examples_of
 from ..conftest import SMALL
 from ..training.test_trained import SHORT
 
+NUMBER = io.BytesIO()
+np.save(NUMBER, np.array(7))
 EXPRESSIONS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "7"]
 
 
@@ -57,6 +60,23 @@ def test_predict_writes_what_the_network_answers(
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert [row["answer"] for row in rows] == expected.classes.tolist()
     np.testing.assert_allclose(rows[1]["probabilities"], expected.probabilities[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["nosuch", "cuda", "meta"])
+def test_a_device_that_is_not_there_is_named(folder: Path, device: str, capsys):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    assert main(["evaluate", str(folder), "--device", device]) == 2
+    assert f"error: --device {device} cannot be used: " in capsys.readouterr().err
+
+
+def test_names_of_files_are_no_formulas_and_no_commands(folder: Path, tmp_path: Path, capsys):
+    for name in ("=1+1.txt", "\x1b[2J\u202e.txt"):
+        (tmp_path / "texts" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "texts" / name).write_text("7", encoding="utf-8")
+    assert main(["predict", str(folder), str(tmp_path / "texts")]) == 0
+    names = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["example", r"\x1b[2J\u202e.txt", "'=1+1.txt"]
 
 
 def test_every_kind_of_file_is_read(tmp_path: Path):
@@ -95,6 +115,13 @@ def test_every_kind_of_file_is_read(tmp_path: Path):
     [
         ("a.tsv", b"words\n7\n", r"a\.tsv needs a head with text; it has 'words'"),
         ("a.png", b"no picture", r"a\.png is damaged or invalid \(cannot identify"),
+        ("a.tsv", b"text\n" + b"7" * 200_000, r"a\.tsv is damaged or invalid \(field larger"),
+        ("a.npy", NUMBER.getvalue(), r"a\.npy is damaged or invalid \(it holds one number"),
+        (
+            "a.png",
+            b"%!PS-Adobe-3.0 EPSF-3.0\n",
+            r"a\.png .*cannot identify",
+        ),
         ("a.npy", b"no array", r"a\.npy is damaged or invalid \(.*: give an array"),
         ("a.txt", b"\n\n", r"a\.txt holds no example"),
     ],
