@@ -13,7 +13,7 @@ from lra.results.packed import write_packed
 from lra.results.record import (
     Key,
     Record,
-    line_of,
+    lines_of,
     load_records,
     paths,
     read_sweep,
@@ -73,7 +73,7 @@ def _write(target: Path, pairs: Sequence[Answered]) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         packed = write_packed(target.with_suffix(".npz"), stored) if stored else {}
-        lines = [line_of(_exported(r.facts, packed.get(r.run))) for r, _ in pairs]
+        lines = lines_of([_exported(r.facts, packed.get(r.run)) for r, _ in pairs])
         write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
 
 

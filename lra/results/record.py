@@ -5,9 +5,10 @@ with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have 
 identity (the hash of those settings and of the data's fingerprint) and a seed.
 
 Records that were exported are lines of a file, `<sweep>.jsonl`: the result, the settings, the curve
-of dev accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if
-somebody edits a setting, the identity does not either. Beside it lie the answers to every test
-example (lra/results/packed.py), from which lra/results/audit.py recomputes the numbers.
+of dev accuracy, and a digest of these; the first line has what all of them share. If somebody edits
+a number, the digest no longer fits; if somebody edits a setting, the identity does not either.
+Beside it lie the answers to every test example (lra/results/packed.py), from which
+lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +195,22 @@ def paths(folder: Path) -> list[Path]:
 
 def read_sweep(path: Path) -> list[Record]:
     """Read and check the records of a file with one a line."""
+
+    def digest_of(facts: dict[str, Any]) -> str:
+        return line_digest(merged(shared, facts))
+
     with readable(path, "it holds no records"):
         lines = path.read_text(encoding="utf-8").split("\n")
-    records = []
+    records: list[Record] = []
+    shared: dict[str, Any] = {}  # in the first line, where several runs have it
     for number, text in enumerate(lines, 1):
         if not text:
             continue
-        facts, expected = _facts_of(text, f"record {path}, line {number}", line_digest)
+        facts, expected = _facts_of(text, f"record {path}, line {number}", digest_of)
+        if number == 1 and isinstance(facts.get("shared"), dict):
+            shared.update(facts["shared"])
+            continue
+        facts = merged(shared, facts)
         run = f"{facts.get('identity')}-seed-{facts.get('seed')}"
         where = f"record {path}, line {number}, run {run:.100}"
         if facts.get("digest") != expected:
@@ -223,9 +233,36 @@ def _facts_of(
         raise UserError(f"{where} is damaged: {error}") from error
 
 
-def line_of(facts: dict[str, Any]) -> str:
-    """Write a record as one line, with its digest."""
-    return _compact(facts | {"digest": line_digest(facts)})
+def lines_of(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Write a line per record, with its digest, without what all share: that is the first line."""
+    digested = [facts | {"digest": line_digest(facts)} for facts in records]
+    shared = reduce(_shared, digested) if len(digested) > 1 else {}
+    head = [{"shared": shared}] if shared else []
+    return [*map(_compact, head), *(_compact(_rest(facts, shared)) for facts in digested)]
+
+
+def _shared(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Select the facts that two records have in common, as text: 1 is not 1.0."""
+    same = {key: value for key, value in a.items()
+            if key in b and _compact(value) == _compact(b[key])}  # fmt: skip
+    parts = {key: _shared(a[key], b[key]) for key in (a.keys() & b.keys()) - same.keys()
+             if isinstance(a[key], dict) and isinstance(b[key], dict)}  # fmt: skip
+    return same | {key: part for key, part in parts.items() if part}
+
+
+def _rest(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the facts that are shared, so that `merged` gives back all of them."""
+    alone = {key: value for key, value in facts.items() if key not in shared}
+    parts = {key: _rest(value, shared[key]) for key, value in facts.items()
+             if key in shared and isinstance(value, dict)}  # fmt: skip
+    return alone | {key: part for key, part in parts.items() if part}
+
+
+def merged(shared: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Add to the facts of a run those that all runs of its sweep share."""
+    both = {key: merged(shared[key], value) for key, value in facts.items()
+            if isinstance(value, dict) and isinstance(shared.get(key), dict)}  # fmt: skip
+    return shared | facts | both
 
 
 def line_digest(facts: dict[str, Any]) -> str:
@@ -233,7 +270,7 @@ def line_digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(_compact(content).encode()).hexdigest()[:16]
 
 
-def _compact(facts: dict[str, Any]) -> str:
+def _compact(facts: Any) -> str:
     return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -41,6 +41,20 @@ def _is_option(value: Any) -> Any:
     return value
 
 
+_WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
+
+
+def _steers(value: Any) -> str | None:
+    """Find a text of a record, or a name of a fact, whose characters are not only to be read."""
+    if isinstance(value, str):
+        return None if value.translate(_WHITE).isprintable() else value
+    if isinstance(value, dict):
+        return next(filter(None, map(_steers, (*value, *value.values()))), None)
+    if isinstance(value, list):
+        return next(filter(None, map(_steers, value)), None)
+    return None
+
+
 # A name is part of paths and tables.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
 Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
@@ -256,6 +270,8 @@ class AnyRecord(Described):
     @classmethod
     def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
         record = check(facts)
+        if text := _steers(facts):
+            raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
         settings = facts["settings"]
         if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")

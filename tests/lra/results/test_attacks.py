@@ -58,6 +58,9 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"predictions": {"test": [1]}, "labels": {"test": [1]}}, "predictions is .*none"),
     ({"scores": {"teacher": {"score": 1.0}}}, "damaged or invalid"),
     ({"answers": 5}, "answers is 5"),
+    ({"data__source": "\x1b]0;a\x07"}, r"'.x1b\]0;a.x07' holds characters that could steer"),
+    ({"data__name": "\u202e"}, "'.u202e' holds characters that could steer"),
+    ({"git__\x9b2J": 1}, "'.x9b2J' holds characters that could steer"),
     ({"answers": {"digest": "0" * 16}}, "answers.labels is missing"),
     ({"codes": ["a" * 250]}, "codes.0 is 'aaa"),
 ]

@@ -50,6 +50,26 @@ def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, 
     assert more.read_bytes() == out.read_bytes()
 
 
+def test_shared_facts_stand_in_the_first_line(make: Make, runs: Path, tmp_path: Path):
+    make("luna", 0.4, budget=1)
+    make("luna", 0.5, seed=2, budget=1.0, options={"M": 4})
+    out, plain = tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
+    export({out: [runs]})
+    head, *lines = out.read_text(encoding="utf-8").splitlines()
+    assert '"dwc":"none"' in head
+    assert not any('"dwc"' in line for line in lines)
+    after = [record.facts for record in records.read_sweep(out)]
+    before = [r.facts for r in records.load_records([runs])]
+    assert len(lines) == 2
+    for one, other in zip(before, after, strict=True):
+        assert one == {key: value for key, value in other.items() if key != "digest"}
+    plain.write_text("".join(records.lines_of([f])[0] + "\n" for f in before), encoding="utf-8")
+    assert [record.facts for record in records.read_sweep(plain)] == after
+    out.write_text("\n".join([head.replace('"none"', '"conv1d"'), *lines]), encoding="utf-8")
+    with pytest.raises(UserError, match="its digest does not fit"):
+        records.read_sweep(out)
+
+
 def test_what_training_leaves_behind_is_a_record(
     small: Callable[..., Run], data_dir: Path, tmp_path: Path
 ):
