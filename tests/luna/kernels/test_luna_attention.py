@@ -389,7 +389,7 @@ def test_the_operator_refuses_tensors_that_do_not_fit():
         with pytest.raises(LunaError, match=rf"scalar MLPs need .*{name} torch.float64 \(1, "):
             fused.luna_attention(q, k, v, None, *narrow)
     heads = build("fused", heads=3, share="head").map
-    with pytest.raises(LunaError, match="scalar MLPs need .* G = 3"):
+    with pytest.raises(LunaError, match=r"scalar MLPs need .* G = 3"):
         fused.luna_attention(
             q, k, v, None, heads.projections.weight, heads.projections.bias, *maps[2:]
         )
