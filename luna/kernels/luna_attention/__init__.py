@@ -21,8 +21,8 @@ from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.reference import plain
 from luna.kernels.luna_attention.segments import STATE
-from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg
-from luna.kernels.scalar_mlp.piecewise import tables
+from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
+from luna.kernels.scalar_mlp.piecewise import check_mlps, tables
 
 
 def on_cpu(device: str) -> bool:
@@ -84,6 +84,8 @@ def luna_attention(
     too_large = W.shape[1] * g.shape[1] * v.shape[3] > STATE
     no_kernel = device == "cuda" and (inside == torch.float64 or too_large)
     no_kernel = no_kernel or (blocks and torch.compiler.is_compiling())
+    check_mlps(len(W), e, f, a, g)
+    e, f, a, g = (at_least_single(t) for t in (e, f, a, g))
     parameters = W, bias, e, f, a, g
     options: dict[str, Any] = {"nonneg": nonneg, "causal": causal, "eps": eps}
     options["activation"] = activation

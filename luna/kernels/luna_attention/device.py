@@ -14,6 +14,7 @@ from luna.kernels.luna_attention.gpu import (
     queries_backward_kernel,
     queries_kernel,
 )
+from luna.kernels.luna_attention.operator import empty_rows_like
 from luna.kernels.luna_attention.segments import segment_of
 from luna.kernels.luna_attention.tiles import Shape
 
@@ -79,7 +80,7 @@ def forward(
     work = Work(q, v, maps, causal, output, eps)
     D, e = maps[0].shape[1] * maps[3].shape[2] // 2, v.shape[3]
     S, z = work.partial(D, e), work.partial(D)
-    out, c = torch.empty_like(v), S.new_empty(v.shape[:3])
+    out, c = empty_rows_like(v), S.new_empty(v.shape[:3])
     q_rows, k_rows, v_rows, mask = _rows(q), _rows(k), _rows(v), mask.contiguous()
     with torch.cuda.device_of(v):
         work.run(keys_kernel, k_rows, v_rows, mask, work.maps, S, z, *work.sizes)
@@ -105,7 +106,7 @@ def backward(
     dS, dz = work.partial(D, e), work.partial(D)
     dW = table.new_empty(2, *work.partial(0).shape[:3], *W.shape[1:])
     dbias = dW.new_empty(dW.shape[:-1])
-    dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
+    dq, dk, dv = (empty_rows_like(t) for t in (q, k, v))
     inputs = *(_rows(t) for t in (grad, q, k, v)), mask.contiguous(), work.maps
     sizes = (*work.sizes, copies)
     with torch.cuda.device_of(v):

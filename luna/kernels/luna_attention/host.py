@@ -7,7 +7,6 @@ features by look-up.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from luna.kernels import cpu
@@ -20,6 +19,7 @@ from luna.kernels.luna_attention.compiled import (
     queries_kernel,
     sum_parts,
 )
+from luna.kernels.luna_attention.operator import empty_rows_like
 from luna.kernels.luna_attention.reference import features
 from luna.kernels.scalar_mlp import OUTPUTS, Nonneg
 from luna.kernels.scalar_mlp.compiled import arrays, grid, lookup
@@ -54,7 +54,7 @@ def forward(
     S, z = v.new_empty(units, D, e), v.new_empty(units, D)
     cpu.run(keys_kernel, units, *arrays(k, v, mask), lines, output, *arrays(S, z))
     S, z = _per_head(S, q), _per_head(z, q)
-    out, c = torch.empty_like(v), v.new_empty(v.shape[:3])
+    out, c = empty_rows_like(v), v.new_empty(v.shape[:3])
     sums, results = arrays(S, z), arrays(out, c)
     cpu.run(queries_kernel, units, *arrays(q, mask), lines, output, *sums, eps, *results)
     return out, c, S, z
@@ -70,7 +70,7 @@ def backward(
     maps = _maps(W, bias, keys, table)
     dS, dz = S.new_empty(units, *S.shape[2:]), S.new_empty(units, S.shape[2])
     shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
-    dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
+    dq, dk, dv = (empty_rows_like(t) for t in (q, k, v))
     cpu.run(
         queries_backward_kernel, parts, *arrays(grad, q, mask), maps, output,
         *arrays(S.mT.contiguous(), z), eps, *arrays(out, c, dS, dz, dq, *shared),

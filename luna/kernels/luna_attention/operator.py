@@ -10,6 +10,7 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.segments import block_of, segment_of
+from luna.kernels.scalar_mlp.piecewise import no_second_derivative
 
 
 def _engine(q: Tensor) -> ModuleType:
@@ -24,10 +25,11 @@ def _engine(q: Tensor) -> ModuleType:
     return host
 
 
-def no_second_derivative(ctx, *_) -> None:
-    raise LunaError(
-        "the fused attention has no second derivatives: build LUNA with evaluate='dense'"
-    )
+def empty_rows_like(t: Tensor) -> Tensor:
+    """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
+    write rows."""
+    result = torch.empty_like(t)
+    return result if result.stride(-1) == 1 else t.new_empty(t.shape)
 
 
 def _check(
@@ -105,12 +107,12 @@ def _(q, k, v, mask, W, bias, keys, table, causal, output, eps):
     if causal:
         D *= -(-n // segment_of(B * H * n, block_of(M, L)))
     S = table.new_empty(B, H, D, e)
-    return torch.empty_like(v), S.new_empty(B, H, n), S, S.new_empty(B, H, D)
+    return empty_rows_like(v), S.new_empty(B, H, n), S, S.new_empty(B, H, D)
 
 
 @_attention_backward.register_fake
 def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, causal, output, eps):
-    first = [torch.empty_like(t) for t in (q, k, v)]
+    first = [empty_rows_like(t) for t in (q, k, v)]
     return *first, *(t.new_empty(t.shape) for t in (W, bias, table))
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "Activation",
     "Evaluate",
     "Nonneg",
+    "at_least_single",
     "check",
     "evaluator",
     "over_groups",
@@ -117,10 +118,18 @@ def scalar_mlp(
         evaluate = "dense"
     name = evaluator(evaluate, activation, u.device.type)
     options: dict[str, Any] = {"activation": activation, "nonneg": nonneg, "chunk": chunk}
-    tensors = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u, e, f, a, g
+    if u.dim() != 2 or not u.is_floating_point():
+        raise LunaError(f"scalars (G, N) are needed, got {u.dtype} {tuple(u.shape)}")
+    piecewise.check_mlps(len(u), e, f, a, g)
+    tensors = [at_least_single(t) for t in (u, e, f, a, g)]
     if name == "triton" and evaluate == "auto" and not _triton_is_right(*tensors, **options):
         name = "piecewise"
     return _function(name)(*tensors, **options).to(u.dtype)
+
+
+def at_least_single(t: Tensor) -> Tensor:
+    """Half precision as float32, the rest as it is."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
 def over_groups(u: Tensor, G: int, channels: Callable[[Tensor], Tensor]) -> Tensor:

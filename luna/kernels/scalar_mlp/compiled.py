@@ -15,7 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.scalar_mlp.piecewise import SLOPES, check_tables, register, sorted_keys
+from luna.kernels.scalar_mlp.piecewise import (
+    SLOPES,
+    check_mlps,
+    check_tables,
+    no_second_derivative,
+    register,
+    sorted_keys,
+)
 
 CELLS = 16384  # at hidden 512 and 8 channels, 4096 keys: few in a cell
 TAIL = 16  # the fraction 1 / TAIL of the keys at either end lies in the outermost cells
@@ -205,6 +212,7 @@ def _table(
     e: Tensor, f: Tensor, a: Tensor, g: Tensor, keys: Tensor, order: Tensor, slope: float
 ) -> Tensor:
     """The table (G, K, 2 L) of `piecewise.tables`, in the dtype of the keys."""
+    check_mlps(len(keys), e, f, a, g)
     table = keys.new_empty(len(g), keys.shape[1] + 1, 2 * g.shape[1])
     inputs = arrays(*(t.contiguous() for t in (e, f, a, g, order)))
     table_kernel(*inputs, slope, table.numpy())
@@ -243,6 +251,7 @@ def _through_table(ctx, grad: Tensor):
 
 
 _table.register_autograd(_through_table, setup_context=_save_table)
+_table_backward.register_autograd(no_second_derivative)
 
 
 @torch.library.custom_op("luna::grid", mutates_args=(), device_types="cpu")

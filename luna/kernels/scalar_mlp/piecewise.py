@@ -70,6 +70,19 @@ def sorted_keys(e: Tensor, f: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tenso
     return keys, order
 
 
+def check_mlps(groups: int, e: Tensor, f: Tensor, a: Tensor, g: Tensor) -> None:
+    """Refuse parameters that do not fit together."""
+    (G, L, w), C = (a.shape, e.shape[1]) if a.dim() == e.dim() == 3 else ((0, 0, 0), 0)
+    fits = groups == G and C in (1, L) and e.shape == f.shape == (G, C, w) and g.shape == (G, L)
+    tensors = {"e": e, "f": f, "a": a, "g": g}
+    if not (fits and all(t.is_floating_point() for t in tensors.values())):
+        each = ", ".join(f"{name} {t.dtype} {tuple(t.shape)}" for name, t in tensors.items())
+        raise LunaError(
+            "scalar MLPs need e, f (G, 1 or L, w), a (G, L, w) and g (G, L) of floating-point "
+            f"numbers, G = {groups}; got {each}"
+        )
+
+
 def check_tables(u: Tensor, keys: Tensor, table: Tensor, more: int = 0) -> None:
     """Refuse tensors that do not fit together: kernels index raw memory. `more` infinite keys
     follow the last."""
@@ -137,6 +150,10 @@ def _blocks(u: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
             yield group, slice(start, start + rows)
 
 
+def no_second_derivative(ctx, *_: Any) -> None:
+    raise LunaError("LUNA's kernels have no second derivatives: build LUNA with evaluate='dense'")
+
+
 def register(
     lookup: CustomOpDef, lookup_backward: CustomOpDef, *, keeps_output: bool = False
 ) -> None:
@@ -166,6 +183,7 @@ def register(
     lookup.register_fake(lookup_shapes)
     lookup_backward.register_fake(gradient_shapes)
     lookup.register_autograd(gradients, setup_context=save)
+    lookup_backward.register_autograd(no_second_derivative)
 
 
 register(_lookup, _lookup_backward, keeps_output=True)

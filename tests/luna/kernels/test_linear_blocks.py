@@ -176,3 +176,19 @@ def test_compiled_models_take_all_features():
     attention, given = build("linear"), tensors(20)
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
     assert_close(with_gradients(compiled, given, None), with_gradients(attention, given, None))
+
+
+@pytest.mark.parametrize("name", ["linear", "t2r", "based"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_second_derivatives(name: str, causal: bool):
+    """Also where q, k and v are one tensor, which is itself a function of another."""
+    attention, x = build(name, causal=causal), torch.randn(2, 2, 37, 8, dtype=F64)
+    leaves = [x.requires_grad_(), *attention.parameters()]
+    found = []
+    for blocks in (True, False):
+        attention.tokenwise = blocks
+        y = x.tanh()
+        loss = (x + attention(y, y, y, masks(37))).square().sum()
+        slopes = torch.autograd.grad(loss, leaves, create_graph=True)
+        found.append([*slopes, *torch.autograd.grad(sum(s.sum() for s in slopes), leaves)])
+    assert_close(*found)

@@ -239,6 +239,52 @@ def test_second_derivatives_are_refused():
 
 
 @numba
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("frozen", [{"projections": "frozen"}, {"psi": "frozen"}])
+def test_frozen_parameters(frozen: dict[str, Any], causal: bool):
+    attention, given = build("fused", causal=causal, **frozen), tensors(70)
+    assert_close(
+        with_gradients(attention, given, None),
+        with_gradients(build("dense", causal=causal, **frozen), given, None),
+        1e-11,
+    )
+
+
+@numba
+@pytest.mark.parametrize("how", ["auto", "fused", "piecewise", "compiled"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_path_has_wrong_second_derivatives(how: str, causal: bool):
+    x = tensors(20)[0]
+    out = build(how, causal=causal)(x, x, x)
+    (slope,) = torch.autograd.grad((x + out).square().sum(), x, create_graph=True)
+    with pytest.raises(LunaError, match="no second derivatives: build LUNA with evaluate='dense'"):
+        torch.autograd.grad(slope.sum(), x)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("how", ["auto", "dense"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parameters_in_half_precision(dtype: torch.dtype, how: str, causal: bool):
+    given = tensors(40, dtype=dtype)
+    exact = [t.detach().double().requires_grad_() for t in given]
+    attention = build(how, causal=causal, dtype=dtype)
+    found = with_gradients(attention, given, None)
+    expected = with_gradients(build("dense", causal=causal), exact, None)
+    assert all(t.dtype == dtype and t.isfinite().all() for t in found)
+    assert (found[0].double() - expected[0]).abs().max() < 0.1
+
+
+@numba
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_columns_that_lie_apart(which: int, causal: bool):
+    given, attention = tensors(50), build("fused", causal=causal)
+    expected = with_gradients(attention, given, None)
+    given[which] = given[which].detach().mT.contiguous().mT.requires_grad_()
+    assert_close(with_gradients(attention, given, None), expected, 1e-12)
+
+
+@numba
 @pytest.mark.parametrize("layout", ["transposed", "expanded"])
 def test_layouts(layout: str):
     """Heads cut out of (B, n, H d) as a backbone does it, and a gradient of stride 0."""
@@ -338,8 +384,12 @@ def test_the_operator_refuses_tensors_that_do_not_fit():
     for arguments in wrong.values():
         with pytest.raises(LunaError, match="the fused attention needs q, k"):
             fused.luna_attention(*arguments, *maps)
+    for i, name in ((3, "f"), (4, "a"), (5, "g")):
+        narrow = [t[..., :1] if j == i else t for j, t in enumerate(maps)]
+        with pytest.raises(LunaError, match=rf"scalar MLPs need .*{name} torch.float64 \(1, "):
+            fused.luna_attention(q, k, v, None, *narrow)
     heads = build("fused", heads=3, share="head").map
-    with pytest.raises(LunaError, match="the fused attention needs q, k"):
+    with pytest.raises(LunaError, match="scalar MLPs need .* G = 3"):
         fused.luna_attention(
             q, k, v, None, heads.projections.weight, heads.projections.bias, *maps[2:]
         )

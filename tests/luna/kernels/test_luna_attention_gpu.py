@@ -221,6 +221,20 @@ def test_layouts():
 
 
 @runs
+@pytest.mark.parametrize("causal", [False, True])
+def test_columns_that_lie_apart(causal: bool):
+    """Results once had the strides of such inputs, and kernels filled copies of them."""
+    tensors = [t.to(DEVICE, DTYPE) for t in given(30, H=2)]
+    apart = [t.mT.contiguous().mT if i < 3 else t for i, t in enumerate(tensors)]
+    options = {"causal": causal}
+    found = with_gradients(luna_attention, apart, None, **options)
+    for ours, theirs in zip(
+        found, with_gradients(luna_attention, tensors, None, **options), strict=True
+    ):
+        assert (ours - theirs).abs().max() < CLOSE
+
+
+@runs
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype):
     """Read as it stands, computed in float32, returned rounded (by the interpreter: cut off)."""

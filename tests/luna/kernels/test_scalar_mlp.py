@@ -369,6 +369,14 @@ def test_the_operator_refuses_tensors_that_do_not_fit():
             lookup(u, *grid(keys), table, False)
 
 
+@pytest.mark.parametrize("how", ["auto", "dense", *FAST])
+def test_parameters_that_do_not_fit_are_refused(how):
+    u, p = scalars(1, 5), parameters(1, 3, 4)
+    for i in range(4):
+        with pytest.raises(LunaError, match="scalar MLPs need"):
+            scalar_mlp(u, *(t[..., :2] if j == i else t for j, t in enumerate(p)), evaluate=how)
+
+
 @pytest.mark.parametrize("how", FAST)
 def test_nan_and_infinity_pass_through(how: str):
     p = parameters(1, 4, 16)
