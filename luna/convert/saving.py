@@ -65,8 +65,8 @@ def architecture(folder: Path) -> Any:
     """The class that config.json names, which must be one of a supported host."""
     config = _read_config(folder)
     name = (config.get("architectures") or [""])[0]
-    known = isinstance(name, str) and ARCHITECTURE.fullmatch(name)
-    cls = getattr(host.transformers(), name, None) if known else None
+    is_host = isinstance(name, str) and ARCHITECTURE.fullmatch(name)
+    cls = getattr(host.transformers(), name, None) if is_host else None
     if cls is None:
         raise LunaError(
             f"{folder}/config.json names no architecture that can be converted ({name!r}); "
