@@ -20,8 +20,8 @@ from typing import Any
 FILES = (
     "luna/base.py", "luna/linear.py", "luna/attention/*.py", "luna/feature_maps/*.py",
     "lra/**/loader.py", "lra/**/optim.py", "lra/**/gate.py", "lra/**/budget.py", "lra/**/record.py",
-    "lra/report/stats.py", "lra/report/effects.py", "lra/report/paired.py",
-    "lra/report/agreement.py", "lra/**/listops/generator.py", "lra/**/pathfinder/generator.py",
+    "lra/report/stats.py", "lra/report/effects.py", "lra/report/versus.py",
+    "lra/**/listops/generator.py", "lra/**/pathfinder/generator.py",
 )  # fmt: skip
 PAIRS = [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.FloorDiv, ast.Mod), (ast.BitAnd, ast.BitOr),
          (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot),

@@ -17,8 +17,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from lra.figures.draw import save_figure
-from lra.report.significance import moderated, p_worse, prior_of
-from lra.report.stats import LEVEL, compare_with_best
+from lra.report.stats import LEVEL, compare_with_best, moderated, p_worse, prior_of
 
 FOLDER = Path("results/significance")
 COLUMNS = 1000  # simulated per case

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from lra.base.config import UserError
 from lra.figures.draw import WIDTH, finely_ticked, rows_for, save_figure
 from lra.figures.labels import at_ends
+from lra.figures.maps import title_of
 from lra.figures.students import Student, model_folder, open_students, text_batches
 from lra.figures.style import DASHES, LUNA, PALETTE, SOFTMAX, in_words
-from lra.figures.trained import title_of
 from lra.results.bundle import open_network
 from lra.training.trained import Trained, watching
 from luna.base import Attention

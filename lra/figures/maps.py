@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lra.base.config import Pooling, UserError
+from lra.base.groups import usual_options
 from lra.figures.draw import WIDTH, rows_for, save_figure
-from lra.figures.trained import title_of
+from lra.figures.style import in_words
 from lra.results.bundle import open_network
 from lra.training.trained import Trained
 
@@ -37,6 +38,21 @@ def draw(arguments: Namespace) -> list[Path]:
     name = "-".join(folder.resolve().parts[-3:])
     title = f"{title_of(run)}\ntest example {example}, {maps.query}"
     return draw_maps(run, maps, title, arguments.out / f"maps-{name}-example-{example}")
+
+
+def title_of(trained: Trained) -> str:
+    """Task, attention with the options that differ from `attention=<name>`, seed, checkpoint; in a
+    second line the conditions."""
+    run, protocol, task = trained.run, trained.protocol, trained.task.name
+    method, recipe = run.attention["name"], protocol.recipe
+    usual = {"dwc": "none", "name": method} | usual_options(method, task, protocol.name)
+    differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
+    attention = ", ".join(filter(None, (method, in_words(differ))))
+    return (
+        f"{task}, {attention}, seed {run.seed}, {trained.weights} checkpoint\n"
+        f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "
+        f"{recipe.steps:,} steps of {recipe.batch}; data: {trained.prepared.facts['provenance']}"
+    )
 
 
 def attention_rows(trained: Trained, example: int) -> AttentionRows:

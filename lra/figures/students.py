@@ -99,13 +99,13 @@ def all_maps(
 ) -> list[ModelMaps]:
     """The matrices of the softmax teacher, then those of every student."""
     from luna.convert import attention_maps, convert
-    from luna.convert.host import quiet, transformers
+    from luna.convert.host import quiet
+    from luna.convert.saving import architecture
     from luna.convert.swap import weights_hash
 
     folder = model_folder(teacher)
     with readable(folder, "give the folder of the softmax model"), quiet():
-        (name,) = transformers().AutoConfig.from_pretrained(folder).architectures
-        softmax = getattr(transformers(), name).from_pretrained(folder).eval()
+        softmax = architecture(folder).from_pretrained(folder).eval()
     for student in students:
         if student.block["teacher"] != weights_hash(softmax):
             raise UserError(f"{student.folder} was not converted from {teacher}: give its teacher")
@@ -125,7 +125,7 @@ def tokenizer(folder: Path) -> Any:
     if not (place / "tokenizer_config.json").is_file():  # transformers would make an empty one
         raise UserError(f"{place} has no tokenizer: save the model's there (save_pretrained)")
     with quiet():
-        return transformers().AutoTokenizer.from_pretrained(place)
+        return transformers().AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
 def pixels(folder: Path, path: Path) -> tuple[Tensor, np.ndarray]:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.report import paired, published, stats
+from lra.report import published, stats
 from lra.report.notes import comparisons
 from lra.report.table import Table, cells_of, differing, pairs_of, refuse_mixtures
+from lra.report.versus import paired_tests
 from lra.results.frame import options_of
 from lra.results.record import Record
 from lra.runs.folder import digest
@@ -245,7 +246,7 @@ def _example_by_example(
     for task in columns:
         of_task = runs[runs["column"] == task]
         records = of_task.groupby("row")["record"].agg(list).reindex(rows.index).dropna()
-        for pair in paired.compare(records.to_dict(), wanted):
+        for pair in paired_tests(records.to_dict(), wanted):
             mark = "*" if pair.p < stats.LEVEL else ""
             shown = f"{pair.difference:+.1f} (p {pair.p:.2g}){mark}"
             lines.setdefault((pair.a, pair.b), dict.fromkeys(columns, ""))[task] = shown

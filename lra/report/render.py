@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base.config import csv_text
 from lra.report import published
 from lra.report.notes import compute_class
 from lra.report.table import Table, beside, mark_of, one_line, pairs_of, text_of
@@ -221,6 +222,9 @@ def to_csv(table: Table, results: Path) -> str:
     cells = numbers(table).assign(table=table.name)
     whole = {c: "Int64" for c in ("seeds", "needs", "parameters") if c in cells}
     cells = cells[["table", *cells.columns.drop("table")]].round({"parameters": 0}).astype(whole)
+    for name in cells.select_dtypes(exclude=["number", "bool"]):
+        values = [csv_text(v) if isinstance(v, str) else v for v in cells[name]]
+        cells[name] = pd.Series(values, cells.index, dtype=cells[name].dtype)
     return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 
 

@@ -46,7 +46,7 @@ class Table:
     repeated: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # attempts not shown
     unchosen: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # at other rates, say
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
-    agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # agreement.py
+    agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
 
     @property

@@ -14,8 +14,7 @@ import pandas as pd
 from lra import data
 from lra.base.config import UserError
 from lra.report import published
-from lra.report.agreement import agreements
-from lra.report.effects import effects
+from lra.report.effects import agreements, effects
 from lra.report.notes import notes
 from lra.report.specs import TableSpec, select
 from lra.report.table import (

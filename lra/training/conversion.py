@@ -153,7 +153,11 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     try:
         processor = task.processor(source)
         model, report = getattr(library, task.auto_model).from_pretrained(
-            source, output_loading_info=True, ignore_mismatched_sizes=bool(head), **head
+            source,
+            output_loading_info=True,
+            ignore_mismatched_sizes=bool(head),
+            trust_remote_code=False,
+            **head,
         )
     except LunaError:
         raise

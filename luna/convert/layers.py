@@ -6,6 +6,7 @@ imported: it needs torchvision). A module of another class that is called attent
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,8 +26,12 @@ HUGGING_FACE = frozenset(
         "DeiTAttention",
     }
 )
-DECODERS = frozenset(
-    f"{name}Attention" for name in ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Phi3")
+_DECODERS = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Phi3")
+_ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra", "DistilBert", "ViT", "DeiT")
+DECODERS = frozenset(f"{name}Attention" for name in _DECODERS)
+# The classes of transformers that a saved model may name.
+ARCHITECTURE = re.compile(
+    rf"({'|'.join(_ENCODERS + _DECODERS)})(Model|LMHeadModel|DoubleHeadsModel|For[A-Z][A-Za-z]*)"
 )
 TIMM_ATTRIBUTES = (
     "qkv",

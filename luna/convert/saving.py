@@ -13,43 +13,141 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import host
-from luna.convert.layers import shortened
+from luna.convert.layers import ARCHITECTURE, SUPPORTED, find_sites, shortened
 from luna.convert.states import GENERATOR, write_whole
-from luna.convert.swap import PHI, convert, described, feature_maps, weights_hash
+from luna.convert.swap import (
+    PHI,
+    build_attention,
+    convert,
+    described,
+    feature_maps,
+    weights_hash,
+)
+
+HOST_IMPLEMENTATIONS = (
+    *("eager", "sdpa", "flex_attention"),
+    *("flash_attention_2", "flash_attention_3"),
+)
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers")
+LARGEST_OPTION = 2**20  # of max_len and of the method's numbers
+UNSAVED = 2**24  # numbers that a model may hold beside those of its file, such as tables
 
 
 def load(folder: str | Path) -> Any:
-    """The converted model in `folder`, in eval mode."""
+    """The converted model in `folder`, in eval mode. Nothing in the folder is run, no host is
+    asked, and a model that is larger than the folder's tensors is refused before it is built."""
     folder = Path(folder)
-    transformers = host.transformers()
     config = _read_config(folder)
-    tensors = _read_tensors(folder)
-    phi = {key: tensor for key, tensor in tensors.items() if PHI in key}
-    weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
+    if "luna" not in config:
+        raise LunaError(
+            f"{folder} is not a converted model (config.json has no 'luna' block): load it with "
+            "transformers and convert it with luna.linearize"
+        )
+    cls, tensors = architecture(folder), _read_tensors(folder)
+    try:
+        return _build_model(folder, cls, config, tensors)
+    except LunaError:
+        raise
+    except Exception as error:  # of transformers and torch, whatever a crafted file causes
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise LunaError(
+            f"{folder}/config.json describes no model that can be built "
+            f"({type(error).__name__}: {reason}): save the model again"
+        ) from error
 
-    description = config["luna"]
-    cls = getattr(transformers, (config.get("architectures") or [""])[0], None)
+
+def architecture(folder: Path) -> Any:
+    """The class that config.json names, which must be one of a supported host."""
+    config = _read_config(folder)
+    name = (config.get("architectures") or [""])[0]
+    is_host = isinstance(name, str) and ARCHITECTURE.fullmatch(name)
+    cls = getattr(host.transformers(), name, None) if is_host else None
     if cls is None:
         raise LunaError(
-            f"{folder}/config.json names no architecture of transformers: save the model again "
-            "with save_pretrained"
+            f"{folder}/config.json names no architecture that can be converted ({name!r}); "
+            f"supported are {SUPPORTED}"
         )
-    plain = transformers.AutoConfig.from_pretrained(
-        folder, attn_implementation=description["host_implementation"]
-    )
+    if config.get("model_type") != cls.config_class.model_type or "quantization_config" in config:
+        raise LunaError(
+            f"{folder}/config.json is not that of a plain {name}: save the model again with "
+            "save_pretrained"
+        )
+    return cls
+
+
+def _build_model(
+    folder: Path, cls: Any, config: dict[str, Any], tensors: dict[str, Tensor]
+) -> nn.Module:
+    description = config["luna"]
+    original = description["host_implementation"]  # what revert sets again
+    if original not in HOST_IMPLEMENTATIONS:
+        raise LunaError(
+            f"{folder}/config.json: luna.host_implementation must be one of "
+            f"{', '.join(HOST_IMPLEMENTATIONS)}, got {original!r}"
+        )
+    phi = {key: tensor for key, tensor in tensors.items() if PHI in key}
+    weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
+    _check_counts(folder, config, tensors)
+    plain = cls.config_class.from_pretrained(folder, attn_implementation="eager")
     del plain.luna
+    _check_size(folder, cls, plain, description, tensors)
     model, report = cls.from_pretrained(
         None, config=plain, state_dict=weights, output_loading_info=True
     )
     for what in ("missing", "unexpected", "mismatched"):
         _check_keys(folder, what, report[f"{what}_keys"])
     if (folder / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
-    return _restore(model, description, phi, source=folder, inplace=True).eval()
+        generation = host.transformers().GenerationConfig.from_pretrained(folder)
+        model.generation_config = generation
+    model = _restore(model, description, phi, source=folder, inplace=True).eval()
+    described(model)["host_implementation"] = original
+    return model
+
+
+def _check_counts(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Refuse numbers by which transformers, or a method, would make long lists."""
+    largest = max((tensor.numel() for tensor in tensors.values()), default=0)
+    limits = dict.fromkeys(LAYER_COUNTS, len(tensors)) | {"num_labels": largest}
+    description = config["luna"]
+    numbers = {"max_len": description["max_len"], **description["options"]}
+    limits |= dict.fromkeys(numbers, LARGEST_OPTION)
+    for key, value in ({key: config.get(key) for key in limits} | numbers).items():
+        if isinstance(value, int) and value > limits[key]:
+            raise LunaError(
+                f"{folder}/config.json: {key} is {value}, which does not fit its tensors"
+            )
+
+
+def _check_size(
+    folder: Path, cls: Any, plain: Any, description: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Refuse a model with many more numbers than the file has, before memory is taken."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        skeleton = cls(plain)
+        sites = find_sites(skeleton)
+        parts = [skeleton] + [
+            build_attention(
+                sites[i],
+                description["method"],
+                description["options"],
+                max_len=description["max_len"],
+                profile=description["profile"],
+                seed=0,
+            )
+            for i in set(description["layer_numbers"])
+        ]
+    needed = sum(t.numel() for part in parts for t in (*part.parameters(), *part.buffers()))
+    saved = sum(tensor.numel() for tensor in tensors.values())
+    if needed > 2 * saved + UNSAVED:
+        raise LunaError(
+            f"{folder}/config.json describes a model of {needed:,} numbers, its files hold "
+            f"{saved:,}: save the model again"
+        )
 
 
 def save_adapter(model: nn.Module, path: str | Path) -> None:
@@ -136,6 +234,10 @@ def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> No
         )
 
 
+def _is_shard(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) is not None
+
+
 def _required(key: str) -> bool:
     return not key.partition(PHI)[2].startswith(GENERATOR)  # there after a generator was used
 
@@ -155,16 +257,18 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise LunaError(f"{path} is missing: give the folder that save_pretrained wrote")
+    return _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise LunaError(f"{path} is damaged ({error}): save the model again") from error
-    if not isinstance(config, dict) or "luna" not in config:
-        raise LunaError(
-            f"{folder} is not a converted model (config.json has no 'luna' block): load it with "
-            "transformers and convert it with luna.linearize"
-        )
-    return config
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+        reason: object = "not a JSON object"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error
+    raise LunaError(f"{path} is damaged ({reason}): save the model again")
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -174,7 +278,10 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = _read_object(index).get("weight_map")
+        if not isinstance(files, dict) or not all(map(_is_shard, files.values())):
+            raise LunaError(f"{index} names files that are no safetensors of this folder")
+        names = sorted(set(files.values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:

@@ -92,7 +92,7 @@ def convert(
     max_len = position_limit(model) if max_len is None else max_len
 
     attentions = [
-        _build(
+        build_attention(
             site,
             *((attention, options) if i in numbers else ("softmax", {})),
             max_len=max_len,
@@ -216,7 +216,7 @@ def _choose(layers: str | Sequence[int], n: int) -> list[int]:
     return numbers
 
 
-def _build(
+def build_attention(
     site: Site, method: str, options: dict[str, Any], *, max_len: int, profile: str, seed: int
 ) -> Attention:
     with torch.random.fork_rng(devices=[]):

@@ -57,7 +57,7 @@ class Glue(ConversionTask):
         return f"{self.folder}/{{{','.join(('train', *self.evaluate))}}}.tsv"
 
     def processor(self, source: str) -> Any:
-        return transformers().AutoTokenizer.from_pretrained(source)
+        return transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         return self.labels

@@ -25,6 +25,7 @@ from luna.base import LunaError
 from luna.convert.host import transformers
 
 CONFIG = "preprocessor_config.json"
+FORMATS = ("JPEG", "PNG")  # others are never opened: Pillow would start Ghostscript for EPS
 AHEAD = 2  # batches prepared while one is used
 THREADS = min(16, os.cpu_count() or 1)
 
@@ -100,7 +101,7 @@ def _size(size: Any) -> tuple[int, int] | int:
 def decode(path: Path) -> Image.Image:
     """The image in RGB; a LunaError that names a file which is not an image."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).strip().rstrip(".") or type(error).__name__

@@ -14,7 +14,7 @@ import luna
 from lra.base.config import UserError
 from lra.cli import main
 from lra.figures import channels, maps
-from lra.figures.trained import title_of
+from lra.figures.maps import title_of
 from lra.training.trained import Trained
 
 from .conftest import LUNA, SOFTMAX, Figure

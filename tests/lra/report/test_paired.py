@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lra.report import paired
+from lra.report import versus
 from lra.results.record import Record
 
 
@@ -25,7 +25,7 @@ def test_with_one_seed_it_is_mcnemars_test():
     labels = [1] * 60
     a = [1] * 50 + [0] * 10  # wrong on the last 10
     b = [1] * 45 + [0] * 5 + [1] * 2 + [0] * 8  # wrong on 5 more, right on 2 of a's
-    (pair,) = paired.compare({"a": [record(a, labels)], "b": [record(b, labels)]})
+    (pair,) = versus.paired_tests({"a": [record(a, labels)], "b": [record(b, labels)]})
     assert pair.difference == pytest.approx(100 * 3 / 60)
     exact = 2 * sum(math.comb(7, i) for i in range(3)) / 2**7
     assert pair.p == pytest.approx(exact, abs=0.02)
@@ -35,23 +35,23 @@ def test_random_signs_agree_with_all_of_them():
     d = np.array([0.9, 0.4, -0.1, 0.3, 0.7, 0.2, -0.3, 0.5])
     sums = np.array([np.dot(s, d) for s in itertools.product((-1, 1), repeat=len(d))])
     exact = float(np.mean(np.abs(sums) >= d.sum() - 1e-12))
-    assert paired.sign_flips(d) == pytest.approx(exact, abs=0.015)
-    assert paired.sign_flips(d) == paired.sign_flips(d), "tables are compared byte for byte"
-    assert paired.sign_flips(np.zeros(5)) == 1.0
+    assert versus.sign_flips(d) == pytest.approx(exact, abs=0.015)
+    assert versus.sign_flips(d) == versus.sign_flips(d), "tables are compared byte for byte"
+    assert versus.sign_flips(np.zeros(5)) == 1.0
 
 
 def test_signs_are_drawn_block_by_block_and_stay_the_same():
     d = np.random.default_rng(1).normal(0.03, 1, 1501)  # odd: blocks must not shift the numbers
-    signs = np.random.default_rng(0).integers(0, 2, (paired.FLIPS, len(d)), dtype=np.int8) * 2.0 - 1
+    signs = np.random.default_rng(0).integers(0, 2, (versus.FLIPS, len(d)), dtype=np.int8) * 2.0 - 1
     extreme = int((np.abs(signs @ d) >= abs(d.sum()) - 1e-9).sum())
-    assert paired.sign_flips(d) == (1 + extreme) / (1 + paired.FLIPS)
+    assert versus.sign_flips(d) == (1 + extreme) / (1 + versus.FLIPS)
 
 
 def test_seeds_are_averaged_example_by_example():
     labels = [1, 1, 0, 0]
     two = [record([1, 1, 1, 0], labels), record([1, 0, 0, 0], labels, seed=2)]
     one = [record([0, 0, 0, 0], labels)]
-    (pair,) = paired.compare({"two": two, "one": one})
+    (pair,) = versus.paired_tests({"two": two, "one": one})
     assert pair.difference == pytest.approx(100 * ((3 / 4 + 3 / 4) / 2 - 2 / 4))
 
 
@@ -59,7 +59,7 @@ def test_a_regression_is_compared_by_squared_error():
     labels = [1.0, 2.0, 5.0]
     near = [record([1.1, 2.1, 5.1], labels, "stsb")]
     far = [record([1.5, 2.5, 4.5], labels, "stsb")]
-    (pair,) = paired.compare({"near": near, "far": far})
+    (pair,) = versus.paired_tests({"near": near, "far": far})
     assert pair.difference == pytest.approx(100 * (0.25 - 0.01))
 
 
@@ -71,8 +71,8 @@ def test_pairs_share_holms_correction_and_need_labels():
         "bad": [record([0] * 8 + [1] * 4, labels)],
         "worse": [record([0] * 9 + [1] * 3, labels)],
     }
-    found = {(p.a, p.b): p.p for p in paired.compare(rows)}
+    found = {(p.a, p.b): p.p for p in versus.paired_tests(rows)}
     assert set(found) == {("good", "bad"), ("good", "worse"), ("bad", "worse")}
-    alone = paired.sign_flips(np.array([1.0] * 9 + [0.0] * 3))
+    alone = versus.sign_flips(np.array([1.0] * 9 + [0.0] * 3))
     assert found["good", "worse"] == pytest.approx(3 * alone)
     assert found["bad", "worse"] == 1.0

@@ -46,6 +46,12 @@ def test_markdown_links_committed_records(make: Make, runs: Path, tmp_path: Path
     assert (results / target).exists()
 
 
+def test_a_spreadsheet_computes_no_cell_of_a_csv(make: Make, runs: Path):
+    make("luna", 0.4, compute__verdict="=1+1")
+    (row,) = csv.DictReader(to_csv(table(runs), runs).splitlines())
+    assert (row["compute"], row["score"]) == ("'=1+1", "40.0000")
+
+
 def test_markdown_of_a_record_stays_text(make: Make, runs: Path):
     bad = "<img src=x>|a\nb[c](javascript:d)"
     make("luna", 0.4, data__provenance=bad, compute__verdict=bad, options={"kernel": bad})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_t, ttest_ind
 
-from lra.report import significance, stats
+from lra.report import stats
 from lra.report.stats import LEVEL, MOST_SEEDS, compare_with_best, half_width
 
 RECALL = {  # some rows of the table `recall` with 128 pairs
@@ -45,17 +45,17 @@ def test_the_prior_of_variances_by_hand():
     If as much again is left, d0 = 2, and the digammas cancel: the scale is the geometric mean."""
     step = math.pi / math.sqrt(6)  # logarithms 1 -+ step have the variance pi^2 / 3
     variances = np.exp([1 - step, 1 + step])
-    scale, freedom = significance.prior_of(variances, np.array([2, 2]))
+    scale, freedom = stats.prior_of(variances, np.array([2, 2]))
     assert freedom.item() == pytest.approx(2, rel=1e-6)
     assert scale.item() == pytest.approx(math.e, rel=1e-6)
-    pooled = significance.prior_of(np.array([3.0, 4.0, 5.0]), np.array([2, 2, 2]))
+    pooled = stats.prior_of(np.array([3.0, 4.0, 5.0]), np.array([2, 2, 2]))
     assert [x.item() for x in pooled] == [4, math.inf], "no more different than by chance"
 
 
 def test_dunnetts_integral_is_the_multivariate_t():
     # Squared errors 0.3 and 0.7; both with 2.9 degrees of freedom: Welch's are 5
     lead, error, of_best, freedom = np.array([2.5, 0.3, 0.7, 2.9])
-    p = significance.dunnett(*map(np.array, (lead, error, of_best, freedom, freedom)), rows=4)
+    p = stats.dunnett(*map(np.array, (lead, error, of_best, freedom, freedom)), rows=4)
     shape = np.full((3, 3), 0.3) + 0.7 * np.eye(3)
     exact = multivariate_t(shape=shape, df=5).cdf([lead] * 3, random_state=0)
     assert float(p) == pytest.approx(1 - exact, abs=3e-4)
@@ -89,8 +89,8 @@ def test_equal_rows_are_rarely_marked():
     rng = np.random.default_rng(0)
     columns = rng.normal(70, rng.choice([0.5, 1, 2], (400, 12, 1)), (400, 12, 3))
     means, seeds = columns.mean(-1), np.full(12, 3)
-    moderated = significance.moderated(means, columns.var(-1, ddof=1), seeds, np.full(12, 5000))
-    p = significance.p_worse(means, moderated[0], seeds, moderated[1])
+    moderated = stats.moderated(means, columns.var(-1, ddof=1), seeds, np.full(12, 5000))
+    p = stats.p_worse(means, moderated[0], seeds, moderated[1])
     assert 0 < (12 * p.min(-1) < LEVEL).mean() < 0.08  # Holm's first step
 
 

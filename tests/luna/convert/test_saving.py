@@ -17,6 +17,7 @@ from luna.convert import (
     feature_parameters,
     load,
     load_adapter,
+    revert,
     save_adapter,
 )
 
@@ -176,3 +177,55 @@ def test_an_adapter_fits_its_own_teacher_only(tmp_path):
     path.write_bytes(b"torn")
     with pytest.raises(LunaError, match="cannot be read"):
         load_adapter(bert(), path)
+
+
+EVIL = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "luna", "reason"),
+    [
+        (EVIL, {}, "not that of a plain Bert"),
+        ({"architectures": ["AutoConfig"]}, {}, "names no architecture"),
+        ({"architectures": [["x"]]}, {}, "names no architecture"),
+        ({"quantization_config": {"quant_method": "x"}}, {}, "not that of a plain Bert"),
+        ({}, {"host_implementation": "someone/kernel"}, "host_implementation must be"),
+        ({}, {"options": {"M": 10**8}}, "does not fit its tensors"),
+        ({}, {"max_len": 10**9}, "does not fit its tensors"),
+        ({}, {"options": {"M": 2**20, "share": "head"}}, "describes a model of"),
+        ({"vocab_size": 10**9}, {}, "describes a model of"),
+        ({"num_hidden_layers": 10**9}, {}, "does not fit its tensors"),
+        ({"num_labels": 10**10}, {}, "does not fit its tensors"),
+        ({"hidden_size": "x"}, {}, "no model that can be built"),
+        ({}, {"layer_numbers": [7]}, "no model that can be built"),
+        ({}, {"options": {"unknown": 1}}, "unknown"),
+        ({"luna": 3}, {}, "no model that can be built"),
+    ],
+)
+def test_a_crafted_folder_is_one_sentence(saved, change, luna, reason, monkeypatch):
+    """Neither its Python nor a kernel of a host is run, and no memory is taken on its word."""
+    folder = saved[1]
+    ran = folder / "ran"
+    (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')", encoding="utf-8")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["luna"] |= luna
+    path.write_text(json.dumps(config | change), encoding="utf-8")
+    with pytest.raises(LunaError, match=reason):
+        load(folder)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("files", [["x"], {"a": "../model.safetensors"}, {"a": "/x.safetensors"}])
+def test_an_index_names_files_of_its_folder(saved, files):
+    index = saved[1] / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}), encoding="utf-8")
+    with pytest.raises(LunaError, match="no safetensors of this folder"):
+        load(saved[1])
+
+
+def test_the_hosts_own_implementation_comes_back(tmp_path):
+    model = bert()
+    convert(model, "t2r").save_pretrained(tmp_path)
+    assert revert(load(tmp_path)).config._attn_implementation == model.config._attn_implementation

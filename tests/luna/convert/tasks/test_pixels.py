@@ -91,3 +91,12 @@ def test_an_image_that_cannot_be_decoded_is_named(damage, tmp_path, plain):
     path.write_bytes(b"no image" if damage == "text" else path.read_bytes()[:200])
     with pytest.raises(LunaError, match=r"green/3\.PNG cannot be decoded \(.+\): replace it"):
         list(opened(tmp_path, plain).train(1))
+
+
+def test_a_picture_of_another_format_is_not_opened(tmp_path, monkeypatch):
+    """Pillow would start Ghostscript for EPS, whatever the name of the file."""
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("started"))
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (10, 10)).save(path, "EPS")
+    with pytest.raises(LunaError, match="cannot be decoded"):
+        pixels.decode(path)
