@@ -117,8 +117,10 @@ def _backward_at_once(ctx, dN: Tensor, dc: Tensor) -> tuple[Any, ...]:
     sums = (causal_linear_sums if ctx.causal else linear_sums)(phi_q, phi_k, v)
     inputs = q, k, v, *parameters
     wanted = [t for t in inputs if t.requires_grad]
-    found = iter(torch.autograd.grad(sums, wanted, (dN, dc), create_graph=True, allow_unused=True))
-    return None, None, *(next(found) if t.requires_grad else None for t in inputs)
+    gradients = iter(
+        torch.autograd.grad(sums, wanted, (dN, dc), create_graph=True, allow_unused=True)
+    )
+    return None, None, *(next(gradients) if t.requires_grad else None for t in inputs)
 
 
 class _Sums(torch.autograd.Function):

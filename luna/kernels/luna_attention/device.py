@@ -14,8 +14,7 @@ from luna.kernels.luna_attention.gpu import (
     queries_backward_kernel,
     queries_kernel,
 )
-from luna.kernels.luna_attention.operator import empty_rows_like
-from luna.kernels.luna_attention.segments import segment_of
+from luna.kernels.luna_attention.segments import empty_rows_like, segment_of
 from luna.kernels.luna_attention.tiles import Shape
 
 COPIES = 64  # tables that atomic additions are spread over, of all groups together

@@ -19,8 +19,8 @@ from luna.kernels.luna_attention.compiled import (
     queries_kernel,
     sum_parts,
 )
-from luna.kernels.luna_attention.operator import empty_rows_like
 from luna.kernels.luna_attention.reference import features
+from luna.kernels.luna_attention.segments import empty_rows_like
 from luna.kernels.scalar_mlp import OUTPUTS, Nonneg
 from luna.kernels.scalar_mlp.compiled import arrays, grid, lookup
 from luna.sums import denominator

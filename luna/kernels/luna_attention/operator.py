@@ -9,7 +9,7 @@ from torch import Tensor
 
 from luna.base import LunaError
 from luna.kernels.checked import on_gpu
-from luna.kernels.luna_attention.segments import block_of, segment_of
+from luna.kernels.luna_attention.segments import block_of, empty_rows_like, segment_of
 from luna.kernels.scalar_mlp.piecewise import no_second_derivative
 
 
@@ -23,13 +23,6 @@ def _engine(q: Tensor) -> ModuleType:
     from luna.kernels.luna_attention import host  # imports numba
 
     return host
-
-
-def empty_rows_like(t: Tensor) -> Tensor:
-    """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
-    write rows."""
-    result = torch.empty_like(t)
-    return result if result.stride(-1) == 1 else t.new_empty(t.shape)
 
 
 def _check(

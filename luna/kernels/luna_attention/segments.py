@@ -1,6 +1,12 @@
-"""How the work is divided on a GPU: by the shapes alone, so that every sum has a fixed order."""
+"""How the work is divided on a GPU: by the shapes alone, so that every sum has a fixed order.
+
+And how results lie in memory.
+"""
 
 from __future__ import annotations
+
+import torch
+from torch import Tensor
 
 PROGRAMS = 512  # a few for every processor of a large GPU
 STATE = 8192  # numbers of S at most: above, registers spill by the kilobyte
@@ -23,3 +29,10 @@ def segment_of(tokens: int, block: int) -> int:
     while size * PROGRAMS < tokens:
         size *= 2
     return size
+
+
+def empty_rows_like(t: Tensor) -> Tensor:
+    """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
+    write rows."""
+    result = torch.empty_like(t)
+    return result if result.stride(-1) == 1 else t.new_empty(t.shape)
