@@ -83,13 +83,16 @@ def _constant(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]
     return [np.full(split.labels.shape, label) for split in splits]
 
 
-def by_key(keys: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[..., Any]:
+def by_key(keys: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
     """Answer the most frequent label of the training examples with the same key, a whole number
-    that `keys` reads from (ids, lengths); without such an example the most frequent label."""
+    that `keys` reads from ids; without such an example the most frequent label."""
+
+    def read(split: Split) -> np.ndarray:
+        return np.concatenate([keys(ids) for ids, _ in split.blocks()]).astype(np.int64)
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-        table = Table(_read(keys, train), train.labels)
-        return [table.answers(_read(keys, split))[0] for split in splits]
+        table = Table(read(train), train.labels)
+        return [table.answers(read(split))[0] for split in splits]
 
     return answer
 
@@ -116,27 +119,21 @@ def first_tokens(most: int, vocab: int) -> Callable[..., Any]:
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
         everything = [train, val, *splits]
+        firsts = [s.ids(np.arange(len(s)), most).astype(np.int64) for s in everything]
         keys = [np.zeros(len(split), np.int64) for split in everything]
         answers = _constant(train, val, everything)
-        best, chosen_answers = -1.0, answers
+        best, best_answers = -1.0, answers
         for n in range(most):
-            keys = [
-                k * vocab + _read(lambda i, _, n=n: i[:, n], s)
-                for k, s in zip(keys, everything, strict=True)
-            ]
+            keys = [k * vocab + ids[:, n] for k, ids in zip(keys, firsts, strict=True)]
             table = Table(keys[0], train.labels)
             for i, key in enumerate(keys):
                 new, there = table.answers(key)
                 answers[i] = np.where(there, new, answers[i])
             if (score := accuracy(val, answers[1])) > best:
-                best, chosen_answers = score, list(answers)
-        return chosen_answers[2:]
+                best, best_answers = score, list(answers)
+        return best_answers[2:]
 
     return answer
-
-
-def _read(keys: Callable[[np.ndarray, np.ndarray], np.ndarray], split: Split) -> np.ndarray:
-    return np.concatenate([keys(ids, lengths) for ids, lengths in split.blocks()]).astype(np.int64)
 
 
 # ---------------------------------------------------------------------- linear rules

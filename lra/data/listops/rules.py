@@ -21,7 +21,7 @@ def nesting(ids: np.ndarray) -> np.ndarray:
     return depths(ids).max(axis=1)
 
 
-def own_digits(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def own_digits(ids: np.ndarray) -> np.ndarray:
     """The operator, and what it gives for its own digits; 10 where it has none."""
     operator = ids[:, 0].astype(np.int64)
     is_own = depths(ids) == (operator >= OPENING[0])[:, None]
@@ -38,14 +38,14 @@ def own_digits(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return operator * 11 + np.where(n > 0, result, 10)
 
 
-def _no_median(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _no_median(ids: np.ndarray) -> np.ndarray:
     operator = ids[:, 0].astype(np.int64)
-    return np.where(operator == MED, MED * 11, own_digits(ids, lengths))
+    return np.where(operator == MED, MED * 11, own_digits(ids))
 
 
 OWN = "the first operator and the digits that are its own arguments"
 FLAT = {
-    "first operator": Rule("the first token alone", by_key(lambda ids, _: ids[:, 0])),
+    "first operator": Rule("the first token alone", by_key(lambda ids: ids[:, 0])),
     "first tokens": Rule(f"at most the first {FIRST} tokens", first_tokens(FIRST, VOCAB)),
 }
 NESTED = {  # those that need brackets

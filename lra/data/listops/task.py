@@ -135,9 +135,9 @@ class ListOps(Task):
                 f"{split.name}: {whole:,} expressions evaluated to their labels: {result}",
             )
 
-    def matters(self, options: ListOpsOptions) -> dict[str, Any]:
+    def matters(self, options: TaskOptions) -> dict[str, Any]:
         facts = super().matters(options)
-        if not options.balanced:  # as before there was a choice
+        if not facts.get("balanced"):  # data from before there was a choice keep their names
             facts.pop("balanced", None)
         return facts
 
