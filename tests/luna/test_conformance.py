@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import io
-import tempfile
 from functools import partial
 
 import pytest
@@ -697,7 +696,6 @@ def test_compiled_graph_equals_eager(name: str, profile: str):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(" " in tempfile.gettempdir(), reason="torch calls g++ with unquoted paths")
 def test_machine_code_equals_eager():
     """The others are compiled to their graphs only."""
     compiled_step("luna", "strict", fullgraph=True)

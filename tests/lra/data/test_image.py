@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -383,7 +382,7 @@ def test_a_download_is_announced_and_not_begun(tmp_path: Path) -> None:
         find_or_prepare(lra.data.configure("image"), max_length=1024, data_dir=tmp_path)
     assert str(error.value) == (
         f"image is not prepared in {tmp_path} and has to be downloaded: "
-        f"run `lra data prepare image --data-dir {shlex.quote(str(tmp_path))}`"
+        f"run `lra data prepare image --data-dir {tmp_path}`"
     )
     assert list(tmp_path.iterdir()) == []
 
