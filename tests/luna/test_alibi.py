@@ -47,18 +47,6 @@ def test_weights_fall_exponentially_with_the_distance(name: str, profile: str):
     torch.testing.assert_close(found(q, k, v), A @ v)
 
 
-@pytest.mark.parametrize("name", ["softmax", "kernelized"])
-def test_distances_are_of_stored_places_padding_included(name: str):
-    q, k, v = qkv(1, H, N, D)
-    mask = torch.tensor([[True, False, True, True, False, True, True, False, False]])
-    attention = build(name, alibi=True)
-    out = attention(q, k, v, mask)
-    torch.testing.assert_close(out, attention.matrix(q, k, mask) @ v)
-    noise = torch.randn_like(v).masked_fill(mask[:, None, :, None], 0)
-    torch.testing.assert_close(attention(q + noise, k + noise, v + noise, mask), out)
-    assert out.isfinite().all()
-
-
 def test_the_causal_form_sees_the_past_and_streams():
     q, k, v = qkv(2, H, N, D)
     mask = torch.ones(2, N, dtype=torch.bool)
@@ -86,3 +74,15 @@ def test_it_is_refused_by_name_where_there_are_no_single_weights():
     q, k, v = qkv(1, H, N, D)
     with pytest.raises(luna.LunaError, match="alibi=True: distances are those within one sequence"):
         build("softmax", alibi=True)(q[:, :, :3], k, v)
+
+
+@pytest.mark.parametrize("name", ["softmax", "kernelized"])
+def test_distances_are_of_stored_places_padding_included(name: str):
+    q, k, v = qkv(1, H, N, D)
+    mask = torch.tensor([[True, False, True, True, False, True, True, False, False]])
+    attention = build(name, alibi=True)
+    out = attention(q, k, v, mask)
+    torch.testing.assert_close(out, attention.matrix(q, k, mask) @ v)
+    noise = torch.randn_like(v).masked_fill(mask[:, None, :, None], 0)
+    torch.testing.assert_close(attention(q + noise, k + noise, v + noise, mask), out)
+    assert out.isfinite().all()

@@ -19,8 +19,8 @@ import luna
 from luna import LunaError
 from luna.linear import KernelAttention
 
-from .conftest import Case, D, H, N, conformance, strict_cases
-from .kit import Sizes, difference, extend, mask_of, qkv
+from .conftest import Case, D, N, conformance, strict_cases
+from .kit import H, Sizes, difference, extend, mask_of, qkv
 
 EXACT, VISIBLE = 1e-10, 1e-7  # equal up to rounding; a difference nobody would call rounding
 MASKS = ("full", "prefix", "scatter")
@@ -341,8 +341,6 @@ def test_batch_independence(case: Case, kind: str):
 
 @conformance("heads")
 def test_heads_do_not_reach_each_other(case: Case):
-    if case.options.get("gate") == "q":
-        pytest.skip("its gate is a map of all heads")
     attention = case.build()
     q, k, v, x = inputs()
     scale = torch.tensor([1.0, 4.0]).view(1, 2, 1, 1)

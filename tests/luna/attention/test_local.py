@@ -95,15 +95,3 @@ def test_official_rows_that_meet_padding_take_a_plain_mean():
     mean = v[:, :, ::5].sum(2) / 16  # 13 tokens and 3 filling rows
     for t in (0, 5, 60):
         assert difference(out[:, :, t], mean) < 1e-12
-
-
-def test_dropout_acts_on_the_weights_in_training():
-    attention = build("local", block=16, dropout=0.25)
-    q, k, v = qkv()
-    calm = attention(q, k, v)
-    assert torch.equal(calm, build("local", block=16)(q, k, v))
-    torch.manual_seed(0)
-    kept = weights(attention.train()) / weights(attention.eval()).clamp_min(1e-300)
-    kept = kept[weights(attention) > 0]
-    assert torch.allclose(kept[kept > 0], torch.tensor(4 / 3, dtype=kept.dtype))
-    assert 0.2 < (kept == 0).double().mean() < 0.3

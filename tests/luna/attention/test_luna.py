@@ -6,31 +6,20 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import luna
 from luna.attention.luna import Luna
 
-from ..kit import difference, mask_of, qkv
+from ..kit import difference, mask_of, qkv, shaken
 from ..listing import by_listing
 
 B, H, n, d = 2, 2, 37, 16
 F64 = torch.float64
 
 
-def build(
-    *, seed: int = 0, n_heads: int = H, head_dim: int = d, causal: bool = False, **options
-) -> Luna:
-    """In float64 and evaluation mode, biases moved off 0."""
-    torch.manual_seed(seed)
-    attention = luna.build(
-        "luna", n_heads=n_heads, head_dim=head_dim, max_len=64, causal=causal, **options
-    )
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return attention.double().eval()
+def build(*, seed: int = 0, **options) -> Luna:
+    return shaken("luna", init=seed, **({"head_dim": d} | options))
 
 
 def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,34 +46,7 @@ def exact_map(attention: Luna, W: Tensor, e: list[float], f: list[float]) -> Non
     set_(channels.g, 0.0)
 
 
-VARIANTS = [
-    {},
-    {"share": "head"},
-    {"shared_channels": True},
-    {"nonneg": False, "activation": "tanh"},
-    {"envelope": "scalar", "envelope_hidden": 5, "envelope_squash": "softplus"},
-    {"envelope": "vector"},
-    {"envelope": "norm", "envelope_squash": "exp", "nonneg": "exp"},
-    {"envelope": "scalar", "envelope_squash": "none"},
-    {"kernel": "bank_coef"},
-    {"kernel": "bank_coef", "bank": "fixed"},
-    {"kernel": "bank_coef_concat"},
-    {"kernel": "rff"},
-]
-
-
 # ---------------------------------------------------------------------- special cases, envelopes
-
-
-def test_contains_t2r():
-    """L = 1, psi = relu, T2R's map: 1 / sqrt(M) cancels."""
-    t2r = luna.build("t2r", n_heads=H, head_dim=d, max_len=64, r=9).double().eval()
-    attention = build(share="head", M=9, L=1, hidden=1)
-    exact_map(attention, t2r.map.weight, [1.0], [0.0])
-    set_(attention.map.projections.bias, t2r.map.bias)
-    q, k, v = inputs()
-    m = mask_of("scatter", n=n)
-    assert difference(attention(q, k, v, m), t2r(q, k, v, m)) < 1e-12
 
 
 def test_contains_random_fourier_features():
@@ -124,18 +86,6 @@ def test_contains_performer():
     assert difference(attention(q, k, v, m), performer(q, k, v, m)) < 1e-13
 
 
-def test_an_envelope_of_any_sign_is_the_linear_map_itself():
-    attention = build(envelope="scalar", envelope_squash="none")
-    q, k, v = inputs()
-    out, gate = attention(q, k, v), attention.map.envelope.out
-    h = [x @ gate.weight[0].mT + gate.bias[0] for x in (q, k)]
-    attention.map.envelope = None
-    kernel = h[0] * attention.phi_q(q, None) @ (h[1] * attention.phi_k(k, None)).mT
-    c = kernel.sum(-1, keepdim=True)
-    assert (c < 0).any()
-    assert difference(out, kernel @ v / c) < 1e-9
-
-
 @pytest.mark.parametrize("squash", ["sigmoid", "softplus", "exp"])
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("envelope", ["scalar", "norm"])
@@ -166,28 +116,6 @@ def test_vector_envelope_does_not_cancel():
             expected = gates[..., l] * ungated[..., 5 * i + l]
             assert difference(phi_q[..., 5 * i + l], expected) < 1e-13
     assert difference(out, normalise(ungated @ phi_k.mT, v)) > 1e-3
-
-
-def trained_rms(**options) -> Luna:
-    attention = build(**{"ch_rms": True} | options).train()
-    for seed in range(3):
-        attention(*inputs(seed), mask_of("prefix", n=n))
-    return attention
-
-
-@pytest.mark.parametrize("ch_rms", [True, "shared"])
-def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
-    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
-    attention = trained_rms(ch_rms=ch_rms).eval()
-    q, k, v = inputs(9)
-    m = mask_of("scatter", n=n)
-    out = attention(q, k, v, m)
-    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
-    louder = torch.cat([q[:1], 9 * q[1:]])
-    assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
-    other = build(ch_rms=ch_rms, seed=5)
-    other.load_state_dict(attention.state_dict())
-    assert torch.equal(other(q, k, v, m), out)
 
 
 @pytest.mark.parametrize("share", ["layer", "head"])
@@ -261,35 +189,6 @@ def test_bank_coef_concat_is_the_listing_rescaled():
     assert difference(concat, by_listing(bank).phi(x)) < 1e-13
 
 
-@pytest.mark.parametrize("kernel", ["bank_coef", "bank_coef_concat"])
-def test_fixed_bank(kernel: str):
-    attention = build(kernel=kernel, bank="fixed")
-    assert {name for name, _ in attention.named_parameters()} == {
-        "map.projections.weight", "map.projections.bias", "map.coef"
-    }  # fmt: skip
-    x = inputs()[0]
-    projections = attention.map.projections
-    u = x @ projections.weight[0].mT + projections.bias[0]
-    functions = [u.relu(), u.tanh(), u.sin(), u.cos(), (-u * u / 2).exp(), u.sigmoid(),
-                 F.softplus(u), u]  # fmt: skip
-    y = torch.stack(functions, -1) * attention.map.coef[0]
-    expected = y.sum(-1) / 8 if kernel == "bank_coef" else y.flatten(-2) / math.sqrt(8)
-    assert difference(attention.phi_q(x, None), expected) < 1e-13
-
-
-def test_rff_is_fixed_and_shared_over_heads():
-    attention = build(kernel="rff")
-    assert not list(attention.parameters())
-    assert attention.map.fourier.Omega.shape == (32, d)
-    assert attention.eps == 1e-2
-    phi = attention.phi_q(inputs()[0], None)
-    assert (phi.square().sum(-1) - 1).abs().max() < 1e-12
-    same = build(kernel="rff", seed=9)  # torch's seed; the slot's decides
-    assert torch.equal(same.map.fourier.Omega, attention.map.fourier.Omega)
-    other = luna.build("luna", n_heads=H, head_dim=d, max_len=64, kernel="rff", seed=1)
-    assert not torch.equal(other.map.fourier.Omega, attention.map.fourier.Omega)
-
-
 def test_random_phases():
     """sqrt(2 / D) cos(w_i . x' + b_i), b over the whole circle: in the mean the Gaussian kernel of
     the pairs, with the same frequencies."""
@@ -332,28 +231,7 @@ def test_frozen_parts_are_as_drawn_and_never_trained(projections: str, psi: str)
     assert torch.equal(attention(q, k, v), plain(q, k, v))
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_signed_kernels_say_so(options: dict):
-    """Negative features need the signed denominator; without one outputs would blow up."""
-    attention = build(**options)
-    coefficients = getattr(attention.map, "coef", None)
-    if coefficients is not None:
-        set_(coefficients, torch.linspace(-1, 1, 8))
-    phi = attention.phi_q(inputs()[0], None)
-    assert attention.signed == bool((phi < 0).any())
-    assert attention.convex != attention.signed
-    assert attention.row_stochastic
-
-
 # ---------------------------------------------------------------------- options
-
-
-def test_untied_maps():
-    attention = build(tie_qk=False)
-    q, k, v = inputs()
-    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
-    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
-    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -374,3 +252,55 @@ def test_parameters(options: dict, head_dim: int, count: int):
     """M (d + 1) + L (3 w + 1), or 2 w + L (w + 1) for the shared MLP."""
     attention = luna.build("luna", n_heads=12, head_dim=head_dim, max_len=8, **options)
     assert sum(p.numel() for p in attention.parameters()) == count
+
+
+def trained_rms(**options) -> Luna:
+    attention = build(**{"ch_rms": True} | options).train()
+    for seed in range(3):
+        attention(*inputs(seed), mask_of("prefix", n=n))
+    return attention
+
+
+@pytest.mark.parametrize("ch_rms", [True, "shared"])
+def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
+    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
+    attention = trained_rms(ch_rms=ch_rms).eval()
+    q, k, v = inputs(9)
+    m = mask_of("scatter", n=n)
+    out = attention(q, k, v, m)
+    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
+    louder = torch.cat([q[:1], 9 * q[1:]])
+    assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
+    other = build(ch_rms=ch_rms, seed=5)
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(other(q, k, v, m), out)
+
+
+def test_untied_maps():
+    attention = build(tie_qk=False)
+    q, k, v = inputs()
+    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
+    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
+    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "signed"),
+    [
+        ({}, False),
+        ({"nonneg": "exp", "envelope": "norm", "envelope_squash": "exp"}, False),
+        ({"nonneg": False, "activation": "tanh"}, True),
+        ({"envelope": "scalar", "envelope_squash": "none"}, True),
+        ({"kernel": "bank_coef"}, True),
+        ({"kernel": "rff"}, True),
+    ],
+    ids=str,
+)
+def test_signed_kernels_say_so(options: dict, signed: bool):
+    """Negative features need the signed denominator; without one outputs would blow up."""
+    attention = build(**options)
+    if "coef" in dict(attention.map.named_parameters()):
+        set_(attention.map.coef, -1.0)
+    assert (attention.phi_q(inputs()[0], None) < 0).any() == signed
+    assert attention.signed == signed
+    assert attention.convex != signed

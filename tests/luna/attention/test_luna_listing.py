@@ -13,7 +13,7 @@ from luna.attention.luna import Listing, Luna
 from luna.feature_maps.options import LunaOptions
 from luna.kernels import cpu
 
-from ..kit import difference, mask_of, qkv
+from ..kit import difference, mask_of, qkv, shaken
 from ..listing import by_listing, listed
 
 B, H, n, d = 2, 2, 37, 16
@@ -21,15 +21,10 @@ FAST = ["piecewise", "compiled", "fused"]
 
 
 def build(**options: Any) -> Luna:
-    """In float64 and training mode, biases moved off 0."""
+    """In training mode."""
     if options.get("evaluate") in ("compiled", "fused") and not cpu.AVAILABLE:
         pytest.skip("needs numba: pip install 'luna-lra[fast]'")
-    torch.manual_seed(0)
-    attention = luna.build("luna", n_heads=H, head_dim=d, max_len=64, **options).double()
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return attention
+    return shaken("luna", head_dim=d, **options).train()
 
 
 def assert_is_the_listing(attention: Luna, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):

@@ -59,20 +59,15 @@ def test_orthogonal_rows_have_no_larger_variance() -> None:
     assert mse[0] < 0.97 * mse[1]
 
 
-@pytest.mark.parametrize("scaling", ["norm", "sqrt_d"])
-def test_orthogonal_blocks(scaling: str) -> None:
+def test_orthogonal_blocks() -> None:
     d, m = 16, 40  # two blocks and a half
     generator = torch.Generator().manual_seed(0)
-    Omega = gaussian_projection(m, d, generator, orthogonal=True, scaling=scaling)
+    Omega = gaussian_projection(m, d, generator, orthogonal=True)
     assert Omega.shape == (m, d)
     for block in Omega.split(d):
         gram = block @ block.mT
         assert (gram - gram.diagonal().diag()).abs().max() < 1e-6
-    lengths = Omega.norm(dim=-1)
-    if scaling == "sqrt_d":
-        assert difference(lengths, torch.full_like(lengths, d**0.5)) < 1e-12
-    else:
-        assert lengths.std() > 0.3  # of a chi variable: about 0.7
+    assert Omega.norm(dim=-1).std() > 0.3  # of a chi variable: about 0.7
     assert (Omega[:d] @ Omega[d : 2 * d].mT).abs().max() > 1  # blocks are independent
 
 
@@ -111,22 +106,6 @@ def test_features_are_the_formula() -> None:
     assert (phi_k.masked_select(~mask[:, None, :, None]) == 0).all()
 
 
-def test_large_norms_stay_sharp() -> None:
-    """The public stabiliser leaves the norm out: features sink to eps, attention is uniform."""
-    n, attention = 32, build("performer")
-    q, k = (15 * t / t.norm(dim=-1, keepdim=True) for t in qkv(n=n)[:2])
-
-    def public(x: Tensor, over: tuple[int, ...]) -> Tensor:
-        u = 32**-0.25 * x @ attention.Omega.double().mT
-        norm = (32**-0.25 * x).square().sum(-1, keepdim=True) / 2
-        return (u - norm - u.amax(over, keepdim=True)).exp() + 1e-6
-
-    uniform = public(q, (-1,)) @ public(k, (-2, -1)).mT
-    uniform = uniform / uniform.sum(-1, keepdim=True)
-    assert (n * uniform - 1).abs().max() < 1e-3
-    assert (n * attention.matrix(q, k)).amax(-1).median() > 10
-
-
 def test_published_is_the_harness() -> None:
     attention = build("performer", profile="published", m=24)
     q, k, v = qkv(d_v=7)
@@ -162,17 +141,9 @@ def test_official_redraws_from_the_queries() -> None:
     assert torch.equal(fixed(q, k, v), fixed(q, k, v))
 
 
-def test_official_attends_padding_and_lifts_denominators() -> None:
-    attention = build("performer", profile="official", m=16)
-    q, k, v = qkv()
-    assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
-    far = build("performer", profile="official", m=1, eps=0.0, head_dim=4)
-    q, k, v = qkv(n=2, d=4)
-    q = q * 40  # exp(-|q|^2 / 2) is left outside the stabiliser and underflows
-    assert (far(q, k, torch.ones_like(v)) < 0.5).any()
-
-
-@pytest.mark.parametrize(("options", "steps"), [({"redraw": 3}, 3), ({}, 1000)])
+@pytest.mark.parametrize(
+    ("options", "steps"), [({"redraw": 3}, 3), ({}, 1000), ({"redraw": 0}, 2000)]
+)
 def test_redraws_by_optimiser_steps(options: dict, steps: int) -> None:
     attention = build("performer", m=2, **options).train()
     Omega = attention.Omega
@@ -183,31 +154,17 @@ def test_redraws_by_optimiser_steps(options: dict, steps: int) -> None:
     attention(q, k, v)
     assert torch.equal(attention.Omega, Omega)
     attention.after_step()
-    assert not torch.equal(attention.Omega, Omega)
+    assert torch.equal(attention.Omega, Omega) == (options == {"redraw": 0})
 
 
-def test_redraws_by_training_forwards() -> None:
-    attention = build("performer", redraw=2, redraw_unit="forward")
-    q, k, v = (t.requires_grad_() for t in qkv(n=4))
-    Omega = attention.Omega
-    for _ in range(5):
-        attention(q, k, v)  # evaluation
-    attention.train()
-    attention.after_step()
-    first = attention(q, k, v)
-    assert torch.equal(attention.Omega, Omega)
-    second = attention(q, k, v)
-    assert not torch.equal(attention.Omega, Omega)
-    (first + second).sum().backward()  # the first graph still has its own draw
-
-
-@pytest.mark.parametrize("profile", ["published", "strict"])
-def test_redraw_zero_means_never(profile: str) -> None:
-    attention = build("performer", profile=profile, redraw=0 if profile == "strict" else None)
-    Omega = attention.Omega
-    for _ in range(2000):
-        attention.after_step()
-    assert torch.equal(attention.Omega, Omega)
+def test_official_attends_padding_and_lifts_denominators() -> None:
+    attention = build("performer", profile="official", m=16)
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
+    far = build("performer", profile="official", m=1, eps=0.0, head_dim=4)
+    q, k, v = qkv(n=2, d=4)
+    q = q * 40  # exp(-|q|^2 / 2) is left outside the stabiliser and underflows
+    assert (far(q, k, torch.ones_like(v)) < 0.5).any()
 
 
 def test_resumes_its_schedule() -> None:

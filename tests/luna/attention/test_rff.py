@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from luna.feature_maps.rff import FourierFeatures
+from luna.feature_maps.random import FourierFeatures
 
-from ..kit import build, difference, mask_of, qkv, softmax_attention
+from ..kit import build, difference, mask_of, qkv
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
@@ -34,20 +34,6 @@ def test_rate() -> None:
     assert rmse == pytest.approx([(1 - k * k) / math.sqrt(2 * P) for P in sizes], rel=0.05)
     assert abs(slope(sizes, rmse) + 0.5) < 0.02
     assert abs(each.mean().item() - k) < 4 * (1 - k * k) / math.sqrt(2 * pool)
-
-
-def test_softmax_kernel() -> None:
-    q, k, v = qkv(n=32, d=16)
-    q, k = 0.5 * q, 0.5 * k
-    exact, errors, sizes = softmax_attention(q, k, v), [], [256, 1024, 4096, 16384]
-    for P in sizes:
-        options = {"head_dim": 16, "P": P, "kernel": "softmax"}
-        draws = [build("rff", seed=s, **options)(q, k, v) for s in range(4)]
-        errors.append((torch.stack(draws) - exact).square().mean().sqrt().item())
-    assert abs(slope(sizes, errors) + 0.5) < 0.1
-    assert errors[-1] < 0.02
-    limit = (build("rff", head_dim=16, P=16384)(q, k, v) - exact).square().mean().sqrt()
-    assert limit > 3 * errors[-1]  # without the weights it is another attention
 
 
 def test_features_are_the_formula() -> None:
@@ -78,15 +64,3 @@ def test_counts_how_often_it_clamps() -> None:
     assert torch.equal(whole, ~dead & mask[:, None, :])  # elsewhere rows sum to 1
     assert 0 < attention.dead_fraction < 0.5
     assert attention.dead_fraction.item() == pytest.approx((dead.sum() / (2 * mask.sum())).item())
-
-
-def test_is_fixed() -> None:
-    attention = build("rff", seed=1).train()
-    assert list(attention.parameters()) == []
-    Omega = attention.map.Omega.clone()
-    attention(*qkv())
-    attention.after_step()
-    assert torch.equal(attention.map.Omega, Omega)
-    assert torch.equal(build("rff", seed=1).map.Omega, Omega)
-    assert not torch.equal(build("rff", seed=2).map.Omega, Omega)
-    assert build("rff").map.Omega.shape == (32, 32)
