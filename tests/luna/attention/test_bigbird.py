@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import luna
-from luna.attention.bigbird import capped_graph, first_blocks_graph
+from luna.attention.bigbird import first_blocks_graph
 
 from ..kit import MASKS, build, difference, mask_of, qkv
 
@@ -99,33 +99,11 @@ def published(n: int, **options) -> np.ndarray:
     return attention.random_graph(n, torch.device("cpu")).numpy()
 
 
-def test_published_graph_at_1024_draws_from_its_window():
-    heads = 4000
-    graph = capped_graph(heads, 16, 3, 15, np.random.RandomState(0), official=False)
-    for i in range(1, 13):
-        allowed = {j for j in range(1, 15) if abs(j - i) > 1}
-        assert set(graph[:, i].flatten()) == allowed
-    assert set(graph[:, 13].flatten()) == set(graph[:, 14].flatten()) == set(range(1, 15))
-    for i, share in ((13, 0.547), (14, 0.396)):  # 1 - C(11,3)/C(14,3) and 1 - C(12,3)/C(14,3)
-        twice = (np.abs(graph[:, i] - i) <= 1).any(1).mean()
-        assert abs(twice - share) < 0.03
-
-
 def test_published_graph_at_4096_reaches_1024_tokens():
     graph = published(4096, n_heads=200)
     for i in range(1, 63):
         assert set(graph[:, i].flatten()) == {j for j in range(1, 16) if abs(j - i) > 1}
     assert np.array_equal(published(4096), graph[:2])  # heads are drawn one after the other
-
-
-def test_published_graph_elsewhere_reaches_eleven_blocks():
-    graph = published(2048, n_heads=400)
-    for i in range(1, 31):
-        allowed = (
-            set(range(1, 10)) - {i - 1, i, i + 1} - ({9} if i == 1 else {1} if i == 9 else set())
-        )
-        assert set(graph[:, i].flatten()) == allowed
-        assert all(len(set(row)) == 3 for row in graph[:, i].tolist())
 
 
 def test_published_graph_has_the_runs_seed_whatever_the_slots():

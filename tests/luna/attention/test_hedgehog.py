@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from luna.convert.losses import attention_cross_entropy, softmax_rows
-from luna.weighted import largest
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
 
@@ -47,19 +46,6 @@ def test_softmax_joint_is_a_ratio_of_exponentials() -> None:
     for phi, y in zip(attention.features(q, k, None), (q, k), strict=True):
         whole = 2 * torch.cosh(2 * y).sum(-1, keepdim=True)
         assert difference(phi, torch.cat([(2 * y).exp(), (-2 * y).exp()], -1) / whole) < 1e-12
-
-
-def test_exp_keeps_the_weights_of_keys() -> None:
-    """A constant per key, as in the public stable form, would be another attention."""
-    attention = build("hedgehog", normalisation="exp")
-    q, k, v = qkv()
-    k = k * torch.linspace(0.1, 3, 64)[:, None]
-    phi_q, (phi_k, a) = attention.phi_q(q, None), attention.weigh(k)
-    per_key = normalised(phi_q @ phi_k.mT) @ v
-    out = attention(q, k, v)
-    assert difference(out, per_key) > 0.1
-    weights = (a - largest(a)).exp().unsqueeze(-2)
-    assert difference(out, normalised((phi_q @ phi_k.mT) * weights) @ v) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -108,17 +94,6 @@ def test_loss_is_the_formula() -> None:
     assert attention_cross_entropy(T, A, floor=1e-3).item() == pytest.approx(
         (rows[0] - math.log(1e-3) + rows[2]) / 3
     )
-
-
-def test_every_token_weighs_the_same() -> None:
-    """A mean over rows of the batch, not a mean of the examples' means."""
-    q, k, _ = qkv()
-    mask = torch.arange(64) < torch.tensor([[60], [3]])
-    T, A = softmax_rows(q, k, mask), build("hedgehog").matrix(q, k, mask)
-    whole = attention_cross_entropy(T, A, mask)
-    parts = [attention_cross_entropy(T[b : b + 1], A[b : b + 1], mask[b : b + 1]) for b in (0, 1)]
-    assert difference(whole, (60 * parts[0] + 3 * parts[1]) / 63) < 1e-12
-    assert difference(whole, sum(parts) / 2) > 1e-3
 
 
 @pytest.mark.parametrize("causal", [False, True])

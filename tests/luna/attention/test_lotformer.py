@@ -35,24 +35,6 @@ def unrolled(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tens
     return (S + f + g).exp()
 
 
-def log_uniform(n: int) -> Tensor:
-    return torch.full((1, n), -math.log(n), dtype=torch.float64)
-
-
-def test_converged_is_doubly_stochastic() -> None:
-    attention = sharp(R=8, half_steps=4001)
-    q, k, _ = qkv(1, 2, 50)
-    mask = torch.arange(50)[None] % 5 != 2
-    A = attention.matrix(q, k, mask)
-    v = torch.eye(50, dtype=torch.float64).expand(1, 2, 50, 50)
-    for matrix in (A, attention(q, k, v, mask)):
-        valid = matrix[:, :, mask[0]][..., mask[0]]
-        assert (valid.sum(-1) - 1).abs().max() < 1e-8
-        assert (valid.sum(-2) - 1).abs().max() < 1e-8
-        assert (matrix >= 0).all()
-        assert (valid.max() * mask.sum()) > 3  # and far from uniform
-
-
 @pytest.mark.parametrize(("eps", "half_steps"), [(0.1, 49), (0.1, 50), (1.0, 5), (1.0, 6), (1, 1)])
 def test_parity(eps: float, half_steps: int) -> None:
     attention = sharp(R=8, eps=eps, half_steps=half_steps)
@@ -63,25 +45,6 @@ def test_parity(eps: float, half_steps: int) -> None:
     exact, loose = (rows, columns) if half_steps % 2 else (columns, rows)
     assert exact < 1e-12
     assert loose > 1e-9
-
-
-@pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
-def test_output_is_the_composition(kind: str) -> None:
-    attention = sharp(R=6, half_steps=7, eps=0.3)
-    q, k, v = qkv(d_v=9)
-    mask = mask_of(kind)
-    Z = attention.pivots
-    zeta = log_uniform(6).exp().expand(2, 6)
-    a = mask[:, None, :].double() / mask.sum(-1)[:, None, None]
-    S_Q = torch.einsum("bhid,hrd->bhir", q, Z) / 32**0.5 / 0.3
-    S_K = torch.einsum("hrd,bhjd->bhrj", Z, k) / 32**0.5 / 0.3
-    log_a, log_zeta = a.log(), zeta.log()
-    P_Q = unrolled(S_Q, log_a.unsqueeze(-1), log_zeta.unsqueeze(-2), 7)
-    P_K = unrolled(S_K, log_zeta.unsqueeze(-1), log_a.unsqueeze(-2), 7)
-    n_v = mask.sum(-1)[:, None, None, None]
-    A = n_v * P_Q @ torch.diag_embed(1 / zeta) @ P_K
-    assert difference(attention(q, k, v, mask), A @ v) < 1e-10
-    assert difference(attention.matrix(q, k, mask), A) < 1e-10
 
 
 # ---------------------------------------------------------------------- recomputation
@@ -118,7 +81,7 @@ def test_gradients_equal_unrolling(half_steps: int, rows: bool) -> None:
             assert difference(a, b) < 1e-10
 
 
-def stored(half_steps: int, method: str) -> int:
+def stored(half_steps: int) -> int:
     """Bytes that a forward of the plans keeps for its backward."""
     S = torch.randn(1, 1, 256, 32).requires_grad_()
     mu, nu = torch.full((256, 1), -math.log(256)), torch.full((1, 32), -math.log(32))
@@ -129,17 +92,13 @@ def stored(half_steps: int, method: str) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        P = {"ours": sinkhorn, "unrolled": unrolled}[method](S, mu, nu, half_steps)
-        kept = sum(storages.values())
-    assert P.requires_grad
-    return kept
+        sinkhorn(S, mu, nu, half_steps)
+    return sum(storages.values())
 
 
 def test_memory_of_a_half_step() -> None:
-    few, many = (stored(T, "ours") for T in (10, 110))
-    per_step = (many - few) / 100
+    per_step = (stored(110) - stored(10)) / 100
     assert per_step <= 4 * (256 + 32) * 2  # potentials, not plans: 4 bytes, n or R of them
-    assert (stored(110, "unrolled") - stored(10, "unrolled")) / 100 > 4 * 256 * 32 * 0.9
 
 
 # ---------------------------------------------------------------------- options and quirks

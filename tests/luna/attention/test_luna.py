@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import luna
 from luna.attention.luna import Luna
+from luna.feature_maps.options import LunaOptions
 
 from ..kit import difference, mask_of, qkv, shaken
 from ..listing import by_listing
 
 B, H, n, d = 2, 2, 37, 16
 F64 = torch.float64
+YAML = Path(__file__).parents[3] / "configs" / "attention" / "luna.yaml"
 
 
 def build(*, seed: int = 0, **options) -> Luna:
@@ -35,55 +41,7 @@ def set_(parameter: nn.Parameter, value: Tensor | float) -> None:
         parameter.copy_(torch.as_tensor(value, dtype=parameter.dtype).expand_as(parameter))
 
 
-def exact_map(attention: Luna, W: Tensor, e: list[float], f: list[float]) -> None:
-    """psi_l(u) = s(e_l u + f_l), hidden width 1, projections W (M, d)."""
-    channels = attention.map.channels
-    set_(attention.map.projections.weight, W)
-    set_(attention.map.projections.bias, 0.0)
-    set_(channels.e, torch.tensor(e).view(1, -1, 1))
-    set_(channels.f, torch.tensor(f, dtype=F64).view(1, -1, 1))
-    set_(channels.a, 1.0)
-    set_(channels.g, 0.0)
-
-
 # ---------------------------------------------------------------------- special cases, envelopes
-
-
-def test_contains_random_fourier_features():
-    """nonneg = False, s = sin, psi = (sin u, sin(u + pi / 2)), W = Omega d^(-1/4)."""
-    rff = build(kernel="rff", M=8, L=2)
-    attention = build(M=8, L=2, hidden=1, nonneg=False, activation="sin")
-    Omega = rff.map.fourier.Omega
-    exact_map(attention, Omega * d**-0.25, [1.0, 1.0], [0.0, math.pi / 2])
-    q, k, _ = inputs()
-    kernels = [a.phi_q(q, None) @ a.phi_k(k, None).mT for a in (attention, rff)]
-    assert difference(*kernels) < 1e-12
-
-
-def test_contains_performer():
-    """Gaussian w, psi(u) = exp(d^(-1/4) u) and h(x) = exp(-|x|^2 / (2 sqrt(d))), as the envelope is
-    drawn: the positive random features of Performer, and its output."""
-    options = {"projections": "gaussian", "nonneg": "exp", "M": 24, "L": 1}
-    torch.manual_seed(0)
-    slot = {"n_heads": H, "head_dim": d, "max_len": 64}
-    attention = luna.build(
-        "luna", **slot, **options, hidden=2, envelope="norm", envelope_squash="exp"
-    )  # fmt: skip
-    attention = attention.double().eval()
-    channels, Omega = attention.map.channels, attention.map.projections.weight[0]
-    set_(channels.e, torch.tensor([1.0, -1.0], dtype=F64).view(1, 1, 2))
-    set_(channels.f, 0.0)
-    set_(channels.a, d**-0.25 * channels.e)  # u = relu(u) - relu(-u)
-    set_(channels.g, 0.0)
-    q, k, v = (0.5 * t for t in inputs())
-    x = q * d**-0.25
-    positive = (x @ Omega.mT - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(24)
-    assert difference(attention.phi_q(q, None), positive) < 1e-13
-
-    performer = luna.build("performer", **slot, m=24, eps=0.0, redraw=0).double().eval()
-    performer.Omega = Omega
-    m = mask_of("scatter", n=n)
-    assert difference(attention(q, k, v, m), performer(q, k, v, m)) < 1e-13
 
 
 @pytest.mark.parametrize("squash", ["sigmoid", "softplus", "exp"])
@@ -92,6 +50,9 @@ def test_contains_performer():
 def test_scalar_envelope_weights_keys_only(envelope: str, squash: str, hidden: int):
     attention = build(envelope=envelope, envelope_squash=squash, envelope_hidden=hidden)
     q, k, v = inputs()
+    if (envelope, hidden) == ("norm", 0):  # the start at which it is Performer's
+        fresh = luna.build("luna", n_heads=H, head_dim=d, max_len=8, envelope="norm").map.envelope
+        assert (fresh.out.weight == -0.5 * d**-0.5).all()
     h = attention.map.envelope(k)  # (B, H, n, 1)
     assert h.shape == (B, H, n, 1)
     assert h.std() > 1e-3
@@ -304,3 +265,28 @@ def test_signed_kernels_say_so(options: dict, signed: bool):
     assert (attention.phi_q(inputs()[0], None) < 0).any() == signed
     assert attention.signed == signed
     assert attention.convex != signed
+
+
+@pytest.mark.parametrize(
+    ("nonneg", "function"), [("softplus", F.softplus), ("exp", lambda y: y.clamp(max=15).exp())]
+)
+@pytest.mark.parametrize("shared_channels", [False, True])
+def test_positive_features_are_the_function_of_the_signed_ones(nonneg, function, shared_channels):
+    options = {"n_heads": 2, "head_dim": 4, "max_len": 9, "M": 3, "L": 2, "hidden": 5}
+    options["shared_channels"] = shared_channels
+    signed, positive = (luna.build("luna", nonneg=n, **options).double() for n in (False, nonneg))
+    positive.load_state_dict(signed.state_dict())
+    g = torch.Generator().manual_seed(0)
+    x = 50 * torch.randn(2, 2, 9, 4, generator=g, dtype=torch.float64)
+    expected = function(signed.phi_q(x, None) * 3**0.5) * 3**-0.5
+    torch.testing.assert_close(positive.phi_q(x, None), expected)
+    assert not positive.signed
+    assert positive.convex
+
+
+def test_the_config_repeats_every_comment():
+    """Its keys and values are compared with the class in tests/lra/settings/test_compose.py."""
+    stated = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(LunaOptions), re.M))
+    assert list(stated) == list(luna.options("luna"))
+    repeated = dict(re.findall(r"^(\w+): .*  # (.*)$", YAML.read_text(encoding="utf-8"), re.M))
+    assert {key: repeated[key][: len(text)] for key, text in stated.items()} == stated

@@ -61,24 +61,6 @@ def test_every_evaluation_is_the_listing(options: dict[str, Any], causal: bool):
     )
 
 
-@pytest.mark.parametrize("evaluate", ["dense", "piecewise", "compiled"])
-def test_channel_rms_is_the_listings_in_training(evaluate: str):
-    """Each call has a statistic of its own, and gradients go through it; unlike a shared one."""
-    q, k, v = qkv(B, H, n, d)
-    k = 3 * k
-    attention = build(ch_rms=True, evaluate=evaluate)
-    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
-    results = []
-    for attend in (attention, by_listing(attention, ch_rms=True)):
-        out = attend(*leaves)
-        found = torch.autograd.grad(out.square().sum(), [*leaves, *attention.parameters()])
-        results.append([out, *found])
-    for ours, theirs in zip(*results, strict=True):
-        assert difference(ours, theirs) < 1e-11 * max(1, float(theirs.detach().abs().max()))
-    shared = build(ch_rms="shared", evaluate=evaluate)
-    assert difference(shared.features(q, k, None)[0], attention.features(q, k, None)[0]) > 1e-3
-
-
 def test_initialisation_is_the_listings():
     """W ~ N(0, 1) / sqrt(d), beta 0, torch's own for linear layers: moments and bounds."""
     torch.manual_seed(0)

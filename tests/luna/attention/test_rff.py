@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from torch import Tensor
-
-from luna.feature_maps.random import FourierFeatures
 
 from ..kit import build, difference, mask_of, qkv
-
-
-def gaussian(x: Tensor, y: Tensor) -> Tensor:
-    return (-(x - y).square().sum(-1) / (2 * x.shape[-1] ** 0.5)).exp()
-
-
-def slope(x: list[int], y: list[float]) -> float:
-    a, b = (torch.tensor(t, dtype=torch.float64).log() for t in (x, y))
-    return float(((a - a.mean()) * (b - b.mean())).sum() / (a - a.mean()).square().sum())
-
-
-def test_rate() -> None:
-    d, pool = 8, 2**20
-    x, y = (0.6 * t[0, 0, 0] for t in qkv(1, 1, 1, d)[:2])
-    features = FourierFeatures(d, pool, seed=1)
-    each = (features(x) * features(y)).view(2, pool).sum(0) * pool  # one per frequency
-    k = float(gaussian(x, y))
-    assert 0.2 < k < 0.8
-    sizes = [4, 16, 64, 256, 1024]
-    rmse = [(each.view(-1, P).mean(-1) - k).square().mean().sqrt().item() for P in sizes]
-    assert rmse == pytest.approx([(1 - k * k) / math.sqrt(2 * P) for P in sizes], rel=0.05)
-    assert abs(slope(sizes, rmse) + 0.5) < 0.02
-    assert abs(each.mean().item() - k) < 4 * (1 - k * k) / math.sqrt(2 * pool)
 
 
 def test_features_are_the_formula() -> None:

@@ -69,26 +69,6 @@ def test_landmark_queries_are_interpolated(kind):
     assert gap.amin(1)[mask & ~landmark].min() > 1e-3
 
 
-def test_normalisation_is_neutral(monkeypatch):
-    (q, k, v), seen = qkv(), []
-
-    def record(N_: Tensor, steps: int | None, *, shared: bool) -> Tensor:
-        seen.append(N_)
-        return torch.linalg.inv(N_)
-
-    monkeypatch.setattr("luna.attention.skyformer.inverse", record)
-    out = sky(fixed())(q, k, v)
-    X = torch.cat([q, k], 2)
-    C = build("kernelized").matrix(X, X)
-    P = C[..., fixed()]
-    M = P[:, :, fixed()] + 0.1 * torch.eye(12, dtype=P.dtype)
-    P_Q, P_K = P[:, :, :N], P[:, :, N:]
-    assert difference(out, P_Q @ torch.linalg.solve(M, P_K.mT @ v)) < 1e-11
-    eigenvalues = torch.linalg.eigvalsh(seen[0])
-    assert (eigenvalues.amax(-1) - 1).abs().max() < 1e-12
-    assert (eigenvalues.amin(-1) >= 0.1 / M.sum(-1).amax(-1)).all()
-
-
 def test_landmarks_are_valid_tokens_or_a_prefix():
     mask = mask_of("scatter")
     strict = build("skyformer", landmarks=128)

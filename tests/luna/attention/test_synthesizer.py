@@ -60,14 +60,6 @@ def test_default_factor(max_len: int, a: int) -> None:
     assert (part.W_a.out_features, part.W_b.out_features) == (a, max_len // a)
 
 
-def test_parameters() -> None:
-    H, d, n, r = 2, 32, 128, 7
-    counts = {"random": H * n * n, "factorized_random": 2 * H * n * r, "dense": d * n + n}
-    for form, count in counts.items():
-        attention = build("synthesizer", form=form, rank=r)
-        assert sum(p.numel() for p in attention.parameters()) == count
-
-
 def test_official_masks_pairs_only_beside_a_dot_product() -> None:
     q, k, v = qkv()
     mask = mask_of("prefix")
