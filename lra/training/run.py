@@ -168,6 +168,7 @@ def _introduce(budget_check: BudgetCheck, prepared: Any, folder: RunFolder) -> N
     if changed := folder.changed_code():
         say(changed)
     usual = {key: plain(p.default) for key, p in luna.options(run.attention["name"]).items()}
+    usual |= luna.get(run.attention["name"]).former_options
     usual |= {"name": run.attention["name"], "dwc": "none"}
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"

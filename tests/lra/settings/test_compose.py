@@ -90,6 +90,7 @@ def test_every_attention_has_a_config_with_exactly_its_options():
         options = {key: value for key, value in file.items() if key not in NO_OPTIONS}
         presets = file.get("presets", {})
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
+        defaults |= luna.get(name).former_options
         assert set(options) == {"name", *defaults}, name
         looked_up = {key for key, value in options.items() if value == "???"}
         missing = looked_up - presets.get("published", {}).keys()
@@ -106,7 +107,8 @@ def test_every_attention_has_a_config_with_exactly_its_options():
 def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
     run = compose([f"attention={attention}", "attention.preset=published"])
     later = dict(OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {}))
-    assert set(run.attention) == {"name", "dwc", *luna.options(attention)} - set(later)
+    options = {*luna.options(attention), *luna.get(attention).former_options}
+    assert set(run.attention) == {"name", "dwc", *options} - set(later)
     assert run.attention | later == usual_options(attention, "listops", "published")
     for task in data.names():  # a preset has a value for each
         assert set(usual_options(attention, task, "matched")) == set(run.attention | later)
