@@ -126,7 +126,8 @@ def _table(rows: dict[str, dict[int, BenchRow]], factor: float = 1.0) -> str:
 def _text(row: BenchRow, factor: float) -> str:
     if row.values:
         return with_range(row.values, factor)
-    return row.stopped if (row.stopped or "")[:1] == ">" else "failed" if row.stopped else ""
+    reason = row.stopped or ""
+    return reason if reason[:1] in (">", "") else "failed"
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:

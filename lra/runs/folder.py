@@ -187,9 +187,10 @@ def find(run: Run) -> RunFolder | None:
     from lra.data.prepare import find_prepared
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute.gate import with_solved_options
+        from lra.compute.budget import budget_of
+        from lra.compute.solve import solve
 
-        run = with_solved_options(run)
+        run, _ = solve(run, budget_of(run))
     length = run.protocol.data.max_length
     prepared = find_prepared(run.task, max_length=length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint)
