@@ -25,7 +25,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def readable(path: Path, hint: str) -> Iterator[None]:
+def readable(path: Path | str, hint: str) -> Iterator[None]:
     """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
     make parsers, most of them not ours, raise anything."""
     try:

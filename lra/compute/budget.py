@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from lra.base import groups
 from lra.base.config import Objective, Pretrain, Protocol, Tolerance
-from lra.compute.count import Count, count_run
+from lra.compute.count import count_run
 from lra.settings.compose import Run, row_of_own_task, scale
 
 MEASURES = ("parameters", "flops", "examples")
@@ -70,17 +70,6 @@ def budget_of(run: Run) -> Budget:
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference
     return Budget(NUMBERS, Cost(**numbers), run.compute.tolerance)
-
-
-def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
-    """`first` is the count of phase one, whose examples weigh what they cost beside phase two's:
-    those of a task of pairs are half as long."""
-    trained: float = examples(run.protocol)
-    recipe = run.pretrain.recipe if run.compute.both_phases else None
-    if first is not None and recipe is not None:
-        weight = first.training_flops / count.training_flops
-        trained += recipe.steps * recipe.batch * weight
-    return Cost(count.parameters, count.flops, round(trained))
 
 
 def examples(protocol: Protocol) -> int:

@@ -51,7 +51,7 @@ class Choice:
 def print_tables(folder: str | Path, choice: Choice) -> None:
     """Runs that differ in more than the attention, its options, the seed and what the choice lets
     vary never share a table."""
-    runs = _selected(frame_of(load_records([folder])), Path(folder), choice)
+    runs = _selected(frame_of(load_records([folder], skip=True)), Path(folder), choice)
     tables = [*_leaderboards(runs, choice), *conversions.build_all(runs)]
     tables = [_sorted(table, choice.sort) for table in tables]
     if choice.format:

@@ -115,7 +115,7 @@ def _has(record: Record, key: str, text: str) -> bool:
 
 def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
     names = [w for w in (a, b) if not (Path(w) / "result.json").exists()]
-    records = first_attempts(load_records([runs]))[0] if names else []
+    records = first_attempts(load_records([runs], skip=True))[0] if names else []
     records = [r for r in records if task in (None, r["task"])]
     left, right = find_runs(a, records), find_runs(b, records)
     c = compare(left, right, data_dir)

@@ -68,6 +68,7 @@ class RunFolder:
         self.last = self.path / "checkpoints" / "last.ckpt"
         self.best = self.path / "checkpoints" / "best.ckpt"
         self._started = _now()
+        self._begun = self.status().get("begun", self._started)  # the first time
         self._updated = 0.0
 
     @property
@@ -130,7 +131,8 @@ class RunFolder:
         return read_json(self.status_file) or {"status": "new"}
 
     def set_status(self, status: str, **facts: Any) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "started": self._started} | facts
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "begun": self._begun,
+                 "started": self._started} | facts  # fmt: skip
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": _now()} | facts)
 
@@ -152,7 +154,7 @@ class RunFolder:
             "attempt": self.attempt,
             **self.code_facts(),
         } | result
-        result |= {"times": {"started": self._started, "finished": _now()}}
+        result["times"] = {"begun": self._begun, "started": self._started, "finished": _now()}
         with writing(self.path):
             write_json(self.result_file, result | {"digest": digest(result)})
         self.set_status("finished")
@@ -185,9 +187,10 @@ def find(run: Run) -> RunFolder | None:
     from lra.data.prepare import find_prepared
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute.gate import with_solved_options
+        from lra.compute.budget import budget_of
+        from lra.compute.solve import solve
 
-        run = with_solved_options(run)
+        run, _ = solve(run, budget_of(run))
     length = run.protocol.data.max_length
     prepared = find_prepared(run.task, max_length=length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint)

@@ -27,7 +27,7 @@ from lra.data.verify import check_arrays
 from lra.runs import environment
 from lra.runs.answers import Answers
 from lra.runs.folder import RunFolder, writing
-from lra.runs.schema import TrainingResult
+from lra.runs.schema import TrainingRecord
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.training.callbacks import LIMIT, Interrupted, stop_at_once
@@ -108,7 +108,7 @@ def _fit_and_test(
     scores = {f"test_{measure}": test[measure] for measure in ("loss", "accuracy")}
     finish_loggers(trainer.loggers, scores, test["step"])
     differences = luna.get(run.attention["name"]).differences_from_profile
-    return TrainingResult.of(
+    return TrainingRecord.facts_of(
         run.experiment.settings(),
         seed=run.seed,
         preset=run.compute.preset,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from omegaconf import OmegaConf
+from torch import Tensor
 
 import luna
 from lra.base import groups
@@ -16,6 +19,7 @@ from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
 from lra.settings.compose import Run, move_cost_facts
 from lra.settings.experiment import plain
+from luna.base import Attention, Paper, register
 
 from ..conftest import composed
 
@@ -55,3 +59,22 @@ def shipped(task: str, attention: str, preset: str = "matched") -> Run:
 @cache
 def budget(task: str) -> Budget:
     return budget_of(composed(f"task={task}"))
+
+
+@contextmanager
+def plugged(attend: Callable[[Tensor, Tensor, Tensor], Tensor], run: Run) -> Iterator[Run]:
+    """This run with the attention `plug` of another package, which computes `attend(q, k, v)`."""
+
+    class Plug(Attention):
+        paper = Paper(title="A plug-in", year=2026, url="https://example.org")
+        complexity = "O(n² e)"
+
+        def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
+            return attend(q, k, v)
+
+    register("plug")(Plug)
+    compute = replace(run.compute, exempt=None)
+    try:
+        yield replace(run, attention={"name": "plug", "dwc": "none"}, compute=compute)
+    finally:
+        luna.base._classes.pop("plug")

@@ -14,7 +14,7 @@ from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import count_run
-from lra.compute.gate import check_budget, with_solved_options
+from lra.compute.gate import check_budget
 from lra.compute.solve import closest, compare, knob_values, solve
 from lra.training import run as runner
 
@@ -88,7 +88,6 @@ def test_what_was_solved_is_trained_and_recorded(small, capsys):
         next(Path(run.runs_dir).rglob("config.yaml")).read_text(encoding="utf-8")
     )
     assert config["settings"]["attention"]["m"] == solved
-    assert with_solved_options(run).attention["m"] == solved
     runner.train(run)  # the same command finds the run it has already done
     assert "already finished" in capsys.readouterr().out
 
@@ -114,13 +113,8 @@ def test_an_invalid_range_is_refused(spec: Any):
         knob_values("performer", "m", spec)
 
 
-def test_knobs_that_are_not_options_or_have_too_many_settings_are_refused():
+def test_a_knob_that_is_no_option_is_refused():
     run = composed("attention=performer")
     wrong = replace(run, compute=replace(run.compute, knobs={"width": [1, 2]}))
-    with pytest.raises(
-        UserError, match="declares the knob 'width', which is not one of its options"
-    ):
+    with pytest.raises(UserError, match="the knob 'width', which is not one of its options"):
         check_budget(wrong)
-    many = {"m": {"min": 1, "max": 4000}}
-    with pytest.raises(UserError, match="have 4,000 settings, more than the 2,000"):
-        closest(replace(run, compute=replace(run.compute, knobs=many)), budget("listops"))

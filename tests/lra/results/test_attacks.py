@@ -51,6 +51,14 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"times__finished": "2026-01-01T00:00:00"}, "times.finished: .* has no zone"),
     ({"times__finished": "soon"}, "times.finished: Invalid isoformat"),
     ({"times": BEFORE}, "times: it finished at 2026-01-01.*, before it started"),
+    ({"steps_per_second": 80.0}, "its speed and time make 889 steps, but it has 100"),
+    (
+        {
+            "times": {"begun": BEFORE["started"], "finished": BEFORE["started"]},
+            "seconds": {"training": 11.0, "evaluation": 90.0},
+        },
+        "it took 101 seconds, but .* end 0",
+    ),
     ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
     ({"precision": "bf16-mixed"}, "its precision is 'bf16-mixed', but in its settings it is '32"),
     ({"identity": "0" * 12}, "its settings and data are those of run"),
@@ -88,7 +96,6 @@ FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the recor
     ({"test__loss": 0.3}, "test loss is 0.3, but"),
     ({"test__predicted": [2000] + [0] * 9}, r"its answers are \[200, .*, but it says \[2000, 0"),
     ({"dev": {"accuracy": 0.9, "step": 100}}, "best dev accuracy is 0.9, but 0.4 follows"),
-    ({"steps_per_second": 80.0}, "its speed and time make 889 steps, but it has 100"),
     ({"test__step": 200}, "its checkpoint is of step 200, but it has 100 steps"),
     ({"times__finished": "2999-01-01T00:00:00+0000"}, "finished in the future"),
     ({"answers_of_run": answered(40, 200), "test__predicted": None}, "200 answers to 2000"),

@@ -174,6 +174,37 @@ def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_a_damaged_record_is_left_out_where_it_can_be(make: Make, runs: Path, tmp_path, capsys):
+    """Alone in a folder, or a line of a file."""
+    make("luna", 0.4)
+    edit(make("softmax", 0.3), schema=0)
+    (shown,) = lra.records(runs)
+    assert (shown.attention, repr(shown)) == ("luna", "<listops, luna, seed 1: 40.00 %>")
+    assert "left out: record" in capsys.readouterr().err
+    assert main(["table", "--runs", str(runs)]) == 0
+    assert "luna" in capsys.readouterr().out
+    out = tmp_path / "out.jsonl"
+    lines = records.lines_of([r.facts | {"schema": v} for r in (shown,) for v in (0, 1)])
+    out.write_text("\n".join(lines), encoding="utf-8")
+    assert [r.attention for r in lra.records(out)] == ["luna"]
+    with pytest.raises(UserError, match=r"line 2, run .* was not made by this version"):
+        records.load_records([out])
+
+
+def test_a_fact_that_is_not_there_names_the_nearest(make: Make, runs: Path):
+    make("luna", 0.474000006914)  # as a float32 says it
+    records_of = lra.records(runs)
+    with pytest.raises(KeyError, match=r"no fact 'test.acuracy'; did you mean test.accuracy"):
+        records_of[0]["test.acuracy"]
+    frame = records_of.to_pandas()
+    assert (frame.score[0], frame["protocol.recipe.lr"][0], frame["attention.M"][0]) == (
+        47.4,
+        0.002,
+        8,
+    )
+    assert repr(records_of).startswith("<1 records")
+
+
 def test_from_the_command_line(
     make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
