@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lra.figures import tables as figures
+from lra.report.build import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import Table
-from lra.report.training import build_all
 
 from ..synthetic import Make, frame, table
 
