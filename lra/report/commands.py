@@ -71,21 +71,20 @@ def _table(a: argparse.Namespace) -> None:
             "--task, --attention, --sort, --vary, --effects and --format are for tables on the "
             "terminal; results/tables.yaml says what --write and --check make"
         )
-    runs = _runs(results)
-    tables = _tables(results, runs)
-    (_check if a.check else _write)(results, texts_of(results, tables))
+    runs, tables = tables_of(results)
+    files = texts_of(results, tables)
+    (_check if a.check else _write)(results, files)
     missing = runs[~runs["run"].isin({run for table in tables for run in table.taken["run"]})]
     if len(missing):
         print(f"{len(missing)} of the records are in no table:")
         print(*(f"  {n} of {path}" for path, n in Counter(missing["path"]).items()), sep="\n")
 
 
-def tables_of(results: Path) -> list[Table]:
-    """Every table of a results folder: those of its tables.yaml, then one per converted model."""
-    return _tables(results, _runs(results))
-
-
-def _runs(results: Path) -> pd.DataFrame:
+def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
+    """The runs of a results folder, and their tables: those of its tables.yaml, then one per
+    converted model."""
+    from lra.report.build import build_all
+    from lra.report.specs import specs
     from lra.results import audit
     from lra.results.frame import frame_of
     from lra.results.record import read_all
@@ -95,25 +94,16 @@ def _runs(results: Path) -> pd.DataFrame:
         raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
     records = read_all([folder])
     audit.refuse_contradictions(records)
-    return frame_of(records)
-
-
-def _tables(results: Path, runs: pd.DataFrame) -> list[Table]:
-    from lra.report.build import build_all
-    from lra.report.specs import specs
-
-    return build_all(specs(results), runs, results / "records")
+    runs = frame_of(records)
+    return runs, build_all(specs(results), runs, folder)
 
 
 def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.page import page
     from lra.report.render import WRITERS
 
-    files = {
-        results / "tables" / f"{table.name}.{suffix}": writer(table, results)
-        for table in tables
-        for suffix, writer in WRITERS.items()
-    }
+    files = {results / "tables" / f"{table.name}.{suffix}": writer(table, results)
+             for table in tables for suffix, writer in WRITERS.items()}  # fmt: skip
     return files | {results / "index.html": page(tables, results)}
 
 
