@@ -63,7 +63,6 @@ PARSED = {
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
     "lra figures tokens": "needs converted models; tests/lra/figures/test_models.py",
-    "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",

@@ -15,8 +15,8 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.report.build import build as build_table
 from lra.report.specs import TableSpec
-from lra.report.training import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics
