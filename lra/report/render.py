@@ -156,11 +156,11 @@ def interval(low: float, high: float, digits: int) -> str:
 def markdown(table: Table, results: Path) -> str:
     parts = [f"# {escape_md(table.title)}", GENERATED]
     parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
-    parts.append(_grid(_escaped(wide(table, _md_cell), table, escape_md)))
+    parts.append(grid(_escaped(wide(table, _md_cell), table, escape_md)))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     for title, text, body in sections(table):
-        parts += [f"## {title}", escape_md(text), _grid(body.map(escape_md))]
-    parts += ["## Runs", _grid(_runs(table, results))]
+        parts += [f"## {title}", escape_md(text), grid(body.map(escape_md))]
+    parts += ["## Runs", grid(_runs(table, results))]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -200,7 +200,7 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("attention")
 
 
-def _grid(frame: pd.DataFrame) -> str:
+def grid(frame: pd.DataFrame) -> str:
     """A Markdown table; cells may hold links and bold text, row names are escaped."""
     rows = [[escape_md(str(name)), *map(str, cells)]
             for name, *cells in frame.itertuples(name=None)]  # fmt: skip

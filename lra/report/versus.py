@@ -92,7 +92,8 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
 
 
 def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
-    runs = frame_of(first_attempts(load_records([folder], skip=True))[0]) if folder.exists() else frame_of([])
+    records = load_records([folder], skip=True) if folder.exists() else []
+    runs = frame_of(first_attempts(records)[0])
     runs = runs[runs["task"] == task] if task else runs
     left, right = find_runs(a, runs), find_runs(b, runs)
     c = compare([*left["record"]], [*right["record"]])
