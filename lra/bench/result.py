@@ -120,7 +120,7 @@ def _table(rows: dict[str, dict[int, BenchRow]], factor: float = 1.0) -> str:
     texts = {case: {n: _text(row, factor) for n, row in by_length.items()}
              for case, by_length in rows.items()}  # fmt: skip
     frame = pd.DataFrame.from_dict(texts, orient="index").sort_index(axis=1).fillna("")
-    return grid(frame.rename(columns="{:,}".format), "n")
+    return grid(frame.rename(columns="{:,}".format).rename_axis("n"))
 
 
 def _text(row: BenchRow, factor: float) -> str:
