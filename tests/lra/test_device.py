@@ -24,7 +24,8 @@ from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 from lra.training import module
 from lra.training.callbacks import Compiled
-from lra.training.fit import LRAData, build, trainer_for
+from lra.training.run import build
+from lra.training.trainer import LRAData, trainer_for
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}

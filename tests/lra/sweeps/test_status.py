@@ -81,7 +81,7 @@ def test_a_run_without_lock_is_lost_and_one_with_a_result_is_done(tmp_path):
     (place / "lock").unlink()
     assert of_run(place, "x").state == "lost"
     (place / "result.json").write_text(result(0.4125), encoding="utf-8")
-    assert (of_run(place, "x").state, of_run(place, "x").detail) == ("done", "41.2%")
+    assert (of_run(place, "x").state, of_run(place, "x").detail) == ("done", "test accuracy 41.25%")
 
 
 def test_the_lock_of_a_run_that_just_wrote_is_left_alone(tmp_path, monkeypatch):

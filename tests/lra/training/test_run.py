@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
@@ -21,9 +20,9 @@ from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
-from lra.training import fit
 from lra.training import run as runner
-from lra.training.fit import build, trainer_for
+from lra.training.run import build
+from lra.training.trainer import trainer_for
 
 from ..conftest import SMALL, command
 
@@ -127,7 +126,8 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
     hits = 0
     index = np.arange(len(split))
     for ids, n, label in zip(split.ids(index), split.lengths(index), split.labels, strict=True):
-        hits += int(module(torch.from_numpy(ids[:n].astype(np.int64))[None]).argmax()) == label
+        tokens = torch.from_numpy(ids[:n].astype(np.int64))
+        hits += int(module.network(tokens[None]).argmax()) == label
     assert record["test"]["accuracy"] == pytest.approx(hits / len(split.labels), abs=1e-6)
 
 
@@ -161,37 +161,6 @@ def test_a_file_that_is_damaged_or_of_another_run_is_named(
     path.write_bytes(content((finished[1] / "checkpoints/last.ckpt").read_bytes()))
     with pytest.raises(UserError, match=f"{path} {problem.format(identity=identity)}"):
         runner.train(run)
-
-
-class Recorder(Logger):
-    """What reaches a logger: (step, names)."""
-
-    name = version = "recorder"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[tuple[int, tuple[str, ...]]] = []
-
-    def log_hyperparams(self, *_: object) -> None: ...
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        assert step is not None
-        self.rows.append((step, tuple(metrics)))
-
-
-def test_every_logger_gets_each_value_once(small, monkeypatch):
-    recorders = [Recorder(), Recorder()]
-    monkeypatch.setattr(fit, "build_loggers", lambda *_: recorders)
-    run = small("trainer.log_every=15")
-    runner.train(run)
-    training = ("train_loss", "train_accuracy", "lr")
-    dev = ("dev_loss", "dev_accuracy", "dead_rows")
-    best = result_of(run)["test"]["step"]
-    assert [r for r in recorders[0].rows if r[1][0] != "test_loss"] == [
-        (10, dev), (15, training), (20, dev), (30, training), (30, dev)
-    ]  # fmt: skip
-    assert recorders[0].rows[-1] == (best, ("test_loss", "test_accuracy"))
-    assert recorders[0].rows == recorders[1].rows
 
 
 def test_two_processes_train_what_one_does(small, train, tmp_path):
@@ -272,7 +241,7 @@ def test_a_run_whose_answers_are_all_the_same_says_so(
 ):
     test = {"accuracy": 0.1, "examples": 10, "predicted": predicted, "select": "last", "step": 1}
     result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
-    monkeypatch.setattr(runner, "_fit_and_test", lambda *_: result)
+    monkeypatch.setattr(runner, "train_and_test", lambda *_: result)
     runner.train(small())
     assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
 
