@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -25,15 +24,14 @@ from lra.base.disk import write_atomically
 from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.training.trained import load_checkpoint
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)  # the last one at `limit_minutes`
 PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
 
 class Interrupted(BaseException):
-    """Says that a signal, or the time limit, asked the run to stop. Like KeyboardInterrupt it is no
-    Exception, because library code may catch those."""
+    """Says that a signal asked the run to stop. Like KeyboardInterrupt it is no Exception, because
+    library code may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -41,17 +39,21 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def stop_at_once() -> Iterator[None]:
-    """End the block with Interrupted at SIGTERM and Ctrl-C. During training Checkpoints replaces
-    this: it waits for the end of the step and saves."""
+def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
+    """End the block with Interrupted at SIGTERM, at Ctrl-C and after these seconds. During training
+    Checkpoints replaces this: it waits for the end of the step and saves."""
 
     def interrupt(signum: int, frame: Any) -> None:
         raise Interrupted(signum)
 
     before = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
     try:
+        if seconds < math.inf:
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
         yield
     finally:
+        if seconds < math.inf:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
 
@@ -62,7 +64,7 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        late = interrupted.signum == LIMIT
+        late = interrupted.signum == signal.SIGALRM
         how = (
             f"at its limit of {folder.run.limit_minutes:g} minutes" if late else f"by {interrupted}"
         )
@@ -119,16 +121,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 class Checkpoints(pl.Callback):
     """Saves `last.ckpt` to resume from and `best.ckpt` (weights only) by dev accuracy; stops
-    cleanly on SIGTERM, on Ctrl-C and at the deadline, a time of `time.monotonic()`.
+    cleanly on SIGTERM, on Ctrl-C and at the run's time limit.
 
     `last.ckpt` is never written between the last training step before an evaluation and that
     evaluation: resuming there, Lightning would skip it.
     """
 
-    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int,
-                 deadline: float = math.inf):  # fmt: skip
-        self.folder, self.every, self.evaluate_every = folder, every, evaluate_every
-        self.select_after, self.deadline = select_after, deadline
+    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int):
+        self.folder, self.every = folder, every
+        self.evaluate_every, self.select_after = evaluate_every, select_after
         self.best_accuracy, self.best_step = -1.0, 0
         self._signum = 0
 
@@ -175,9 +176,8 @@ class Checkpoints(pl.Callback):
         """Save and stop, in all processes after the same step, whichever received the signal. The
         death of the parent sweep counts as SIGTERM."""
         signum = self._signum
-        if trainer.is_global_zero and not signum:
-            late = time.monotonic() > self.deadline
-            signum = signal.SIGTERM if sweep_has_died() else LIMIT if late else 0
+        if trainer.is_global_zero and not signum and sweep_has_died():
+            signum = signal.SIGTERM
         if trainer.world_size > 1:
             flag = torch.tensor(signum, device=trainer.strategy.root_device)
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)

@@ -49,7 +49,7 @@ code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 def train(run: Run, command: str = "") -> Path:
     """Start a run, resume it, or look up its result; returns the file of the result, which keeps
     the command."""
-    deadline = time.monotonic() + 60 * (run.limit_minutes or math.inf)
+    began = time.monotonic()
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     if not is_main_process():
@@ -65,16 +65,17 @@ def train(run: Run, command: str = "") -> Path:
     folder = RunFolder(run, prepared.fingerprint, again=True)
     if not is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:
-            with contextlib.suppress(Interrupted):  # the first process reports it
-                train_and_test(budget_check, module, prepared, folder, deadline)
+            with contextlib.suppress(Interrupted), stop_at_once():  # the first process reports it
+                train_and_test(budget_check, module, prepared, folder)
         return folder.result_file
     with folder.lock():
         result = folder.result()
         if result is None:
             introduce(budget_check, prepared.describe(), folder)
             folder.begin()
-            with noting_the_end(folder), stop_at_once():
-                result = train_and_test(budget_check, module, prepared, folder, deadline)
+            left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
+            with noting_the_end(folder), stop_at_once(left):
+                result = train_and_test(budget_check, module, prepared, folder)
             folder.finish({"command": command} | result)
             show_result(result)
         else:
@@ -85,16 +86,16 @@ def train(run: Run, command: str = "") -> Path:
 
 
 def train_and_test(
-    check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder, deadline: float
+    check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the facts of the record."""
     run, pretraining = check.run, dict[str, Any]()
     if first := phase_one(run):
         if not folder.last.exists():  # a run that is resumed has the weights already
-            begin_with(first, module, prepared, folder, deadline)
+            begin_with(first, module, prepared, folder)
         pretraining["pretraining"] = read_json(folder.begun_with)
     loaders = LRAData(run, prepared)
-    trainer, checkpoints = fit(run, module, loaders, folder, deadline)
+    trainer, checkpoints = fit(run, module, loaders, folder)
     tests = {"last": test(trainer, module, loaders, run.protocol.recipe.steps)}
     if checkpoints.best_step:
         module.load_state_dict(load_checkpoint(folder.best, folder.name)["state_dict"])
@@ -132,9 +133,7 @@ def train_and_test(
     )
 
 
-def begin_with(
-    run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder, deadline: float
-) -> None:
+def begin_with(run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder) -> None:
     """Train phase one, resume it, or look it up, and give its weights to the module of phase two,
     whose folder is `begun`."""
     run = replace(run, logger={})  # metrics.csv suffices
@@ -147,7 +146,7 @@ def begin_with(
                 folder.begin()
             try:
                 with stop_at_once():  # whose signals are given back: phase two has not begun
-                    fit(run, first, LRAData(run, prepared), folder, deadline)
+                    fit(run, first, LRAData(run, prepared), folder)
             except BaseException:
                 if is_main:  # the reason is in the folder of the run that it is for
                     folder.set_status("interrupted", how="with phase two")
@@ -198,7 +197,7 @@ def build(run: Run) -> LRAModule:
 
 
 def fit(
-    run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder, deadline: float
+    run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder
 ) -> tuple[pl.Trainer, Checkpoints]:
     """Train to the last step, from the last checkpoint if there is one."""
     evaluation, steps = run.protocol.evaluation, run.protocol.recipe.steps
@@ -207,7 +206,6 @@ def fit(
         every=run.trainer.checkpoint_every,
         evaluate_every=evaluation.every,
         select_after=int(evaluation.select_after * steps),
-        deadline=deadline,
     )
     trainer = trainer_for(run, folder, checkpoints)
     trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)

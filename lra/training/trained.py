@@ -71,8 +71,8 @@ class Trained:
         prepared = find_prepared(self.run.task, max_length=length, data_dir=self.data_dir)
         if prepared is None:
             raise UserError(
-                f"the data of {self.folder} are not in {self.data_dir}: prepare them with lra data "
-                "prepare, or name their folder with --data-dir"
+                f"the data of {self.folder} are not in {self.data_dir}: prepare them, or name "
+                "their folder with --data-dir"
             )
         if self.fingerprint not in (None, prepared.fingerprint):
             raise UserError(
@@ -153,10 +153,7 @@ def load_trained(
     folder = folder.parent if folder.suffix == ".json" else folder  # a record's own file
     file = folder / "config.yaml"
     if not file.is_file():
-        raise UserError(
-            f"{folder} is not the folder of a training run, because it has no config.yaml; records "
-            "that were exported hold no weights, and converted models are read by transformers"
-        )
+        raise UserError(f"{folder} is not the folder of a run, because it has no config.yaml")
     with readable(file, TRAIN_AGAIN):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
         run = read_experiment(config["settings"], config["seed"])
@@ -167,9 +164,8 @@ def load_trained(
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
     state = load_checkpoint(path)["state_dict"]
-    network = build_network(
-        run, {key.removeprefix("network."): v for key, v in state.items()}, folder, device
-    )
+    weights = {key.removeprefix("network."): value for key, value in state.items()}
+    network = build_network(run, weights, folder, device)
     fingerprint = result.get("data", {}).get("fingerprint")
     return Trained(network, run, folder, Path(data_dir), path.stem, fingerprint)
 

@@ -95,10 +95,11 @@ def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
     for name, options in run.logger.items():
         if not options:  # metrics.csv is always written
             continue
+        words = {k: v.format(**facts) if isinstance(v, str) else v for k, v in options.items()}
         try:
             # Two runs that make one store at the same time would fail.
             with lock(Path(run.runs_dir) / "loggers", "another run is starting its loggers"):
-                loggers.append(instantiate(_filled_in(options, facts)))
+                loggers.append(instantiate(words))
                 loggers[-1].log_hyperparams(run.experiment.settings() | {"seed": run.seed})
         except Exception as error:  # its package, its key, or an answer of its server is missing
             raise UserError(
@@ -106,13 +107,6 @@ def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
                 "docs/install.md says what it needs"
             ) from error
     return loggers
-
-
-def _filled_in(value: Any, facts: dict[str, Any]) -> Any:
-    """Replace the names in braces by facts of the run."""
-    if isinstance(value, dict):
-        return {key: _filled_in(inner, facts) for key, inner in value.items()}
-    return value.format(**facts) if isinstance(value, str) else value
 
 
 def finish_loggers(loggers: list[Logger], scores: dict[str, Any]) -> None:
