@@ -33,6 +33,7 @@ try:
 except ImportError:
     BaseSubmititLauncher = Launcher
 
+IDLE = 10  # seconds after which a worker of joblib without a job ends
 Overrides = Sequence[Sequence[str]]
 # Environment of Ray, which reads it on import; variables that are already set win.
 RAY_ENVIRONMENT = {
@@ -45,6 +46,10 @@ RAY_ENVIRONMENT = {
 
 class LaptopLauncher(JoblibLauncher):
     """When one worker dies, joblib ends the others too, and their runs write a checkpoint."""
+
+    def __init__(self, **options: Any) -> None:
+        # Nobody tells a worker without a job that the sweep was killed.
+        super().__init__(**options, idle_worker_timeout=IDLE)
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
         from joblib.externals.loky.process_executor import TerminatedWorkerError

@@ -137,6 +137,8 @@ class RunFolder:
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
+            if not (self.path / "lock").exists():  # another process could begin beside this one
+                raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
     def finish(self, result: dict[str, Any]) -> None:

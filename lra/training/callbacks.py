@@ -24,7 +24,8 @@ from lra.base.disk import write_atomically
 from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.training.trained import load_checkpoint
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)  # the last one at `limit_minutes`
+# SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
@@ -46,7 +47,8 @@ def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
     def interrupt(signum: int, frame: Any) -> None:
         raise Interrupted(signum)
 
-    before = {signum: signal.signal(signum, interrupt) for signum in SIGNALS}
+    caught = [s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # as under nohup
+    before = {signum: signal.signal(signum, interrupt) for signum in caught}
     try:
         if seconds < math.inf:
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
@@ -143,10 +145,15 @@ class Checkpoints(pl.Callback):
         if trainer.global_step and not trainer.testing and trainer.is_global_zero:
             print(f"resuming at step {trainer.global_step}/{trainer.max_steps}")
         for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
-            signal.signal(signum, self._on_signal)
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, self._on_signal)
 
     def on_test_start(self, trainer: pl.Trainer, module: Any) -> None:
         self.on_train_start(trainer, module)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if trainer.global_step and trainer.global_step % self.evaluate_every == 0:
+            self._stop_if_asked(trainer, saved=True)  # behind the line that shows the evaluation
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         if trainer.global_step % self.evaluate_every:  # else on_validation_end follows
@@ -161,18 +168,20 @@ class Checkpoints(pl.Callback):
             if step > self.select_after:
                 self.best_step = step
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
-        self._stop_if_asked(trainer)
         trainer.save_checkpoint(self.folder.last)
 
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._stop_if_asked(trainer, saved=True)
+
     def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        self._stop_if_asked(trainer)
+        self._stop_if_asked(trainer, saved=True)
 
     def _on_signal(self, signum: int, frame: Any) -> None:
         if self._signum:  # the second signal: stop at once and keep the last checkpoint
             raise KeyboardInterrupt
         self._signum = signum
 
-    def _stop_if_asked(self, trainer: pl.Trainer) -> None:
+    def _stop_if_asked(self, trainer: pl.Trainer, *, saved: bool = False) -> None:
         """Save and stop, in all processes after the same step, whichever received the signal. The
         death of the parent sweep counts as SIGTERM."""
         signum = self._signum
@@ -183,7 +192,7 @@ class Checkpoints(pl.Callback):
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
             signum = int(flag)
         if signum:
-            if not trainer.testing:  # the checkpoint of the last step exists already
+            if not saved:
                 trainer.save_checkpoint(self.folder.last)
             raise Interrupted(signum)
 

@@ -28,7 +28,8 @@ class ProgressReport(pl.Callback):
 
     def __init__(self, folder: RunFolder, *, style: str, every: float):
         self.folder = folder
-        self.style = style if style != "auto" else "bar" if sys.stderr.isatty() else "lines"
+        terminal = sys.stderr is not None and sys.stderr.isatty()  # None where it is closed
+        self.style = style if style != "auto" else "bar" if terminal else "lines"
         self.every = BAR_EVERY if self.style == "bar" else every
         self._shown, self._dev = time.monotonic(), ""
         self._bar: Progress | None = None
@@ -103,6 +104,8 @@ def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
     say("compute    " + check.describe().replace("\n", "\n" + " " * 11))
     say(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
+    if recipe.warmup > recipe.steps:
+        say(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
     say(f"run        {folder.path}")
 
 

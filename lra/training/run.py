@@ -16,6 +16,7 @@ import torch
 import luna
 from lra import data
 from lra.base import code
+from lra.base.config import UserError
 from lra.base.disk import read_json, write_json
 from lra.compute.gate import BudgetCheck, check_budget
 from lra.data.arrays import Prepared
@@ -98,7 +99,13 @@ def train_and_test(
     trainer, checkpoints = fit(run, module, loaders, folder)
     tests = {"last": test(trainer, module, loaders, run.protocol.recipe.steps)}
     if checkpoints.best_step:
-        module.load_state_dict(load_checkpoint(folder.best, folder.name)["state_dict"])
+        best = load_checkpoint(folder.best, folder.name)
+        if best["global_step"] != checkpoints.best_step:
+            raise UserError(
+                f"{folder.best} is of step {best['global_step']}, but the best one before "
+                f"{folder.last} was of step {checkpoints.best_step}: remove both to train again"
+            )
+        module.load_state_dict(best["state_dict"])
         tests["best"] = test(trainer, module, loaders, checkpoints.best_step)
     select = run.protocol.evaluation.select.name
     select = select if select in tests else "last"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,13 +17,13 @@ from torch import Tensor
 
 from lra import data, model
 from lra.base.config import Protocol, UserError, readable
-from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
+from lra.runs.folder import read_result
 from lra.settings.experiment import Experiment, read_experiment
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
@@ -157,8 +158,10 @@ def load_trained(
     with readable(file, TRAIN_AGAIN):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
         run = read_experiment(config["settings"], config["seed"])
-    result = read_json(folder / "result.json") or {}
-    selected = result.get("test", {}).get("select")
+    result = read_result(folder / "result.json") or {}
+    with readable(folder / "result.json", TRAIN_AGAIN):
+        selected = result["test"]["select"] if result else None
+        fingerprint = result["data"]["fingerprint"] if result else None
     checkpoints = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
     path = next((p for p in checkpoints if p.exists() and selected in (None, p.stem)), None)
     if path is None:
@@ -166,13 +169,15 @@ def load_trained(
     state = load_checkpoint(path)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
     network = build_network(run, weights, folder, device)
-    fingerprint = result.get("data", {}).get("fingerprint")
     return Trained(network, run, folder, Path(data_dir), path.stem, fingerprint)
 
 
 def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
     """Load a checkpoint; UserError for a damaged file and for one of another run."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            if (part := archive.testzip()) is not None:  # torch reads past the checksums
+                raise ValueError(f"{part} has another checksum")
         checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # without torch's text, which advises to trust such a file
         raise UserError(

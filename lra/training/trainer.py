@@ -4,6 +4,7 @@ beside metrics.csv, whose classes and arguments are in configs/logger/."""
 from __future__ import annotations
 
 import logging
+import math
 import os
 import warnings
 from functools import partial
@@ -37,11 +38,17 @@ TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their fa
 
 
 def check_device(run: Run) -> None:
-    """Refuse float16 and TF32 on a CPU: Lightning would silently train in bfloat16, and torch in
-    whatever the processor has, which is another run."""
-    on_cpu = run.trainer.accelerator == "cpu" or (
-        run.trainer.accelerator == "auto" and not torch.accelerator.is_available()
-    )
+    """Refuse a GPU that is not there, and float16 and TF32 on a CPU: Lightning would silently train
+    in bfloat16, and torch in whatever the processor has, which is another run."""
+    accelerator, devices = run.trainer.accelerator, run.trainer.devices
+    there = torch.accelerator.device_count()
+    needed = max(devices) + 1 if isinstance(devices, list) else devices
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not there)
+    if not on_cpu and needed > there:
+        raise UserError(
+            f"trainer.accelerator={accelerator} with trainer.devices={devices} needs {needed} "
+            f"GPU{'s' * (needed > 1)}, torch can use {there}: trainer=cpu, or fewer devices"
+        )
     if on_cpu and run.trainer.precision.startswith(("16", TF32)):
         raise UserError(
             f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
@@ -72,7 +79,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
             Compiled(run.trainer.compile),
-            Metrics(folder, every=run.trainer.log_every),
+            Metrics(folder, every=min(run.trainer.log_every, math.ceil(recipe.steps / 20))),
             *callbacks,
             # Last, because printing into a broken pipe raises, and Checkpoints must save before.
             ProgressReport(folder, style=run.trainer.progress, every=run.trainer.print_every),

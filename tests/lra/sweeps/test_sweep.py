@@ -110,9 +110,6 @@ def test_a_search_goes_by_the_dev_set(overrides, tmp_path, monkeypatch):
     assert (best.best_value, best.best_params.seed) == (max(dev.values()), max(dev))
 
 
-# ---------------------------------------------------------------------- launchers
-
-
 @pytest.fixture
 def ray(monkeypatch) -> Iterator[None]:
     """A token and a folder of the test's own, or Ray would leave a token in the home of whoever
@@ -216,9 +213,6 @@ def test_what_a_killed_run_leaves_behind_is_killed(monkeypatch):
 def test_a_run_that_hangs_is_stopped_at_its_limit(monkeypatch):
     monkeypatch.setattr(sweep, "_run", hang)
     assert sweep.run_alone([], "#0", 0.005) == (LATE, [])
-
-
-# ---------------------------------------------------------------------- what is said
 
 
 @pytest.mark.parametrize(

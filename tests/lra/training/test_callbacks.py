@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -28,14 +29,14 @@ def folder_of(run: Run) -> Path:
     return next(Path(run.runs_dir).rglob("config.yaml")).parent
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+def last(folder: Path) -> dict[str, Any]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
 
 
 def assert_same(a: Path, b: Path) -> None:
-    for key, value in weights(a).items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, weights(b)[key]), key
+    first, second = (last(folder)["state_dict"] for folder in (a, b))
+    tensors = {key: value for key, value in first.items() if isinstance(value, torch.Tensor)}
+    assert [key for key, value in tensors.items() if not torch.equal(value, second[key])] == []
     first, second = (read_json(f / "result.json") for f in (a, b))
     for key in ("test", "test_last", "test_best", "dev", "identity"):
         assert first[key] == second[key], key
@@ -136,6 +137,7 @@ def test_a_failed_run_is_tried_again(small, monkeypatch):
     ("signum", "during", "how"),
     [
         (signal.SIGTERM, "training_step", "by SIGTERM"),
+        (signal.SIGHUP, "training_step", "by SIGHUP"),
         (signal.SIGINT, "test_step", "by SIGINT"),
         (signal.SIGALRM, "training_step", "at its limit of 60 minutes"),
     ],
@@ -160,8 +162,7 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     status = read_json(folder / "status.json")
     assert (status["status"], status["how"]) == ("interrupted", how)
     assert not (folder / "result.json").exists()
-    stopped_at = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]
-    assert stopped_at == (13 if during == "training_step" else 30)
+    assert last(folder)["global_step"] == (13 if during == "training_step" else 30)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     runner.train(small())
     assert_same(folder, reference)
