@@ -294,30 +294,3 @@ class Trainer:
     log_every: int  # steps a row of metrics.csv averages over
     print_every: float  # seconds between progress lines, outside of a terminal
     progress: str  # auto | bar | lines | off
-
-
-class WandbMode(Enum):
-    offline = "offline"
-    online = "online"
-
-
-@dataclass
-class Wandb:
-    project: str
-    mode: WandbMode
-
-
-@dataclass
-class MLflow:
-    experiment: str
-    store: str  # a database such as sqlite:///mlflow.db, or the address of a server
-
-
-@dataclass
-class Loggers:
-    """Loggers besides metrics.csv, which is always written; None for those not chosen."""
-
-    csv: dict[str, Any] | None = None
-    wandb: Wandb | None = None
-    tensorboard: dict[str, Any] | None = None
-    mlflow: MLflow | None = None

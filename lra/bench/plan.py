@@ -23,7 +23,7 @@ import pytorch_lightning as pl
 import torch
 
 from lra import data
-from lra.base.config import Loggers, UserError, first_line
+from lra.base.config import UserError, first_line
 from lra.bench.train import random_batch
 from lra.compute.gate import check_budget
 from lra.data.loader import Loader
@@ -35,7 +35,8 @@ from lra.runs.folder import find as find_run
 from lra.settings.compose import Run, check_settings, compose, initialised
 from lra.sweeps.status import jobs
 from lra.training.callbacks import Checkpoints
-from lra.training.fit import build, trainer_for
+from lra.training.run import build
+from lra.training.trainer import trainer_for
 
 # Settings of the recipe that do not decide what a run costs.
 FREE = ("lr", "betas", "eps", "weight_decay", "warmup", "schedule", "clip_at")
@@ -138,7 +139,7 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
     # Several devices are measured as one, with its share of the batch.
     trainer = replace(run.trainer, progress="off", devices=1, num_nodes=1, strategy="auto")
     with tempfile.TemporaryDirectory() as runs_dir:
-        run = replace(run, trainer=trainer, logger=Loggers(), runs_dir=runs_dir)
+        run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
         folder, module = RunFolder(run, ""), build(run)
         folder.path.mkdir(parents=True)
         every = run.trainer.checkpoint_every

@@ -30,7 +30,6 @@ from lra.base.config import (
     CONFIGS,
     Compute,
     Gate,
-    Loggers,
     Model,
     Objective,
     Pooling,
@@ -60,7 +59,7 @@ class Run:
     pretrain: Pretrain
     compute: Compute
     trainer: Trainer
-    logger: Loggers
+    logger: dict[str, Any]  # by name, each with its class and arguments
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # kept however small the budget

@@ -18,7 +18,7 @@ from lra.data.recall import draw_block
 from lra.results import audit
 from lra.results import record as records
 from lra.settings.compose import Run, compose
-from lra.training.fit import build
+from lra.training.run import build
 from tests.lra.data.kit import differences
 
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3
@@ -173,6 +173,6 @@ def test_padding_is_neither_seen_nor_scored(form: str, tmp_path: Path) -> None:
         assert batch.labels.shape == (8, tokens)
         assert (batch.labels != IGNORED).sum() == 8 * 4
         losses.append(module.training_step(batch, 0))
-        assert module.forward(batch.ids, batch.mask).shape == (8, tokens, 4)
+        assert module.network(batch.ids, batch.mask).shape == (8, tokens, 4)
     if form == "stacked":  # the other has positions, whose table would be drawn anew
         torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)

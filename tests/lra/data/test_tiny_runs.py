@@ -17,8 +17,7 @@ from lra.base.disk import read_json
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
 from lra.settings.compose import Run, compose
-from lra.training.fit import build
-from lra.training.run import train
+from lra.training.run import build, train
 from tests.lra.conftest import SMALL
 
 LONG = ("pathfinder64", "pathx", "pathfinder256")
