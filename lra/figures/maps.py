@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lra.base.config import Pooling, UserError
-from lra.base.groups import usual_options
 from lra.figures.draw import WIDTH, rows_for, save_figure
 from lra.figures.style import in_words
 from lra.results.bundle import open_network
+from lra.settings.presets import usual_options
 from lra.training.trained import Trained
 
 SHORT, NAMED = 64, 24  # tokens whose whole matrix is drawn, and of those whose names fit beside it

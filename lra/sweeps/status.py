@@ -126,11 +126,12 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     UserError if those of every job are refused."""
     import hydra
 
-    from lra.settings.compose import check_settings, initialised
+    from lra.settings.compose import check_settings
+    from lra.settings.search_path import initialised
 
     states: list[RunState] = []
     refused: list[UserError] = []
-    with initialised(words):
+    with initialised():
         for job in jobs(words):
             try:
                 run = check_settings(hydra.compose("train", job))
