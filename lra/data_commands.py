@@ -12,7 +12,7 @@ from lra.data import registry
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.options import configure
 from lra.data.task import TaskOptions
-from lra.settings.task import task_settings
+from lra.settings.compose import task_settings
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 

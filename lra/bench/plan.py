@@ -32,7 +32,8 @@ from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
 from lra.runs.folder import RunFolder
 from lra.runs.folder import find as find_run
-from lra.settings.compose import Run, check_settings, compose, initialised
+from lra.settings.compose import Run, check_settings, compose
+from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from lra.training.callbacks import Checkpoints
 from lra.training.run import build
@@ -75,7 +76,7 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     import hydra
 
     groups, runs = dict[str, RunGroup](), 0
-    with initialised(words):
+    with initialised():
         for job in jobs(words, multirun=multirun):
             run = check_settings(hydra.compose("train", job))
             group, folder = groups.setdefault(cost_key(run), RunGroup(job, run)), find_run(run)

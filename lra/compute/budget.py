@@ -15,6 +15,7 @@ from lra.base import groups
 from lra.base.config import Objective, Pretrain, Protocol, Tolerance
 from lra.compute.count import count_run
 from lra.settings.compose import Run, row_of_own_task, scale
+from lra.settings.search_path import read
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention
@@ -83,7 +84,7 @@ def protocol_examples(run: Run) -> int | None:
         return None
     typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
-    cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
+    cfg.protocol = OmegaConf.merge(typed, read("protocol", run.protocol.name))
     row_of_own_task(cfg)
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)

@@ -76,11 +76,5 @@ def overrides(task: Task, options: TaskOptions) -> list[str]:
     ]
 
 
-def as_config(task: Task) -> dict[str, Any]:
-    """List the options of a task without a file, for Hydra."""
-    cfg = OmegaConf.merge(OmegaConf.structured(task.Options), _named(task))
-    return cast(dict[str, Any], OmegaConf.to_container(cfg, enum_to_str=True))
-
-
 def _named(task: Task) -> dict[str, str]:
     return {"name": task.name, "source": next(iter(task.sources))}

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from lra.base.code import PRETRAINING, Code
-from lra.base.groups import later_options, usual_options
 from lra.results.record import Record
 from lra.runs.schema import TRAINING, flat
+from lra.settings.presets import later_options, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",

@@ -116,10 +116,11 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     """Return the state of every job of `lra train -m <words>`; refused settings make one fail."""
     import hydra
 
-    from lra.settings.compose import check_settings, initialised
+    from lra.settings.compose import check_settings
+    from lra.settings.search_path import initialised
 
     states = list[RunState]()
-    with initialised(words):
+    with initialised():
         for job in jobs(words):
             try:
                 run = check_settings(hydra.compose("train", job))

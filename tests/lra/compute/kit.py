@@ -13,12 +13,13 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import luna
-from lra.base import groups
-from lra.base.config import CONFIGS, Tolerance
+from lra.base.config import Tolerance
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
 from lra.settings.compose import Run, move_cost_facts
 from lra.settings.experiment import plain
+from lra.settings.presets import fill_in_preset
+from lra.settings.search_path import read
 from luna.base import Attention, Paper, register
 
 from ..conftest import composed
@@ -46,12 +47,10 @@ def counted(attention: str) -> Count:
 @cache
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
-    defaults = OmegaConf.load(CONFIGS / "train.yaml").attention
-    slot = OmegaConf.merge(defaults, groups.read("attention", attention))
-    slot.preset = preset
-    groups.fill_in_preset(slot, task)
+    slot = OmegaConf.to_container(read("attention", attention)) | {"preset": preset}
+    fill_in_preset(slot, task)
     run = copy.deepcopy(composed(f"task={task}"))
-    run.attention = OmegaConf.to_container(slot, resolve=True)
+    run.attention = slot
     move_cost_facts(run)
     return run
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import luna
 from lra import data, model
-from lra.base.groups import usual_options
 from lra.compute.count import count_run
 from lra.compute.table import head_flops
+from lra.settings.presets import usual_options
 from luna.attention.longformer import Longformer
 
 from ..conftest import composed

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 import lra.data
 from lra.base import groups
-from lra.data.options import as_config, overrides
-from lra.settings.task import task_settings
+from lra.data.options import overrides
+from lra.settings.compose import task_settings
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +28,9 @@ def test_overrides_are_what_differs_from_the_file() -> None:
 @pytest.mark.parametrize("name", lra.data.builtin_tasks())
 def test_the_files_of_configs_repeat_the_defaults(name: str) -> None:
     settings, length = task_settings(name, "luna")
-    assert settings == as_config(lra.data.get(name))
+    task = lra.data.get(name)
+    defaults = OmegaConf.structured(task.Options(name=name, source=next(iter(task.sources))))
+    assert settings == OmegaConf.to_container(defaults, enum_to_str=True)
     assert lra.data.get(name).max_length in (length, 0)
 
 

@@ -277,7 +277,7 @@ def full_disk() -> None:  # met by Hydra, which writes a multirun.yaml
     [
         (lambda path: Summary().on_multirun_end(config(path)), "this sweep has no jobs"),
         (lambda path: Summary().on_multirun_start(config(path / "file" / "sweep")),
-         "error: cannot write to .*: change its permissions"),
+         "error: cannot write to "),
         (lambda _: sys.exit(guard(full_disk)),
          "error: no space left on the disk of this command's files: free some"),
     ],
