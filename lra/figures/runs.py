@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from lra.base.config import Pooling, UserError
-from lra.base.groups import usual_options
 from lra.figures.style import CHANNELS, DASHES, at_ends, in_words, save_figure, ticked
 from lra.results.bundle import open_network
+from lra.settings.presets import usual_options
 from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
