@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -379,6 +380,19 @@ def positive(method: str, **options: float) -> None:
     for name, value in options.items():
         if value <= 0:
             raise LunaError(f"{method}.{name} must be greater than 0, got {value}")
+
+
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep torch.compile out of a function. torch's own decorator imports the compiler at once,
+    which takes longer than everything else that listing the methods needs."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*arguments)
+        return function(*arguments)
+
+    return call
 
 
 def autocast_off(device: torch.device) -> contextlib.AbstractContextManager:

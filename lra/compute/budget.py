@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lra.base import groups
-from lra.base.config import Objective, Pretrain, Protocol, Tolerance
+from lra.base.config import Objective, Positions, Pretrain, Protocol, Tolerance
 from lra.compute.count import count_run
 from lra.settings.compose import Run, row_of_own_task, scale
 from lra.settings.search_path import read
@@ -66,7 +66,11 @@ class Budget:
 def budget_of(run: Run) -> Budget:
     reference = run.compute.reference
     if isinstance(reference, str):
-        count = count_run(run, {"name": reference})
+        style = run.protocol.style
+        if style.positions is Positions.alibi:  # a form that few attentions have
+            style = replace(style, positions=Positions.none)
+        counted = replace(run, protocol=replace(run.protocol, style=style))
+        count = count_run(counted, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference

@@ -34,8 +34,6 @@ Executed: MFLOPs of the code, which may evaluate a definition in another way."""
 
 def show_run(run: Run) -> None:
     """Print the cost of each part, also for a run that its budget would refuse."""
-    import pandas as pd
-
     mode = Gate.off if run.compute.mode is Gate.off else Gate.report
     check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
     parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
@@ -44,7 +42,8 @@ def show_run(run: Run) -> None:
              for name, part in (parts | {"total": check.count}).items()}  # fmt: skip
     titles = ["parameters", "buffers", "MFLOPs", "executed"]
     print(f"{run.task.name}: {_spell(check.run.attention)}\n")
-    print(pd.DataFrame.from_dict(lines, orient="index", columns=titles).to_string())
+    for name, cells in ({"": titles} | lines).items():
+        print(f"{name:11}", *(f"{cell:>10}" for cell in cells))
     print(f"\n{CAPTION}\n{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")
     print(check.describe())
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, Mask, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
 from luna.blocks import attend_visible, fill, official_fill, real_tokens, to_blocks
 
 if TYPE_CHECKING:  # the public codes draw with its generator; the strict profile needs torch alone
@@ -121,7 +121,7 @@ class BigBird(Attention):
         rank, graph = rank.topk(min(self.R, N), largest=False)
         return graph.masked_fill(rank == worst, -1)
 
-    @torch.compiler.disable  # NumPy's generator does not compile
+    @uncompiled  # NumPy's generator does not compile
     def _public_graph(self, n: int) -> np.ndarray:
         import numpy as np
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Mask, Paper, Redrawn, Slot, at_least, register
+from luna.base import Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
 from luna.blocks import attend_visible, dense_weights, real_tokens
 
 GATHERED = 2**23  # numbers of sampled keys held at a time: 32 MB in float32
@@ -86,7 +86,7 @@ class Informer(Redrawn):
     def _divide_by(self, n: int, draw: Tensor) -> int:
         return draw.shape[-1] if self.strict else n
 
-    @torch.compiler.disable  # generators do not compile
+    @uncompiled  # generators do not compile
     def _draw(self, n: int) -> Tensor:
         """(n, U) uniform numbers in [0, 1), or the overriding table."""
         if self.samples is not None:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Slot, at_least, register, zero_padding
+from luna.base import LunaError, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
 from luna.feature_maps.random import gaussian_projection
 from luna.weighted import TINY, WeightedKernelAttention, largest
 
@@ -88,7 +88,7 @@ class Performer(WeightedKernelAttention):
         if self.profile != "official":
             self._grow_older()
 
-    @torch.compiler.disable
+    @uncompiled
     def _before_call(self, q: Tensor) -> None:
         """Redraw from ceil(1e7 sum of q) as a 32-bit seed: the schedule of the JAX code, not its
         random numbers."""

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Redrawn, Slot, at_least, register
+from luna.base import LunaError, Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
 from luna.blocks import fill, real_tokens
 
 HIDDEN = -1e9  # the score of a masked key
@@ -114,7 +114,7 @@ class Reformer(Redrawn):
             return 2 ** (p // 2), 2 ** (p - p // 2)
         return (2**p,)
 
-    @torch.compiler.disable  # generators do not compile
+    @uncompiled  # generators do not compile
     def _rotations(self, columns: int) -> Tensor:
         """(H, d, r, columns), from the standard normal distribution."""
         if self.rotations is not None:

@@ -67,3 +67,10 @@ def test_a_protocol_from_elsewhere_has_no_measure_of_training():
     run = composed("task=listops")
     elsewhere = replace(run, protocol=replace(run.protocol, name="elsewhere"))
     assert budget_of(elsewhere).cost.examples is None
+
+
+def test_a_run_with_alibi_is_held_against_the_reference_without_positions():
+    """The reference has no ALiBi form itself."""
+    short = ("protocol.data.pad_to=64", "protocol.data.max_length=64", "attention=softmax")
+    alibi, none = (composed(*short, f"protocol.style.positions={p}") for p in ("alibi", "none"))
+    assert budget_of(alibi) == budget_of(none)
