@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,6 @@ from lra.training.trainer import trainer_for
 FREE = ("lr", "betas", "eps", "weight_decay", "warmup", "schedule", "clip_at")
 LONGEST = {"seconds": 30}  # of a warm-up with at least three steps
 EVALUATED = 3  # batches, the first of which warms up
-UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 @dataclass
@@ -171,10 +171,8 @@ def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def in_words(seconds: float) -> str:
-    unit = next((unit for unit, size in UNITS.items() if seconds >= 2 * size), "seconds")
-    number = seconds / UNITS[unit]
-    return f"{number:.2g} {unit}" if number < 10 else f"{number:,.0f} {unit}"
+def _time(seconds: float) -> timedelta:
+    return timedelta(seconds=round(seconds))
 
 
 def show_plan(options: Namespace) -> None:
@@ -201,7 +199,7 @@ def show_plan(options: Namespace) -> None:
             continue
         print(f" {costs['step']:.2g} s a step", file=sys.stderr)
         table.append({"runs": group.left, "steps": group.run.protocol.recipe.steps,
-                      "a step": f"{costs['step']:.2g} s", "one run": in_words(group.seconds),
+                      "a step": f"{costs['step']:.2g} s", "one run": str(_time(group.seconds)),
                       "MiB": round(costs["peak"]), "runs like": name})  # fmt: skip
     if groups := [group for group in groups if group.costs]:
         number, beside = jobs_at_once(launcher, left)
@@ -221,7 +219,7 @@ def totals(groups: Sequence[RunGroup], number: int, beside: int) -> str:
     peaks = sorted((group.costs["peak"] for group in each), reverse=True)[:beside]
     room = each[0].costs["room"]
     full = "; they DO NOT FIT" if sum(peaks) > room else ""
-    lines = [f"{in_words(seconds)} for {len(each)} runs, {number} at once",
+    lines = [f"{_time(seconds)} for {len(each)} runs, {number} at once",
              f"memory at once: up to {sum(peaks):,.0f} of {room:,.0f} MiB{full}"]  # fmt: skip
     if made_up := sorted({group.run.task.name for group in groups if not group.costs["val"]}):
         lines.append(f"not prepared, so made-up ids and no evaluation: {', '.join(made_up)}")

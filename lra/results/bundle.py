@@ -1,7 +1,7 @@
 """A trained network as a folder to pass on: weights, settings, and a card that says what it is.
 
     model.safetensors   the weights
-    config.json         the settings of its run, and what its record says of it
+    config.json         the record of its run, with its settings
     README.md           the card
 
 `lra.load(folder)` reads it, and Hugging Face's hub takes it (docs/python.md).
@@ -28,9 +28,7 @@ from lra.training.trained import (
 )
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-FORMAT = 1
-FACTS = ("identity", "codes", "command", "task", "attention", "test", "compute", "data", "versions",
-         "git", "machine", "times")  # fmt: skip
+FORMAT = 2
 
 TEXT = """\
 ---
@@ -69,14 +67,8 @@ def write_bundle(trained: Trained, folder: Path) -> list[Path]:
     streams = {name: tensors.pop(name) for name in [*tensors] if isinstance(tensors[name], dict)}
     for name, stream in streams.items():  # of random numbers; safetensors hold tensors alone
         tensors |= {f"{name}/{kind}": tensor for kind, tensor in stream.items()}
-    config = {
-        "format": FORMAT,
-        "settings": record["settings"],
-        "seed": trained.run.seed,
-        "weights": trained.weights,
-        "streams": [*streams],
-        "record": {key: record.get(key) for key in FACTS},
-    }
+    config = {"format": FORMAT, "weights": trained.weights, "streams": [*streams],
+              "record": record.facts}  # fmt: skip
     card = TEXT.format(
         record=record,
         paper=luna.get(record.attention).paper,
@@ -107,15 +99,18 @@ def open_network(
         return load_trained(place, data_dir=data_dir, device=device)
     config = read_json(place / CONFIG) or {}
     if config.get("format") != FORMAT:
-        raise UserError(f"{place / CONFIG} is not of a network that lra export wrote")
+        raise UserError(
+            f"{place / CONFIG} is not of a network that this version's lra export wrote"
+        )
     with readable(place / WEIGHTS, "export it again"):
         weights = load((place / WEIGHTS).read_bytes())
     with readable(place / CONFIG, TRAIN_AGAIN):
-        run = read_experiment(config["settings"], config["seed"])
+        record, which = config["record"], str(config["weights"])
+        run = read_experiment(record["settings"], record["seed"])
         state: dict[str, Any] = {name: {} for name in config["streams"]}
         for name, tensor in weights.items():
             stream, deep, kind = name.partition("/")
             (state[stream] if deep else state)[kind or name] = tensor
-        fingerprint, which = config["record"]["data"]["fingerprint"], str(config["weights"])
+        fingerprint = record["data"]["fingerprint"]
     network = build_network(run, state, place, device)
     return Trained(network, run, place, Path(data_dir), which, fingerprint)

@@ -13,33 +13,22 @@ RECORDS = "results/records"
 
 
 def add_parsers(commands: Any) -> None:
-    records = commands.add_parser(
-        "records", help="export the records of finished runs, or import those of another machine"
-    )
+    records = commands.add_parser("records", help="records of finished runs: export, import, check")
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
-    export = actions.add_parser(
-        "export", help="write the records of a folder of runs into one small file, to be committed"
-    )
+    export = actions.add_parser("export", help="write them into one small file, to be committed")
     export.add_argument("target", nargs="?", type=Path, help=f"a file such as {RECORDS}/mine.jsonl "
                         "(default: one for each folder, of its name)")  # fmt: skip
     export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
-    export.set_defaults(run=_export)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
-    bring.add_argument(
-        "--replace", action="store_true", help="replace records that are there with other outcomes"
-    )
-    bring.set_defaults(run=_import)
-    checked = actions.add_parser(
-        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
-    )
-    checked.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
-    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
-    checked.add_argument(
-        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
-    )
-    checked.set_defaults(run=_check)
+    bring.add_argument("--replace", action="store_true", help="replace those with other outcomes")
+    check = actions.add_parser("check", help="recompute what can be, refuse what cannot be right")
+    check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
+    check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
+    check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
+    for parser, run in ((export, _export), (bring, _import), (check, _check)):
+        parser.set_defaults(run=run)
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
@@ -46,28 +45,12 @@ def export(
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             packed = write_packed(target.with_suffix(".npz"), answers) if answers else {}
-            lines = lines_of([_exported(r.facts, packed.get(r.run)) for r in records])
+            lines = lines_of([
+                r.facts | {"answers": r["answers"] | {"packed": packed[r.run]}}
+                if r.run in packed else r.facts for r in records
+            ])  # fmt: skip
             write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
     return sorted_out
-
-
-def _exported(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
-    """The facts of a line: without what follows from others (the cost of each part from settings,
-    how often each class was answered from answers), with the digest of the answers in the file."""
-    facts = _without(facts, "compute", "parts")
-    if packed is None:
-        return facts
-    counted = facts["test"].get("predicted")  # of the checkpoint that gave the answers
-    for test in ("test", "test_best", "test_last"):
-        if (facts.get(test) or {}).get("predicted") == counted:
-            facts = _without(facts, test, "predicted")
-    return facts | {"answers": facts["answers"] | {"packed": packed}}
-
-
-def _without(facts: dict[str, Any], group: str, fact: str) -> dict[str, Any]:
-    if not facts.get(group):
-        return facts
-    return facts | {group: {k: v for k, v in facts[group].items() if k != fact}}
 
 
 def targets(sources: Iterable[str | Path], into: Path) -> dict[Path, list[str | Path]]:

