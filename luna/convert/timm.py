@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.host import run_layer
+from luna.convert.host import ConvertedLayer
 
 
 class TimmLinearAttention(nn.Module):
@@ -22,6 +22,7 @@ class TimmLinearAttention(nn.Module):
     proj_drop: nn.Module
     norm: nn.Module | None
     gate: nn.Module | None
+    luna_layer: ConvertedLayer
 
     def __init__(self, original: Any):
         super().__init__()
@@ -43,7 +44,7 @@ class TimmLinearAttention(nn.Module):
         B, n, _ = x.shape
         q, k, v = self.qkv(x).reshape(B, n, 3, self.n_heads, self.head_dim).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q), self.k_norm(k)  # (B, H, n, d)
-        out, _ = run_layer(self, q, k, v, None, scaling=self.scale)
+        out, _ = self.luna_layer(q, k, v, None, scaling=self.scale)
         out = out.transpose(1, 2).flatten(2)  # (B, n, H d)
         if self.norm is not None:
             out = self.norm(out)

@@ -13,12 +13,11 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from luna.base import LunaError
 from luna.convert import describe, load, pipeline, tasks
-from luna.convert.fit import measure
+from luna.convert.maps import measure
 from luna.convert.pipeline import run
 from luna.convert.recipe import Augment, ConversionRecipe
-from luna.convert.tasks.base import hold_out, predict
+from luna.convert.tasks.base import predict
 from luna.convert.tasks.glue import TASKS, read_examples
-from luna.convert.tasks.pixels import Pixels
 
 from .kit import (
     PREPROCESSOR,
@@ -99,9 +98,9 @@ def test_a_run_from_teacher_to_record(converted, trained):
         run(trained, folder=folder, seed=1, **options)
 
 
-def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path):
     options, _, expected, _ = converted
-    for moment in ("stage 1 step 60/", "stage 2 epoch 1/"):
+    for moment in ("stage 1 step 60/", "stage 2 epoch 2/"):
 
         def log(message, moment=moment):
             if message.startswith(moment):
@@ -110,8 +109,9 @@ def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkey
         with pytest.raises(Interrupted):
             run(trained, folder=tmp_path, log=log, **options)
     assert not (tmp_path / "result.json").exists()
-    monkeypatch.setattr(pipeline, "distill", lambda *a, **k: 1 / 0)  # stage 1 is there
-    resumed = run(trained, folder=tmp_path, **options)
+    lines: list[str] = []
+    resumed = run(trained, folder=tmp_path, log=lines.append, **options)
+    assert not any(line.startswith("stage 1") for line in lines)  # its result is there
     for key in ("scores", "predictions"):
         assert resumed[key] == expected[key]
     assert resumed["stage1"] | {"seconds": 0} == as_json(expected["stage1"]) | {"seconds": 0}
@@ -173,8 +173,9 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
     assert kept[0] == kept[1]
     assert len(kept[0]) == 288
     assert set(kept[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
+    one = ConversionRecipe(select="train_split", train_examples=1)
     with pytest.raises(LunaError, match="at least 2 training examples"):
-        hold_out(1)
+        tasks.get("sst2").open(glue["data"], glue["processor"], one, seed=0)
 
 
 def test_stage_1_is_measured_on_the_same_dev_examples_whatever_the_seed(
@@ -210,20 +211,6 @@ def test_a_joint_loss_keeps_the_maps_close_to_softmax(glue, tmp_path):
         run(teacher, folder=folder, attention="t2r", **glue | {"recipe": recipe})
         kl[joint] = measure(load(folder / "model"), [batch]).mean()
     assert kl[10.0] < 0.7 * kl[0.0]
-
-
-@pytest.mark.parametrize(
-    ("where", "size"), [("torch.nn.Linear.forward", 32), ("torch.optim.AdamW.step", 16)]
-)
-def test_no_gpu_memory(where, size, glue, tmp_path, monkeypatch):
-    """In a forward, or when the optimizer allocates its moments."""
-
-    def full(*args, **kwargs):
-        raise torch.cuda.OutOfMemoryError
-
-    monkeypatch.setattr(where, full)
-    with pytest.raises(LunaError, match=f"a batch of {size}: try batches of {size // 2}"):
-        run(bert(num_labels=2), folder=tmp_path, attention="t2r", **glue)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +267,8 @@ def test_a_teacher_learns_a_folder_of_images(painter):
     assert record["score"] > 0.9
     assert record["floor"] == pytest.approx(1 / 3)
     assert model.config.id2label == COLOURS
-    assert Pixels.read(str(folder / "model")).config == PREPROCESSOR
+    config = json.loads((folder / "model/preprocessor_config.json").read_text(encoding="utf-8"))
+    assert config.items() >= PREPROCESSOR.items()
     assert describe(model) is None
 
 
@@ -294,7 +282,7 @@ def test_a_run_on_images(painter, colours, tmp_path):
         schedule="cosine",
         weight_decay=0.05,
         warmup=0.1,
-        images=Augment(min_area=0.3, mixup=0.2, label_smoothing=0.1, eval_crop=0.875),
+        images=Augment(min_area=0.3, eval_crop=0.875),
     )
     record = run(model, folder=tmp_path, attention="hedgehog", recipe=recipe, **colours)
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
@@ -302,7 +290,7 @@ def test_a_run_on_images(painter, colours, tmp_path):
     kl = record["stage1"]
     assert max(map(max, kl["after"]["kl"].values())) < max(map(max, kl["before"]["kl"].values()))
     assert record["stage2"]["settings"]["warmup"] == 0.1
-    assert record["recipe"]["images"]["mixup"] == 0.2
+    assert record["recipe"]["images"]["eval_crop"] == 0.875
     assert record["data"] == before["data"]
     assert record["labels"]["val"] == [0] * 6 + [1] * 6 + [2] * 6
     opened = tasks.get("image_folder").open(colours["data"], colours["processor"], recipe, seed=0)

@@ -21,8 +21,6 @@ from luna.convert.recipe import Augment, ConversionRecipe
         (ConversionRecipe, {"schedule": "step"}),
         (Augment, {"min_area": 0.0}),
         (Augment, {"flip": 1.5}),
-        (Augment, {"magnitude": 31}),
-        (Augment, {"mixup": -1.0}),
         (Augment, {"eval_crop": math.inf}),
     ],
 )

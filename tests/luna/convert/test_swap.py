@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from transformers.masking_utils import AttentionMaskInterface
 
 import luna
 from luna.base import LunaError
 from luna.convert import attention_maps, convert, describe, feature_parameters, host, revert
-from luna.convert.losses import softmax_rows
+from luna.convert.maps import softmax_rows
 from luna.convert.swap import full_name
 
 from .kit import HOSTS, SIZE, bert, inputs_of, logits, text, vit
@@ -32,6 +33,38 @@ def test_a_mask_of_ones_is_no_mask(name):
     assert torch.equal(logits(model, batch), logits(model, {"input_ids": batch["input_ids"]}))
 
 
+def test_without_the_mask_function_padding_would_be_attended_to():
+    """transformers would give every layer None; the test of padding must be able to see that."""
+    model = convert(bert(), "hedgehog")
+    together = text((5, 12))
+    short = {key: t[:1, :5] for key, t in together.items()}
+    registered = AttentionMaskInterface._global_mapping.pop(host.IMPLEMENTATION)
+    try:
+        difference = (logits(model, together)[:1] - logits(model, short)).abs().max()
+    finally:
+        AttentionMaskInterface.register(host.IMPLEMENTATION, registered)
+    assert difference > 1e-3
+
+
+def test_layers_receive_a_key_mask_or_none():
+    seen = []
+
+    def spy(layer, q, k, v, mask, x):
+        seen.append(mask)
+        return v, None
+
+    model, batch = convert(bert(), "hedgehog"), text((5, 12))
+    with host.probing(model, spy):
+        logits(model, batch)
+        logits(model, {"input_ids": batch["input_ids"]})
+    assert [m is None for m in seen] == [False, False, True, True]
+    assert seen[0].dtype == torch.bool
+    assert torch.equal(seen[0], batch["attention_mask"].bool())
+    for shape in ((2, 1, 12, 12), (2, 12, 12)):
+        with pytest.raises(LunaError, match=r"give it an attention mask \(B, n\)"):
+            logits(model, batch | {"attention_mask": torch.ones(shape).bool()})
+
+
 @pytest.mark.parametrize("make", HOSTS.values(), ids=HOSTS)
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_conversion_to_softmax_is_the_identity(make, implementation):
@@ -52,11 +85,11 @@ def test_layers_that_stay_softmax():
     """layers=[1] against a model whose second layer alone is computed by hand."""
     model, batch = bert(), text()
     student = convert(model, "hedgehog", layers=[1])
-    phi = student.bert.encoder.layer[1].attention.self.luna_attn
+    phi = student.bert.encoder.layer[1].attention.self.luna_layer.attention
     calls = []
 
-    def by_hand(module, q, k, v, mask, x):
-        calls.append(module)
+    def by_hand(layer, q, k, v, mask, x):
+        calls.append(layer)
         if len(calls) == 1:
             return softmax_rows(q, k, mask) @ v, None
         return phi(q, k, v, mask), None
@@ -73,7 +106,8 @@ def test_layers_that_stay_softmax():
 
 def test_feature_maps_differ_by_layer_and_head():
     first, second = (
-        convert(bert(), "luna").bert.encoder.layer[i].attention.self.luna_attn for i in (0, 1)
+        convert(bert(), "luna").bert.encoder.layer[i].attention.self.luna_layer.attention
+        for i in (0, 1)
     )
     weight = first.map.projections.weight
     assert len(weight) == SIZE["num_attention_heads"]
@@ -95,18 +129,8 @@ def test_the_seed_decides_the_feature_maps_and_leaves_the_global_stream_alone():
 
 def test_dropout_of_the_host_stays_with_methods_that_have_weights():
     model = bert(attention_probs_dropout_prob=0.3)
-    layer = convert(model, "softmax").bert.encoder.layer[0].attention.self.luna_attn
+    layer = convert(model, "softmax").bert.encoder.layer[0].attention.self.luna_layer.attention
     assert layer.slot.dropout == 0.3
-
-
-def test_context_dropout_acts_in_training_only():
-    batch = text()
-    quiet = bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.0)
-    plain, noisy = convert(quiet, "t2r"), convert(quiet, "t2r", context_dropout=0.5)
-    assert torch.equal(logits(plain, batch), logits(noisy, batch))
-    expected = logits(plain.train(), batch)
-    torch.testing.assert_close(expected, logits(plain.eval(), batch))
-    assert not torch.allclose(logits(noisy.train(), batch), expected)
 
 
 @pytest.mark.parametrize("make", [bert, vit], ids=["bert", "vit"])
@@ -172,7 +196,6 @@ def test_converting_twice_and_reverting_a_plain_model_are_refused():
         ({"layers": []}, "from 0 to 1"),
         ({"layers": "last:3"}, "k in 1..2"),
         ({"layers": "first"}, "'all', 'last:k'"),
-        ({"context_dropout": 1.0}, "below 1"),
     ],
 )
 def test_wrong_arguments_leave_the_model_as_it_was(arguments, reason):

@@ -85,7 +85,7 @@ def test_parameter_names_are_unchanged_and_revert_is_exact():
     assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
     new = state.keys() - before.keys()
     assert new == feature_parameters(student).keys()
-    assert all(name.startswith("blocks.") and ".attn.luna_attn." in name for name in new)
+    assert all(name.startswith("blocks.") and ".attn.luna_layer.attention." in name for name in new)
     student.load_state_dict(before, strict=False)
     back = revert(student)
     assert torch.equal(back(X), expected)
