@@ -142,6 +142,40 @@ def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
             layer.probe = None
 
 
+class TimmLinearAttention(nn.Module):
+    """The steps of timm.layers.Attention. timm has no registry of attention functions: a module is
+    replaced by one with the same children under the same names, so that checkpoints still load.
+    ViT-B/16 has no `norm` and `gate`, other models have."""
+
+    def __init__(self, original: Any):
+        super().__init__()
+        self.n_heads: int = original.num_heads
+        self.head_dim: int = original.head_dim
+        self.scale: float = original.scale
+        for name, child in original.named_children():
+            self.add_module(name, child)
+        self.norm = getattr(original, "norm", None)
+        self.gate = getattr(original, "gate", None)
+        self.training = original.training
+        self.__dict__["original"] = original  # not as a submodule, which would be saved twice
+
+    def forward(
+        self: Any, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        if attn_mask is not None or is_causal:
+            raise LunaError("converted timm attention takes neither attn_mask nor is_causal")
+        B, n, _ = x.shape
+        q, k, v = self.qkv(x).reshape(B, n, 3, self.n_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        q, k = self.q_norm(q), self.k_norm(k)  # (B, H, n, d)
+        out, _ = self.luna_layer(q, k, v, None, scaling=self.scale)
+        out = out.transpose(1, 2).flatten(2)  # (B, n, H d)
+        if self.norm is not None:
+            out = self.norm(out)
+        if self.gate is not None:
+            out = out * self.gate(x).sigmoid()
+        return self.proj_drop(self.proj(out))
+
+
 # ---------------------------------------------------------------------- transformers
 
 
@@ -196,13 +230,8 @@ def attention_function(
     if key.shape[1] != query.shape[1]:  # grouped heads: several heads of q share one of k and v
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-    if attention_mask is not None and attention_mask.ndim != 2:
-        # transformers passes a caller's 4-D mask on unchanged. It may hide other keys from each
-        # query, and its polarity is a guess: without padding an additive mask is all zeros.
-        raise LunaError(
-            "converted attention supports padding only: give it an attention mask (B, n) in place "
-            f"of one of shape {tuple(attention_mask.shape)}"
-        )
+    if attention_mask is not None:
+        _check_mask(attention_mask)
     asked = {"scaling": scaling, "weights": bool(output_attentions)}
     out, weights = layer(query, key, value, attention_mask, **asked)
     return out.transpose(1, 2).contiguous(), weights
@@ -227,8 +256,19 @@ def mask_function(
         )
     if attention_mask is None:
         return None
+    _check_mask(attention_mask)
     mask = attention_mask[:, -kv_length:].bool()
     # Without padding there is no mask; compiled code cannot branch on contents.
     if not torch.compiler.is_compiling() and bool(mask.all()):
         return None
     return mask
+
+
+def _check_mask(mask: Tensor) -> None:
+    # transformers passes a caller's 4-D mask on unchanged. It may hide other keys from each query,
+    # and its polarity is a guess: without padding an additive mask is all zeros.
+    if mask.ndim != 2:
+        raise LunaError(
+            "converted attention supports padding only: give it an attention mask (B, n) in place "
+            f"of one of shape {tuple(mask.shape)}"
+        )

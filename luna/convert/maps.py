@@ -19,14 +19,7 @@ from torch import Tensor, nn
 
 from luna.base import autocast_off
 from luna.convert.host import ConvertedLayer, converted_layers, probing
-from luna.convert.swap import (
-    ModelInputs,
-    described,
-    evaluating,
-    feature_maps,
-    feature_parameters,
-    forward,
-)
+from luna.convert.swap import ModelInputs, described, evaluating, feature_maps, forward
 
 FLOOR = 1e-8  # relu features give exact zeros: a row's loss is at most -log(1e-8) = 18.42
 MSE_SCALE = 1000.0  # as in HazyResearch/lolcats
@@ -68,8 +61,7 @@ def row_entropy(teacher: Tensor) -> Tensor:
 def attention_cross_entropy(
     teacher: Tensor, student: Tensor, mask: Tensor | None = None, *, floor: float = FLOOR
 ) -> Tensor:
-    """Average the cross-entropy over all heads and real queries, whatever the length of their
-    examples. It is at least the teacher's entropy, `attention_cross_entropy(T, T, mask)`."""
+    """Average over all heads and real queries, whatever the length of their examples."""
     return _mean(row_cross_entropy(teacher, student, floor=floor), mask)
 
 
@@ -108,7 +100,7 @@ class MapLoss:
 
     @torch.no_grad()
     def backward(self, batch: ModelInputs) -> float:
-        """Add the gradients of the feature maps, all other parameters frozen; return the loss."""
+        """Add the gradients of the feature maps, and of nothing else; return the loss."""
         total: Tensor | float = 0.0
 
         def teacher_forced(layer: ConvertedLayer, q, k, v, mask, x):
@@ -121,16 +113,8 @@ class MapLoss:
                 total += loss.detach()
             return out, None
 
-        phi = {id(p) for p in feature_parameters(self.student).values()}
-        before = [(p, p.requires_grad) for p in self.student.parameters()]
-        try:
-            for p, _ in before:
-                p.requires_grad_(id(p) in phi)
-            with evaluating(self.student), probing(self.student, teacher_forced):
-                forward(self.student, batch)
-        finally:
-            for p, flag in before:
-                p.requires_grad_(flag)
+        with evaluating(self.student), probing(self.student, teacher_forced):
+            forward(self.student, batch)
         return float(total)
 
     def beside(self, loss: LossOf, weight: float) -> LossOf:

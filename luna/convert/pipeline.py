@@ -24,16 +24,13 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import tasks
-from luna.convert.card import write_card
 from luna.convert.maps import LossOf, MapLoss
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.swap import (
     convert,
     describe,
-    described,
     evaluating,
     feature_parameters,
-    full_name,
     own_loss,
     weights_hash,
 )
@@ -43,11 +40,20 @@ from luna.convert.train import STATES, Log, distill, finetune, write_whole
 
 RESULT, MODEL = "result.json", "model"
 SCHEMA = 1
+CARD = """\
+# A model of luna-lra
+
+Converted models are loaded by `luna.convert.load(folder)`, transformers alone refuses them.
+
+```json
+{}
+```
+"""
 
 
 def run(
     teacher: nn.Module,
-    processor: tasks.Processor,
+    processor: Any,
     *,
     task: str,
     data: str | Path | None,
@@ -84,8 +90,7 @@ def run(
         _remove_states(folder)
         return done
     _check_head(teacher, spec, data)
-    opened = spec.open(data, processor, recipe, seed=seed)
-    opened.check(teacher)
+    opened = spec.data(spec, data, processor, recipe, seed)
     _write_json(folder / "run.json", identity)
     started = time.monotonic()
     splits = [split for split in opened.labels if split != HELD_OUT]
@@ -112,8 +117,7 @@ def run(
     if attention is not None:
         student = convert(teacher, attention, seed=seed, **identity["options"])
         scores["swap"] = score(student)
-        method = full_name(attention, described(student)["options"])
-        log(f"{spec.name}: {method} swapped in {scores['swap']['score']:.4f}")
+        log(f"{spec.name}: {attention} swapped in {scores['swap']['score']:.4f}")
     phi = feature_parameters(student) if attention is not None else {}
     if phi and recipe.stage1 is not None:
         distilled = distill(
@@ -178,7 +182,9 @@ def run(
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     student.save_pretrained(partial)  # type: ignore[operator]
     processor.save_pretrained(partial)
-    (partial / "README.md").write_text(write_card(MODEL, result), encoding="utf-8")
+    made = {key: result[key] for key in (*identity, "scores", "floor", "recovery")}
+    card = CARD.format(json.dumps(made, indent=1))
+    (partial / "README.md").write_text(card, encoding="utf-8")
     shutil.rmtree(model, ignore_errors=True)
     partial.replace(model)
     _write_json(folder / RESULT, result)

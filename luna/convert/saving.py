@@ -46,10 +46,8 @@ def load(folder: str | Path) -> Any:
     except LunaError:
         raise
     except Exception as error:  # of transformers and torch, whatever a crafted file causes
-        raise LunaError(
-            f"{folder}/config.json describes no model that can be built "
-            f"({type(error).__name__}: {error}): save the model again"
-        ) from error
+        reason = f"describes no model that can be built ({type(error).__name__}: {error})"
+        raise _damaged(folder, reason) from error
 
 
 def architecture(folder: Path) -> Any:
@@ -59,15 +57,9 @@ def architecture(folder: Path) -> Any:
     is_host = isinstance(name, str) and ARCHITECTURE.fullmatch(name)
     cls = getattr(transformers(), name, None) if is_host else None
     if cls is None:
-        raise LunaError(
-            f"{folder}/config.json names no architecture that can be converted ({name!r}); "
-            f"supported are {SUPPORTED}"
-        )
+        raise _damaged(folder, f"names no architecture of {SUPPORTED}, but {name!r}")
     if config.get("model_type") != cls.config_class.model_type or "quantization_config" in config:
-        raise LunaError(
-            f"{folder}/config.json is not that of a plain {name}: save the model again with "
-            "save_pretrained"
-        )
+        raise _damaged(folder, f"is not that of a plain {name}")
     return cls
 
 
@@ -77,10 +69,8 @@ def _build_model(
     description = config["luna"]
     original = description["host_implementation"]  # what revert sets again
     if original not in HOST_IMPLEMENTATIONS:
-        raise LunaError(
-            f"{folder}/config.json: luna.host_implementation must be one of "
-            f"{', '.join(HOST_IMPLEMENTATIONS)}, got {original!r}"
-        )
+        reason = f"has luna.host_implementation {original!r}, none of {HOST_IMPLEMENTATIONS}"
+        raise _damaged(folder, reason)
     _check_counts(folder, config, tensors)
     plain = cls.config_class.from_pretrained(folder, attn_implementation="eager")
     del plain.luna
@@ -98,7 +88,7 @@ def _build_model(
         description["method"],
         layers=description["layer_numbers"],
         inplace=True,
-        **{key: description[key] for key in ("max_len", "profile", "seed")},
+        **{key: description[key] for key in ("max_len", "seed")},
         **description["options"],
     )
     _fill(model, {key: t for key, t in tensors.items() if PHI in key}, folder)
@@ -115,9 +105,7 @@ def _check_counts(folder: Path, config: dict[str, Any], tensors: dict[str, Tenso
     limits |= dict.fromkeys(numbers, LARGEST_OPTION)
     for key, value in ({key: config.get(key) for key in limits} | numbers).items():
         if isinstance(value, int) and value > limits[key]:
-            raise LunaError(
-                f"{folder}/config.json: {key} is {value}, which does not fit its tensors"
-            )
+            raise _damaged(folder, f"has {key} {value}, which does not fit its tensors")
 
 
 def _check_size(
@@ -127,16 +115,18 @@ def _check_size(
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         skeleton = cls(plain)
         sites = find_sites(skeleton)
-        options = {key: description[key] for key in ("method", "options", "max_len", "profile")}
+        options = {key: description[key] for key in ("method", "options", "max_len")}
         numbers = set(description["layer_numbers"])
         parts = [skeleton, *(build_attention(sites[i], **options, seed=0) for i in numbers)]
     needed = sum(t.numel() for part in parts for t in (*part.parameters(), *part.buffers()))
     saved = sum(tensor.numel() for tensor in tensors.values())
     if needed > 2 * saved + UNSAVED:
-        raise LunaError(
-            f"{folder}/config.json describes a model of {needed:,} numbers, its files hold "
-            f"{saved:,}: save the model again"
-        )
+        reason = f"describes a model of {needed:,} numbers, its files hold {saved:,}"
+        raise _damaged(folder, reason)
+
+
+def _damaged(folder: Path, reason: str) -> LunaError:
+    return LunaError(f"{folder}/config.json {reason}: save the model again")
 
 
 def _fill(model: nn.Module, phi: dict[str, Tensor], folder: Path) -> None:

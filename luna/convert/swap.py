@@ -20,7 +20,6 @@ import luna
 from luna.base import Attention, LunaError, nearest
 from luna.convert import host
 from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
-from luna.convert.timm import TimmLinearAttention
 from luna.registry import build
 
 PHI = f".{host.NAME}.attention."  # between a layer's name and that of a tensor of its feature map
@@ -40,13 +39,6 @@ def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def full_name(attention: str, options: Mapping[str, Any]) -> str:
-    """Name the method and what its presets differ in: luna (M=64, L=1, nonneg=exp)."""
-    differing = ("M", "L", "nonneg") if attention == "luna" else ()
-    shown = ", ".join(f"{key}={options[key]}" for key in differing if key in options)
-    return f"{attention} ({shown})" if shown else attention
-
-
 def convert(
     model: nn.Module,
     attention: str = "luna",
@@ -55,7 +47,6 @@ def convert(
     layers: str | Sequence[int] = "all",
     inplace: bool = False,
     max_len: int | None = None,
-    profile: str = "strict",
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -96,7 +87,6 @@ def convert(
             site,
             *((attention, options) if i in numbers else ("softmax", {})),
             max_len=max_len,
-            profile=profile,
             seed=seed * len(sites) + i,
         )
         for i, site in enumerate(sites)
@@ -108,7 +98,6 @@ def convert(
         "layers": [sites[i].name for i in numbers],
         "layer_numbers": numbers,
         "max_len": max_len,
-        "profile": profile,
         "seed": seed,
         "teacher": fingerprint,
         "stage": "swap",
@@ -118,7 +107,7 @@ def convert(
     for site, new in zip(sites, attentions, strict=True):
         module = site.module
         if not is_hugging_face(module):
-            module = TimmLinearAttention(module)
+            module = host.TimmLinearAttention(module)
             _replace(model, site.name, module)
         host.ConvertedLayer(new).attach(module)
     _activate(model, sites, description)
@@ -154,7 +143,7 @@ def revert(model: nn.Module, *, inplace: bool = False) -> Any:
     for name, layer in host.converted_layers(model).items():
         module: Any = model.get_submodule(name)
         layer.detach(module)
-        if isinstance(module, TimmLinearAttention):
+        if isinstance(module, host.TimmLinearAttention):
             _replace(model, name, module.original)  # type: ignore[arg-type]
     if hasattr(model, "set_attn_implementation"):
         del config.luna, config.attn_implementation
@@ -235,9 +224,9 @@ def own_loss(model: nn.Module, batch: ModelInputs) -> Tensor:
 def weights_hash(model: nn.Module) -> str:
     """Hash the host's tensors, without those of the feature maps (SHA-256)."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items(), key=lambda item: item[0]):
-        if PHI in name or not isinstance(tensor, Tensor):
-            continue
+    state: dict[str, Tensor] = model.state_dict()
+    for name in sorted(name for name in state if PHI not in name):
+        tensor = state[name]
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -247,17 +236,17 @@ def _choose(layers: str | Sequence[int], n: int) -> list[int]:
     if layers == "all":
         return list(range(n))
     last = re.fullmatch(r"last:([1-9]\d*)", layers) if isinstance(layers, str) else None
-    numbers = range(n - int(last[1]), n) if last else sorted(set(layers))
+    numbers: Sequence[Any] = range(n - int(last[1]), n) if last else sorted(set(layers))
     if not numbers or any(i not in range(n) for i in numbers):
         raise LunaError(
             f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
             f"got {layers!r}"
         )
-    return list(numbers)  # type: ignore[arg-type]
+    return list(numbers)
 
 
 def build_attention(
-    site: Site, method: str, options: dict[str, Any], *, max_len: int, profile: str, seed: int
+    site: Site, method: str, options: dict[str, Any], *, max_len: int, seed: int
 ) -> Attention:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -266,7 +255,6 @@ def build_attention(
             n_heads=site.n_heads,
             head_dim=site.head_dim,
             max_len=max_len,
-            profile=profile,
             causal=site.causal,
             dropout=site.dropout,
             seed=seed,

@@ -16,10 +16,6 @@ from luna.convert.swap import evaluating, own_loss
 class TextFile:
     """Blocks of `length` tokens, in batches; the file's end is held out.
 
-        text = TextFile("corpus.txt", tokenizer.encode, length=512)
-        distill(student, text.train(0), held_out=text.held_out[:2])
-        finetune(student, text.train, text.evaluate, metric="log_likelihood")
-
     encode    token ids of a text
     held_out  part of the blocks that `evaluate` scores, at least one of them
     """

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,15 +37,8 @@ STATES = ("stage1.pt", "stage2.pt")
 CLIP = 1.0  # norm of stage 2's gradients
 KL_WARNING = 0.25  # maps that stayed above rarely recovered in finetuning
 
+Batches = Any  # of an epoch: a list or a loader, which has a length and is iterated repeatedly
 Log = Callable[[str], None]
-
-
-class Batches(Protocol):
-    """The batches of an epoch: a list or a loader that can be iterated repeatedly."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[ModelInputs]: ...
 
 
 # ---------------------------------------------------------------------- the loop
@@ -53,25 +46,17 @@ class Batches(Protocol):
 
 @dataclass
 class Training:
-    """Rounds of steps, each followed by `finish`, which may end it; the state after each is saved.
-
-    weights   what is trained: its tensors are part of the state
-    batches   of round 1, 2, ...
-    backward  adds the gradients of a batch and returns its loss
-    finish    receives the losses of a round; True ends the training
-    results   what `finish` notes: part of the state
-    settings  of the run to which a state belongs
-    """
+    """Rounds of steps, each followed by `finish`; the state after each is saved."""
 
     name: str
-    weights: nn.Module
+    weights: nn.Module  # what is trained: its tensors are part of the state
     optimizer: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler
-    batches: Callable[[int], Iterable[ModelInputs]]
-    backward: Callable[[ModelInputs], float]
-    finish: Callable[[list[float]], bool]
-    results: dict[str, Any]
-    settings: dict[str, Any]
+    batches: Callable[[int], Iterable[ModelInputs]]  # of round 1, 2, ...
+    backward: Callable[[ModelInputs], float]  # adds the gradients of a batch, returns its loss
+    finish: Callable[[list[float]], bool]  # receives the losses of a round; True ends the training
+    results: dict[str, Any]  # what `finish` notes: part of the state
+    settings: dict[str, Any]  # of the run to which a state belongs
     path: Path | None  # of the state
     round: int = 0
     done: bool = False
@@ -203,8 +188,14 @@ def distill(
         if not isinstance(batches, Sized):
             raise LunaError("the number of batches is unknown: give distill a number of steps")
         steps = len(batches)
-    _check_distill(student, loss, steps, evaluate_every)
-    started, maps = time.monotonic(), feature_maps(student)
+    check_choice("distill's loss", loss, LOSSES)
+    check_range("distill's steps", steps, 1)
+    check_range("distill's evaluate_every", evaluate_every, 1)
+    started, maps, method = time.monotonic(), feature_maps(student), described(student)["method"]
+    if not feature_parameters(student):
+        raise LunaError(f"'{method}' has no trainable feature map: there is nothing to distill")
+    if loss != "mse" and not next(iter(maps.values())).has_matrix:
+        raise LunaError(f"'{method}' has no attention matrix to distill: use loss='mse'")
     stream = _endless(batches)
     held = list(itertools.islice(stream, 2)) if held_out is None else list(held_out)
     if held_out is None:  # they are trained on as well
@@ -256,10 +247,9 @@ def distill(
     training.run()
     for layer, (_, best) in results["best"].items():
         maps[layer].load_state_dict(best)
-    description = described(student)
-    description["stage"] = "stage1"
+    described(student)["stage"] = "stage1"
     return Distilled(
-        method=description["method"],
+        method=method,
         loss=loss,
         lr=lr,
         steps=steps,
@@ -270,18 +260,6 @@ def distill(
         redrawn=results["redrawn"],
         seconds=time.monotonic() - started,
     )
-
-
-def _check_distill(student: nn.Module, loss: str, steps: int, evaluate_every: int) -> None:
-    check_choice("distill's loss", loss, LOSSES)
-    check_range("distill's steps", steps, 1)
-    check_range("distill's evaluate_every", evaluate_every, 1)
-    if not feature_parameters(student):
-        method = described(student)["method"]
-        raise LunaError(f"'{method}' has no trainable feature map: there is nothing to distill")
-    first = next(iter(feature_maps(student).values()))
-    if loss != "mse" and not first.has_matrix:
-        raise LunaError(f"'{first.name}' has no attention matrix to distill: use loss='mse'")
 
 
 def _endless(batches: Iterable[ModelInputs]) -> Iterator[ModelInputs]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,25 +23,22 @@ HELD_OUT = "held_out"  # the part of train that chooses the best epoch, under se
 Example = tuple[Any, float]  # the sentences or the path of an image; the class or the score
 
 
-class Processor(Protocol):
-    """How a checkpoint wants its inputs: a tokenizer or an image processor of transformers."""
-
-    def save_pretrained(self, folder: Any, /) -> Any: ...
-
-
 class ConversionData(ABC):
     """The examples of a task in one run: `examples` to train on, and those of every split that is
     scored, of which the first gives the result."""
 
     def __init__(
         self,
-        train: Sequence[Example],
-        scored: Mapping[str, Sequence[Example]],
+        task: Any,
+        folder: str | Path | None,
+        processor: Any,
         recipe: ConversionRecipe,
         seed: int,
     ):
-        self.recipe, self.seed, self.scored = recipe, seed, dict(scored)
-        self.examples = train[: recipe.train_examples]
+        self.task, self.folder, self.processor = task, folder, processor
+        self.recipe, self.seed = recipe, seed
+        examples, self.scored = self.read()
+        self.examples = examples[: recipe.train_examples]
         if recipe.select == "train_split":
             n = len(self.examples)
             if n < 2:
@@ -54,6 +51,10 @@ class ConversionData(ABC):
         self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
 
     @abstractmethod
+    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
+        """Read the examples to train on and, by split, those that are scored."""
+
+    @abstractmethod
     def train(self, epoch: int) -> Batches:
         """Return the batches of an epoch, drawn from the seed and its number alone."""
 
@@ -61,29 +62,21 @@ class ConversionData(ABC):
     def evaluation(self, split: str) -> Iterable[ModelInputs]:
         """Return batches in the order of `labels`."""
 
-    @abstractmethod
-    def check(self, model: nn.Module) -> None:
-        """Raise a LunaError unless the model can take these examples."""
-
 
 class ConversionTask(ABC):
     name: str
     metric: Metric
+    data: type[ConversionData]
     auto_model: str  # the class of transformers that loads a checkpoint of this task
     files: str  # what the folder of such a checkpoint contains
 
     @abstractmethod
-    def processor(self, source: str) -> Processor:
-        """Load the tokenizer or image processor of the checkpoint `source`."""
+    def processor(self, source: str) -> Any:
+        """Load how the checkpoint `source` wants its inputs: a tokenizer or an image processor."""
 
     @abstractmethod
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         """Name the classes in the order of the head's outputs; None for a regression."""
-
-    @abstractmethod
-    def open(
-        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
-    ) -> ConversionData: ...
 
     def fingerprint(self, data: str | Path | None) -> str | None:
         """Return a fingerprint of data that the task's name does not determine."""

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from luna.base import LunaError
 from luna.convert.host import transformers
-from luna.convert.layers import position_limit
-from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks import metrics
 from luna.convert.tasks.base import (
     ConversionData,
@@ -29,7 +27,34 @@ from luna.convert.tasks.base import (
 )
 
 PAIR = ("sentence1", "sentence2")
-REPOSITORY = "nyu-mll/glue"  # on the Hugging Face hub
+
+
+class Texts(ConversionData):
+    """Sentences or pairs, tokenised."""
+
+    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
+        train, *scored = (
+            read_examples(self.task, split, self.folder) for split in ("train", *self.task.evaluate)
+        )
+        self.evaluations: dict[str, list[Mapping[str, Tensor]]] = {}
+        return train, dict(zip(self.task.evaluate, scored, strict=True))
+
+    def train(self, epoch: int) -> list[Mapping[str, Tensor]]:
+        return batches(
+            self.examples,
+            self.processor,
+            size=self.recipe.batch,
+            max_length=self.recipe.max_length,
+            seed=10_000 * self.seed + epoch,
+        )
+
+    def evaluation(self, split: str) -> list[Mapping[str, Tensor]]:
+        if split not in self.evaluations:
+            size = min(32, 4 * self.recipe.batch)  # a smaller batch helps where memory runs out
+            self.evaluations[split] = batches(
+                self.scored[split], self.processor, size=size, max_length=self.recipe.max_length
+            )
+        return self.evaluations[split]
 
 
 @dataclass(frozen=True)
@@ -45,6 +70,7 @@ class Glue(ConversionTask):
     evaluate: tuple[str, ...] = ("dev",)  # the first one gives the result
     skip_short: bool = False  # the benchmark's own files have rows that are cut off
 
+    data = Texts
     auto_model = "AutoModelForSequenceClassification"
     files = "config.json, tokenizer and safetensors"
 
@@ -53,11 +79,6 @@ class Glue(ConversionTask):
 
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         return self.labels
-
-    def open(
-        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
-    ) -> Texts:
-        return Texts(self, data, processor, recipe, seed)
 
 
 _MNLI = ("entailment", "neutral", "contradiction")
@@ -80,47 +101,6 @@ TASKS = {
         Glue("rte", "RTE", PAIR, labels=_RTE),
     )
 }
-
-
-class Texts(ConversionData):
-    """Sentences or pairs, tokenised."""
-
-    def __init__(
-        self,
-        task: Glue,
-        data: str | Path | None,
-        tokenizer: Any,
-        recipe: ConversionRecipe,
-        seed: int,
-    ):
-        train, *scored = (read_examples(task, s, data) for s in ("train", *task.evaluate))
-        super().__init__(train, dict(zip(task.evaluate, scored, strict=True)), recipe, seed)
-        self.tokenizer = tokenizer
-        size = min(32, 4 * recipe.batch)  # so that a smaller batch helps where memory runs out
-        self.evaluations = {
-            split: batches(examples, tokenizer, size=size, max_length=recipe.max_length)
-            for split, examples in self.scored.items()
-        }
-
-    def train(self, epoch: int) -> list[Mapping[str, Tensor]]:
-        return batches(
-            self.examples,
-            self.tokenizer,
-            size=self.recipe.batch,
-            max_length=self.recipe.max_length,
-            seed=10_000 * self.seed + epoch,
-        )
-
-    def evaluation(self, split: str) -> list[Mapping[str, Tensor]]:
-        return self.evaluations[split]
-
-    def check(self, model: nn.Module) -> None:
-        limit = position_limit(model)
-        if self.recipe.max_length > limit:
-            raise LunaError(
-                f"texts of up to {self.recipe.max_length} tokens (recipe.max_length) are longer "
-                f"than the model's {limit} positions: recipe.max_length={limit}"
-            )
 
 
 def batches(
@@ -174,8 +154,8 @@ def read_examples(task: Glue, split: str, data: str | Path | None) -> list[Examp
         lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise LunaError(
-            f"{path} cannot be read ({error}): {_layout(task)} is GLUE's own "
-            "(gluebenchmark.com/tasks)"
+            f"{path} cannot be read ({error}): put GLUE's {_layout(task)} "
+            f"(gluebenchmark.com/tasks) into {data}"
         ) from error
     rows = [line.rstrip("\r").split("\t") for line in lines]
     header = list(task.header or rows[0])
@@ -208,7 +188,7 @@ def _read_hub(task: Glue, split: str) -> list[Example]:
         import datasets
 
         theirs = split.replace("dev", "validation")  # dev_matched: validation_matched
-        rows = datasets.load_dataset(REPOSITORY, task.name, split=theirs)
+        rows = datasets.load_dataset("nyu-mll/glue", task.name, split=theirs)
         texts = zip(*(rows[column] for column in task.hub or task.text), strict=True)
         labels = map(float if task.labels is None else int, rows["label"])
         return list(zip(texts, labels, strict=True))

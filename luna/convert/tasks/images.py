@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from torch import Tensor, nn
+from torch import Tensor
 
 from luna.base import LunaError
 from luna.convert.host import transformers
 from luna.convert.layers import shortened
-from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks import metrics
 from luna.convert.tasks.base import (
     ConversionData,
@@ -46,84 +45,15 @@ SYNSETS = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"
 FIRST, LAST = "tench", "toilet tissue"
 
 
-@dataclass(frozen=True)
-class ImageFolder(ConversionTask):
-    name: str = "image_folder"
-
-    metric = staticmethod(metrics.classified)
-    auto_model = "AutoModelForImageClassification"
-    files = "config.json, preprocessor_config.json and safetensors"
-
-    def processor(self, source: str) -> Any:
-        kind = transformers().AutoImageProcessor
-        return kind.from_pretrained(source, backend="pil", trust_remote_code=False)
-
-    def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        """List the folders of train; val may have no others."""
-        root = self.root(data)
-        train, val = (_folders(root / split) for split in SPLITS)
-        unknown = sorted(set(val) - set(train))
-        if unknown:
-            raise LunaError(f"{root}/val has classes that are not in train: {shortened(unknown)}")
-        if len(train) < 2:
-            raise LunaError(f"{root}/train has a single class: {LAYOUT}")
-        return train
-
-    def root(self, data: str | Path | None) -> Path:
-        if data is None:
-            raise LunaError(f"task '{self.name}' needs data.path=<folder> with {LAYOUT}")
-        return Path(data)
-
-    def fingerprint(self, data: str | Path | None) -> str:
-        """Hash the names of all files: another folder is another data set."""
-        root, classes = self.root(data), self.classes(data)
-        paths = (path for split in SPLITS for path, _ in _files(root, split, classes))
-        return hashlib.sha256("".join(f"{path}\n" for path in paths).encode()).hexdigest()
-
-    def open(
-        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
-    ) -> Images:
-        return Images(self.root(data), self.classes(data), processor, recipe, seed)
-
-
-@dataclass(frozen=True)
-class ImageNet(ImageFolder):
-    name: str = "imagenet1k"
-
-    def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        folders = super().classes(data)
-        if hashlib.sha256("\n".join(folders).encode()).hexdigest() != SYNSETS:
-            raise LunaError(
-                f"{data}/train has {len(folders)} folders ({folders[0]} ... {folders[-1]}) instead "
-                "of ImageNet-1K's 1000 synsets n01440764 ... n15075141: for a part of it, or other "
-                "images, use task=image_folder"
-            )
-        return folders
-
-    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
-        if not (FIRST in names[0].lower() and LAST in names[-1].lower()):
-            super().check_head(names, data)
-
-
-TASKS = {task.name: task for task in (ImageFolder(), ImageNet())}
-
-
 class Images(ConversionData):
     """Paths of images and their classes; pixels are decoded batch by batch."""
 
-    def __init__(
-        self,
-        root: Path,
-        classes: Sequence[str],
-        processor: Any,
-        recipe: ConversionRecipe,
-        seed: int,
-    ):
-        train, val = (_files(root, split, classes) for split in SPLITS)
+    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
+        self.root = self.task.root(self.folder)
+        train, val = (_files(self.root, split, self.task.classes(self.folder)) for split in SPLITS)
         # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
         drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
-        super().__init__([train[i] for i in drawn], {"val": val}, recipe, seed)
-        self.root, self.processor = root, processor
+        return [train[i] for i in drawn], {"val": val}
 
     def train(self, epoch: int) -> ImageLoader:
         how, key = self.recipe.images, (self.seed, epoch)
@@ -158,14 +88,61 @@ class Images(ConversionData):
 
         return ImageLoader(split_into_batches(range(len(examples)), self.recipe.batch), pixels)
 
-    def check(self, model: nn.Module) -> None:
-        size: Any = model.config.image_size  # type: ignore[union-attr]
-        needed = (size, size) if isinstance(size, int) else tuple(size)
-        if needed != (ours := image_size(self.processor)):
+
+@dataclass(frozen=True)
+class ImageFolder(ConversionTask):
+    name: str = "image_folder"
+
+    metric = staticmethod(metrics.classified)
+    data = Images
+    auto_model = "AutoModelForImageClassification"
+    files = "config.json, preprocessor_config.json and safetensors"
+
+    def processor(self, source: str) -> Any:
+        kind = transformers().AutoImageProcessor
+        return kind.from_pretrained(source, backend="pil", trust_remote_code=False)
+
+    def classes(self, data: str | Path | None) -> tuple[str, ...]:
+        """List the folders of train; val may have no others."""
+        root = self.root(data)
+        train, val = (_folders(root / split) for split in SPLITS)
+        unknown = sorted(set(val) - set(train))
+        if unknown:
+            raise LunaError(f"{root}/val has classes that are not in train: {shortened(unknown)}")
+        return train
+
+    def root(self, data: str | Path | None) -> Path:
+        if data is None:
+            raise LunaError(f"task '{self.name}' needs data.path=<folder> with {LAYOUT}")
+        return Path(data)
+
+    def fingerprint(self, data: str | Path | None) -> str:
+        """Hash the names of all files: another folder is another data set."""
+        root, classes = self.root(data), self.classes(data)
+        paths = (path for split in SPLITS for path, _ in _files(root, split, classes))
+        return hashlib.sha256("".join(f"{path}\n" for path in paths).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ImageNet(ImageFolder):
+    name: str = "imagenet1k"
+
+    def classes(self, data: str | Path | None) -> tuple[str, ...]:
+        folders = super().classes(data)
+        if hashlib.sha256("\n".join(folders).encode()).hexdigest() != SYNSETS:
             raise LunaError(
-                f"the checkpoint's preprocessor_config.json gives images of {ours[0]} x {ours[1]}, "
-                f"its model takes {needed[0]} x {needed[1]}"
+                f"{data}/train has {len(folders)} folders ({folders[0]} ... {folders[-1]}) instead "
+                "of ImageNet-1K's 1000 synsets n01440764 ... n15075141: for a part of it, or other "
+                "images, use task=image_folder"
             )
+        return folders
+
+    def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
+        if not (FIRST in names[0].lower() and LAST in names[-1].lower()):
+            super().check_head(names, data)
+
+
+TASKS = {task.name: task for task in (ImageFolder(), ImageNet())}
 
 
 class ImageLoader:
@@ -239,10 +216,7 @@ def _folders(split: Path) -> tuple[str, ...]:
         raise LunaError(f"the folder {split} is missing: {LAYOUT}")
     names = sorted(e.name for e in split.iterdir() if e.is_dir() and not e.name.startswith("."))
     if not names:
-        raise LunaError(
-            f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without folders: sort it "
-            "by its ground truth)"
-        )
+        raise LunaError(f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without)")
     return tuple(names)
 
 

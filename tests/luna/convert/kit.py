@@ -209,7 +209,7 @@ def processor(where: Path, config: dict[str, Any] = PREPROCESSOR) -> Any:
 
 def opened(folder: Path, plain: Any, *, seed: int = 0, **numbers: Any) -> Images:
     """The folder as a run with these numbers of the recipe sees it."""
-    return tasks.get("image_folder").open(folder, plain, ConversionRecipe(**numbers), seed=seed)
+    return Images(tasks.get("image_folder"), folder, plain, ConversionRecipe(**numbers), seed)
 
 
 def checkpoint(folder: Path, words: tuple[str, ...] = ("good", "bad", "film")) -> None:

@@ -177,7 +177,7 @@ EVIL = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}
         ({"architectures": ["AutoConfig"]}, {}, "names no architecture"),
         ({"architectures": [["x"]]}, {}, "names no architecture"),
         ({"quantization_config": {"quant_method": "x"}}, {}, "not that of a plain Bert"),
-        ({}, {"host_implementation": "someone/kernel"}, "host_implementation must be"),
+        ({}, {"host_implementation": "someone/kernel"}, "has luna.host_implementation"),
         ({}, {"options": {"M": 10**8}}, "does not fit its tensors"),
         ({}, {"max_len": 10**9}, "does not fit its tensors"),
         ({}, {"options": {"M": 2**20, "share": "head"}}, "describes a model of"),

@@ -11,7 +11,6 @@ import luna
 from luna.base import LunaError
 from luna.convert import attention_maps, convert, describe, feature_parameters, host, revert
 from luna.convert.maps import softmax_rows
-from luna.convert.swap import full_name
 
 from .kit import HOSTS, SIZE, bert, inputs_of, logits, text, vit
 
@@ -223,8 +222,6 @@ def test_presets_of_luna_are_named_by_their_options():
             {"share": "head"} | options,
             name,
         )
-    assert full_name("luna", wide | {"share": "head"}) == "luna (M=16, L=1, nonneg=exp)"
-    assert full_name("t2r", {"r": 8}) == "t2r"
 
 
 def test_linearize_is_convert():

@@ -16,7 +16,7 @@ from luna.convert.tasks import images
 from luna.convert.tasks.base import HELD_OUT
 from luna.convert.tasks.images import ImageFolder, ImageNet, decode, prepare, random_box
 
-from ..kit import PREPROCESSOR, opened, paint, processor, vit
+from ..kit import PREPROCESSOR, opened, paint, processor
 
 
 def whole(batches) -> torch.Tensor:
@@ -68,14 +68,10 @@ def test_the_evaluation_crop_of_the_shorter_side(folder, plain):
     assert torch.allclose(whole(data.evaluation("val"))[0], prepare(plain, middle), atol=1e-5)
 
 
-def test_sizes_that_do_not_fit_are_errors(tmp_path, folder, plain):
+def test_an_image_size_that_is_left_open_is_an_error(tmp_path, folder):
     shorter = processor(tmp_path, PREPROCESSOR | {"size": {"shortest_edge": 16}})
     with pytest.raises(LunaError, match="leaves the image size open"):
-        opened(folder, shorter).check(vit())
-    larger = processor(tmp_path, PREPROCESSOR | {"size": 24})
-    with pytest.raises(LunaError, match="gives images of 24 x 24, its model takes 16 x 16"):
-        opened(folder, larger).check(vit())
-    opened(folder, plain).check(vit())
+        opened(folder, shorter).train(1)
 
 
 def test_few_images_are_in_memory(folder, plain, monkeypatch):
@@ -187,7 +183,7 @@ def test_what_is_missing_in_a_folder_is_named(tmp_path):
         task.classes(tmp_path)
     (tmp_path / "flat/train/one").mkdir(parents=True)
     (tmp_path / "flat/val").mkdir()
-    with pytest.raises(LunaError, match="ImageNet's val comes without folders"):
+    with pytest.raises(LunaError, match="ImageNet's val comes without"):
         task.classes(tmp_path / "flat")
 
 
