@@ -139,28 +139,16 @@ def test_gradient_checkpointing_and_training_with_a_cache():
 # ---------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("make", "attention", "reason"),
-    [
-        (lambda: decoder(), "nystrom", "'nystrom' has no causal form"),
-        (lambda: decoder(), "polaformer", "'polaformer' has no causal form"),
-        (lambda: decoder(add_cross_attention=True), "linear", "cross-attention"),
-        (lambda: decoder("Mistral", sliding_window=16), "linear", "a window of 16 tokens"),
-        (lambda: decoder("Llama", is_causal=False), "linear", "bidirectional"),
-        (lambda: decoder("GPTNeoX"), "linear", "GPTNeoXAttention"),
-    ],
-)
-def test_models_and_methods_that_cannot_be_converted(make, attention, reason):
-    model = make()
-    with pytest.raises(LunaError, match=reason):
-        convert(model, attention, inplace=True)
-    assert describe(model) is None
-
-
-def test_a_text_longer_than_the_positions():
-    for kind in ("GPT2", "Llama"):
-        with pytest.raises(LunaError, match="longer than the model's 64 positions"):
-            distill(convert(decoder(kind), "t2r"), [{"input_ids": torch.ones(1, 65).long()}])
+def test_models_and_methods_that_cannot_be_converted():
+    for model, attention, reason in (
+        (decoder(), "nystrom", "'nystrom' has no causal form"),
+        (decoder(add_cross_attention=True), "linear", "cross-attention"),
+        (decoder("Mistral", sliding_window=16), "linear", "a window of 16 tokens"),
+        (decoder("Llama", is_causal=False), "linear", "bidirectional"),
+    ):
+        with pytest.raises(LunaError, match=reason):
+            convert(model, attention, inplace=True)
+        assert describe(model) is None
 
 
 def test_ways_to_decode_that_a_state_does_not_have():
@@ -261,8 +249,6 @@ def test_a_text_file(tmp_path):
     text = TextFile(path, lambda s: [ord(c) for c in s], length=10, batch=4, held_out=0.2)
     assert [len(b["input_ids"]) for b in text.train(1)] == [4, 4]
     assert [len(b["input_ids"]) for b in text.held_out] == [2]
-    expected = torch.tensor([ord(c) for c in "abcdefghij"])
-    assert all((b["input_ids"] == expected).all() for b in [*text.train(1), *text.held_out])
     write_words(path, 40)
     text = TextFile(path, lambda s: [ord(c) for c in s], length=8, batch=4)
     one, two, again = (torch.cat([b["labels"] for b in text.train(e)]) for e in (1, 2, 1))

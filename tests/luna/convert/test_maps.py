@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from luna.convert import attention_maps, convert, distill, feature_parameters
+from luna.convert import attention_maps, convert, feature_parameters
 from luna.convert.host import probing
 from luna.convert.maps import (
     MapLoss,
@@ -21,7 +21,7 @@ from luna.convert.maps import (
 )
 from luna.convert.swap import forward
 
-from .kit import HOSTS, H, bert, comes_again, inputs_of, text
+from .kit import HOSTS, H, bert, inputs_of, text
 
 
 def test_the_loss_of_the_teacher_itself_is_its_entropy():
@@ -72,15 +72,6 @@ def test_every_token_weighs_the_same_in_measurements():
         for h in range(H):
             expected = (4 * a.kl[layer][h] + 30 * b.kl[layer][h]) / 34
             assert both.kl[layer][h] == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_kl_is_measured_on_the_held_out_batches(trained):
-    """Normalisers have other sums in longer texts: a KL of the training lengths says little."""
-    short, long = comes_again(16, n=6), comes_again(16, n=24)
-    student = convert(trained, "hedgehog")
-    report = distill(student, [short], steps=30, held_out=[long])
-    assert report.after.mean() == pytest.approx(measure(student, [long]).mean())
-    assert report.after.mean() > 1.2 * measure(student, [short]).mean()
 
 
 # ---------------------------------------------------------------------- gradients

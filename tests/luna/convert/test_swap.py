@@ -12,7 +12,7 @@ from luna.base import LunaError
 from luna.convert import attention_maps, convert, describe, feature_parameters, host, revert
 from luna.convert.maps import softmax_rows
 
-from .kit import HOSTS, SIZE, bert, inputs_of, logits, text, vit
+from .kit import HOSTS, bert, inputs_of, logits, text
 
 
 @pytest.mark.parametrize("name", luna.names())
@@ -24,12 +24,6 @@ def test_padding_changes_nothing(name):
     got = logits(model, together)
     torch.testing.assert_close(got[:1], logits(model, short), atol=1e-5, rtol=0)
     torch.testing.assert_close(got[1:], logits(model, long), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["softmax", "luna", "hedgehog", "t2r", "uniform"])
-def test_a_mask_of_ones_is_no_mask(name):
-    model, batch = convert(bert(), name), text((12, 12))
-    assert torch.equal(logits(model, batch), logits(model, {"input_ids": batch["input_ids"]}))
 
 
 def test_without_the_mask_function_padding_would_be_attended_to():
@@ -103,21 +97,12 @@ def test_layers_that_stay_softmax():
     assert describe(convert(model, layers="last:1"))["layer_numbers"] == [1]
 
 
-def test_feature_maps_differ_by_layer_and_head():
-    first, second = (
-        convert(bert(), "luna").bert.encoder.layer[i].attention.self.luna_layer.attention
-        for i in (0, 1)
-    )
-    weight = first.map.projections.weight
-    assert len(weight) == SIZE["num_attention_heads"]
-    assert not torch.equal(weight[0], weight[1])
-    assert not torch.equal(weight, second.map.projections.weight)
-
-
 def test_the_seed_decides_the_feature_maps_and_leaves_the_global_stream_alone():
     a, b, c = (feature_parameters(convert(bert(), "t2r", seed=seed)) for seed in (0, 0, 1))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not any(torch.equal(a[name], c[name]) for name in a)
+    first, second = (t for name, t in a.items() if name.endswith("weight"))
+    assert not torch.equal(first, second)  # of two layers
     model = bert()
     torch.manual_seed(0)
     expected = torch.rand(1)
@@ -130,39 +115,6 @@ def test_dropout_of_the_host_stays_with_methods_that_have_weights():
     model = bert(attention_probs_dropout_prob=0.3)
     layer = convert(model, "softmax").bert.encoder.layer[0].attention.self.luna_layer.attention
     assert layer.slot.dropout == 0.3
-
-
-@pytest.mark.parametrize("make", [bert, vit], ids=["bert", "vit"])
-@pytest.mark.parametrize("name", ["luna", "hedgehog", "t2r"])
-def test_half_precision_hosts(make, name):
-    model = make()
-    batch = inputs_of(model)
-    expected = logits(convert(model, name), batch)
-    student = convert(model.to(torch.bfloat16), name)
-    assert {p.dtype for p in feature_parameters(student).values()} == {torch.float32}
-    half = {k: t.to(torch.bfloat16) if t.is_floating_point() else t for k, t in batch.items()}
-    got = logits(student, half)
-    assert got.dtype == torch.bfloat16
-    torch.testing.assert_close(got.float(), expected, atol=0.1, rtol=0.1)
-
-
-@pytest.mark.parametrize("make", [bert, vit], ids=["bert", "vit"])
-def test_gradient_checkpointing_changes_no_gradient(make):
-    model = convert(make(), "hedgehog").train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    model.config.attention_probs_dropout_prob = 0.0
-    grads = []
-    for checkpointing in (False, True):
-        if checkpointing:
-            model.activation_checkpointing_enable()
-        model.zero_grad()
-        model(**inputs_of(model)).logits.square().sum().backward()
-        grads.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
-    assert grads[0].keys() == grads[1].keys() >= set(feature_parameters(model))
-    for name, grad in grads[0].items():
-        torch.testing.assert_close(grads[1][name], grad)
 
 
 def test_a_converted_model_compiles_without_a_break():

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from luna.base import LunaError
 from luna.convert import (
@@ -28,15 +27,6 @@ from luna.convert.train import STATES, build_optimizer, rate_factor, redraw_dead
 from .kit import Interrupted, accuracy, bert, comes_again, images, kill, logits, text, vit
 
 # ---------------------------------------------------------------------- stage 1
-
-
-def test_the_kl_falls_by_half_on_a_trained_model(trained):
-    student = convert(trained, "hedgehog")
-    batches = [comes_again(16, seed=i) for i in range(4)]
-    report = distill(student, batches, steps=60, evaluate_every=20, held_out=batches)
-    assert report.after.mean() < 0.5 * report.before.mean()
-    assert [point["step"] for point in report.curve] == [0, 20, 40, 60]
-    assert report.losses[-1] < report.losses[0]
 
 
 def test_the_best_feature_maps_are_kept(trained):
@@ -190,17 +180,6 @@ def test_a_shared_map_is_drawn_again_only_when_all_heads_are_dead():
     assert len(redraw_dead(student, Fit(dead={name: [1.0] * 4}), optimizer, [], 1)) == 4
 
 
-@pytest.mark.parametrize(("nonneg", "dead"), [(True, 1.0), ("softplus", 0.0), ("exp", 0.0)])
-def test_a_head_that_dies_under_relu_lives_under_a_positive_output(nonneg, dead):
-    student = convert(bert(), "luna", nonneg=nonneg)
-    name, phi = next(iter(feature_maps(student).items()))
-    with torch.no_grad():
-        phi.map.channels.a[1] = 0
-        phi.map.channels.g[1] = -1
-    report = distill(student, [text()], steps=3)
-    assert (report.before.dead[name][1], report.after.dead[name][1]) == (dead, dead)
-
-
 # ---------------------------------------------------------------------- stage 2
 
 QUIET = {"num_labels": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -264,33 +243,30 @@ def test_feature_maps_have_their_own_rate():
     assert len(build_optimizer(bert(), 1e-4, None, 0.0).param_groups) == 1
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_schedules(schedule, monkeypatch):
-    rates = []
-    step = torch.optim.AdamW.step
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "factors"),
+    [
+        ("linear", 0.0, [1, 0.9, 0.8, 0.4, 0]),
+        ("linear", 0.2, [0, 0.5, 1, 0.5, 0]),  # from 0 to the rate in a fifth of all steps
+        ("cosine", 0.0, [1, 0.97553, 0.90451, 0.34549, 0]),
+        ("constant", 0.0, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_schedules(schedule, warmup, factors):
+    rate = rate_factor(schedule, warmup)
+    assert [rate(t) for t in (0.0, 0.1, 0.2, 0.6, 1.0)] == pytest.approx(factors, abs=1e-5)
+
+
+def test_the_schedule_runs_over_all_steps(monkeypatch):
+    rates, step = [], torch.optim.AdamW.step
 
     def spy(self, *args, **kwargs):
         rates.append(self.param_groups[0]["lr"])
         return step(self, *args, **kwargs)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
-    run(convert(bert(**QUIET), "t2r"), epochs=2, lr=1e-3, schedule=schedule)
-    assert len(rates) == 10
-    assert rates[0] == pytest.approx(1e-3)
-    half = {"linear": 5e-4, "cosine": 5e-4, "constant": 1e-3}[schedule]
-    assert rates[5] == pytest.approx(half)
-    last = {"linear": 1e-4, "cosine": 2.4472e-5, "constant": 1e-3}[schedule]
-    assert rates[9] == pytest.approx(last, rel=1e-4)
-
-
-def test_a_warm_up_comes_before_the_schedule():
-    """From 0 to the rate in a fifth of all steps, then the whole schedule."""
-    rate = rate_factor("linear", 0.2)
-    assert [rate(t) for t in (0.0, 0.1, 0.2, 0.6, 1.0)] == pytest.approx([0, 0.5, 1, 0.5, 0])
-    model = convert(bert(**QUIET), "t2r")
-    assert run(model, epochs=1, warmup=0.5).settings["warmup"] == 0.5
-    with pytest.raises(LunaError, match="warmup must be at least 0 and below 1"):
-        run(model, warmup=1.0)
+    run(convert(bert(**QUIET), "t2r"), epochs=2, lr=1e-3)
+    assert rates == pytest.approx([1e-3 * (1 - i / 10) for i in range(10)])
 
 
 @pytest.mark.parametrize("name", ["hedgehog", "reformer"])
@@ -349,20 +325,6 @@ def test_both_stages_end_to_end(trained, tmp_path):
     assert accuracy(load(tmp_path)) == {"accuracy": finetuned.best}
 
 
-def test_a_loss_of_ones_own():
-    model = convert(bert(**QUIET), "t2r")
-
-    def loss(model, batch):
-        out = model(input_ids=batch["input_ids"]).logits
-        return nn.functional.cross_entropy(out, batch["labels"], label_smoothing=0.1)
-
-    with torch.no_grad():
-        model.classifier.bias.copy_(torch.tensor([9.0, -9.0]))  # sure of itself
-    report = run(model, loss=loss, epochs=1)
-    expected = sum(float(loss(model.eval(), b).detach()) for b in batches(1)) / 5
-    assert report.epochs[0]["loss"] == pytest.approx(expected, rel=1e-2)
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -375,11 +337,3 @@ def test_a_loss_of_ones_own():
 def test_wrong_arguments_of_finetune_are_refused(options, reason):
     with pytest.raises(LunaError, match=reason):
         run(convert(bert(**QUIET), "t2r"), **options)
-
-
-def test_divergence_of_finetuning_is_an_error():
-    model = convert(bert(**QUIET), "t2r")
-    with torch.no_grad():
-        model.classifier.weight.fill_(float("nan"))
-    with pytest.raises(LunaError, match="diverged"):
-        run(model, epochs=1)
