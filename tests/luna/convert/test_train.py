@@ -18,7 +18,6 @@ from luna.convert import (
     distill,
     feature_parameters,
     finetune,
-    load,
 )
 from luna.convert.maps import Fit
 from luna.convert.swap import feature_maps
@@ -304,25 +303,6 @@ def test_an_interrupted_run_resumes_exactly(name, tmp_path):
     again = fresh()  # a finished run trains no more
     run(again, evaluate=lambda model: 1 / 0, folder=tmp_path, **options)
     assert torch.equal(again.classifier.weight, whole.classifier.weight)
-
-
-def test_both_stages_end_to_end(trained, tmp_path):
-    """Swap, stage 1, stage 2, saved and loaded, on a task that only attention can solve."""
-
-    def many(epoch):
-        return [comes_again(64, seed=1000 * epoch + i) for i in range(15)]
-
-    student = convert(trained, "luna")
-    swapped = accuracy(student)["accuracy"]
-    report = distill(student, many(50)[:8], steps=60, evaluate_every=30)
-    fitted = accuracy(student)["accuracy"]
-    finetuned = finetune(student, many, accuracy, metric="accuracy", epochs=2, lr=1e-3)
-    assert swapped < 0.8
-    assert report.after.mean() < 0.7 * report.before.mean()
-    assert fitted > swapped
-    assert finetuned.best > 0.9
-    student.save_pretrained(tmp_path)
-    assert accuracy(load(tmp_path)) == {"accuracy": finetuned.best}
 
 
 @pytest.mark.parametrize(
