@@ -187,10 +187,10 @@ def test_ways_to_decode_that_a_state_does_not_have():
 def test_the_maps_of_a_decoder_are_causal():
     model, batch = decoder("Llama"), prompts()
     model.set_attn_implementation("eager")
-    own = model(**batch, output_attentions=True).attentions
+    eager = model(**batch, output_attentions=True).attentions
     maps = attention_maps(convert(model, "hedgehog"), batch)
     real = (batch["attention_mask"] == 1)[:, None, :].expand(-1, 4, -1)
-    for teacher, student, expected in zip(maps.teacher, maps.student, own, strict=True):
+    for teacher, student, expected in zip(maps.teacher, maps.student, eager, strict=True):
         torch.testing.assert_close(teacher[real], expected[real], atol=1e-6, rtol=0)
         assert (student.triu(1) == 0).all()
         torch.testing.assert_close(student[real].sum(-1), torch.ones(int(real.sum())))
@@ -284,6 +284,6 @@ def test_the_page_on_decoders(tmp_path, monkeypatch):
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "TextFile" in b)
     assert "steps=250" in block
     block = block.replace("steps=250", "steps=1").replace("length=512", "length=64")
-    found: dict[str, Any] = {}
-    exec(compile(block, "docs/conversion.md", "exec"), found)
-    assert isinstance(found["story"], str)
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/conversion.md", "exec"), names)
+    assert isinstance(names["story"], str)

@@ -167,13 +167,13 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
     assert list(record["predictions"]) == list(record["labels"]) == ["dev"]
     # The held-out examples are not trained on, and are the same for every seed, as the dev batches
     # are on which stage 1 is measured: otherwise the KL of two seeds could not be compared.
-    kept = [
+    examples = [
         Texts(TASKS["sst2"], glue["data"], glue["processor"], recipe, seed).examples
         for seed in (0, 1)
     ]
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 288
-    assert set(kept[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
+    assert examples[0] == examples[1]
+    assert len(examples[0]) == 288
+    assert set(examples[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
     one = ConversionRecipe(select="train_split", train_examples=1)
     with pytest.raises(LunaError, match="at least 2 training examples"):
         Texts(TASKS["sst2"], glue["data"], glue["processor"], one, 0)

@@ -74,23 +74,23 @@ import json, sys
 import luna
 
 heavy = "transformers", "safetensors", "tokenizers", "luna.convert", "timm"
-found = {"imported": [name for name in heavy if name in sys.modules]}
+seen = {"imported": [name for name in heavy if name in sys.modules]}
 
 sys.modules["transformers"] = None
 from luna.convert.host import transformers as needed
 try: needed()
-except luna.LunaError as error: found["without"] = str(error)
+except luna.LunaError as error: seen["without"] = str(error)
 del sys.modules["transformers"]
 
 from transformers import BertForSequenceClassification
 try: BertForSequenceClassification.from_pretrained(sys.argv[1])
-except Exception as error: found["plain"] = str(error)
+except Exception as error: seen["plain"] = str(error)
 
 from luna.convert import load
 from tests.luna.convert.kit import logits, text
 model = load(sys.argv[1])
-found["logits"] = logits(model, text()).tolist()
-print(json.dumps(found))
+seen["logits"] = logits(model, text()).tolist()
+print(json.dumps(seen))
 """
 
 

@@ -161,15 +161,15 @@ def test_wrong_arguments_leave_the_model_as_it_was(arguments, reason):
 def test_presets_of_luna_are_named_by_their_options():
     """However the options were given; the listing's are LUNA's own defaults."""
     wide, listing = {"M": 16, "L": 1, "nonneg": "exp"}, {"M": 8, "L": 8, "nonneg": True}
-    own = {key: p.default for key, p in luna.options("luna").items()}
-    assert listing.items() <= own.items()
-    for given, options, name in (
+    defaults = {key: p.default for key, p in luna.options("luna").items()}
+    assert listing.items() <= defaults.items()
+    for arguments, options, name in (
         ({}, wide, "wide"),
         ({"preset": "listing"}, listing, "listing"),
         (listing, listing, "listing"),
         ({"preset": "listing", "L": 4}, listing | {"L": 4}, None),
     ):
-        description = describe(convert(bert(), "luna", **given))
+        description = describe(convert(bert(), "luna", **arguments))
         assert (description["options"], description["preset"]) == (
             {"share": "head"} | options,
             name,

@@ -126,11 +126,11 @@ def test_every_task_comes_from_the_hub(name, monkeypatch):
 
 def test_a_head_with_classes_in_another_order_is_refused():
     """Published MNLI models have them in every order."""
-    own = ["entailment", "neutral", "contradiction"]
-    for names in (own, ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], ["LABEL_0", "LABEL_1"]):
+    ours = ["entailment", "neutral", "contradiction"]
+    for names in (ours, ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"], ["LABEL_0", "LABEL_1"]):
         TASKS["mnli"].check_head(names, None)
     with pytest.raises(LunaError, match="class 0 is 'contradiction', that of 'mnli' is 'ent"):
-        TASKS["mnli"].check_head(own[::-1], None)
+        TASKS["mnli"].check_head(ours[::-1], None)
     TASKS["sst2"].check_head(["negative", "positive"], None)
 
 

@@ -43,10 +43,10 @@ def test_an_image_too_long_for_any_crop_is_cut_in_the_middle():
 
 def test_crop_and_flip_alone(folder, plain):
     """Nothing else happens to the pixels, and a flip is a mirror image of the same crop."""
-    kept, flipped = (
+    straight, flipped = (
         whole(opened(folder, plain, images=Augment(flip=p)).train(1)) for p in (0.0, 1.0)
     )
-    assert torch.equal(flipped, kept.flip(-1))
+    assert torch.equal(flipped, straight.flip(-1))
     data = opened(folder, plain)
     i = int(np.random.default_rng((0, 1, 2)).permutation(36)[0])
     image = decode(folder / data.examples[i][0])
@@ -54,7 +54,7 @@ def test_crop_and_flip_alone(folder, plain):
     expected = image.resize((16, 16), Image.Resampling.BILINEAR, box=box)
     values = torch.from_numpy(np.array(expected)).permute(2, 0, 1) / 255
     mean, std = (torch.tensor(PREPROCESSOR[k]).view(3, 1, 1) for k in ("image_mean", "image_std"))
-    torch.testing.assert_close(kept[0], (values - mean) / std, atol=1e-5, rtol=0)
+    torch.testing.assert_close(straight[0], (values - mean) / std, atol=1e-5, rtol=0)
 
 
 def test_the_evaluation_crop_of_the_shorter_side(folder, plain):
