@@ -51,7 +51,7 @@ def draw_channels(arguments: Namespace) -> list[Path]:
     if not (model_folder(folder) / "config.json").is_file():  # no converted model
         run = open_network(folder, data_dir=arguments.data_dir)
         return draw_layers(of_run(run), title_of(run), stem)
-    from luna.convert.batches import forward
+    from luna.convert.swap import forward
 
     (student,) = open_students([folder])
     title = f"{type(student.model).__name__}, {student.label}, {in_words(student.block['options'])}"

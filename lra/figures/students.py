@@ -221,7 +221,7 @@ def curves(records: Sequence[Record]) -> DataFrame:
 
 def draw_kl(records: Sequence[Record], stem: Path) -> list[Path]:
     """One panel per layer, all on one scale."""
-    from luna.convert.fit import KL_WARNING
+    from luna.convert.train import KL_WARNING
 
     frame = curves(records)
     lines = frame.groupby("label", sort=False).method.first()

@@ -2,7 +2,7 @@
 
     phi(x) = relu(W x + b) in R^r, W and b per head
 
-Trained first on the teacher's attention maps (`luna.convert.losses.attention_cross_entropy`,
+Trained first on the teacher's attention maps (`luna.convert.maps.attention_cross_entropy`,
 Hedgehog's loss) it is the method called T2R-HH. A query whose features are all zero returns 0. The
 public code (jungokasai/T2R) also multiplies the query, not the key, by d^(-1/2) before the map, and
 keeps denominators above 1e-2 (`eps=1e-2`).

@@ -72,7 +72,7 @@ def test_channels_of_a_converted_layer_over_its_own_inputs(
     assert layer.name == "layer 1"  # layer 0 is softmax still
     count = sum(b["input_ids"].numel() for b in batches)
     assert layer.u.size == count * 4 * 3 * 2  # 4 heads, M = 3, queries and keys
-    attention = student.model.bert.encoder.layer[1].attention.self.luna_attn
+    attention = student.model.bert.encoder.layer[1].attention.self.luna_layer.attention
     u, c = torch.from_numpy(layer.grid), attention.map.channels
     hidden = (c.e[2, 1] * u[:, None] + c.f[2, 1]).relu()  # head 2, channel 1
     psi = torch.nn.functional.softplus(hidden @ c.a[2, 1] + c.g[2, 1])

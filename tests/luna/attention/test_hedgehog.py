@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from luna.convert.losses import attention_cross_entropy, softmax_rows
+from luna.convert.maps import attention_cross_entropy, softmax_rows
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
 
