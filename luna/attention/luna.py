@@ -130,7 +130,7 @@ class Luna(KernelAttention):
             return "fused"
         if self.fusible and fused.is_default(device):
             return "fused"
-        return evaluator(self.evaluate, self.activation, device)
+        return evaluator(self.evaluate, self.activation)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.evaluation(q.device.type) == "fused":

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from luna.base import LunaError, Slot, at_least
-from luna.kernels import scalar_mlp
-from luna.kernels.scalar_mlp import SLOPES, Activation, Nonneg
+from luna.kernels.scalar_mlp import SLOPES, Activation, Nonneg, evaluator
 
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
-Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
+Evaluate = Literal["auto", "dense", "piecewise", "fused"]
 Squash = Literal["sigmoid", "softplus", "exp", "none"]
 
 
@@ -58,9 +57,7 @@ class LunaOptions:
             raise LunaError(
                 "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"
             )
-        scalar_mlp.check(
-            "piecewise" if self.evaluate == "fused" else self.evaluate, self.activation
-        )
+        evaluator("piecewise" if self.evaluate == "fused" else self.evaluate, self.activation)
         if self.evaluate == "fused" and not self.fusible:
             raise LunaError(
                 "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false and "

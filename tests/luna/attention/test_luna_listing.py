@@ -17,12 +17,12 @@ from ..kit import difference, mask_of, qkv, shaken
 from ..listing import by_listing, listed
 
 B, H, n, d = 2, 2, 37, 16
-FAST = ["piecewise", "compiled", "fused"]
+FAST = ["piecewise", "fused"]
 
 
 def build(**options: Any) -> Luna:
     """In training mode."""
-    if options.get("evaluate") in ("compiled", "fused") and not cpu.AVAILABLE:
+    if options.get("evaluate") == "fused" and not cpu.AVAILABLE:
         pytest.skip("needs numba: pip install 'luna-lra[fast]'")
     return shaken("luna", head_dim=d, **options).train()
 
