@@ -40,7 +40,7 @@ from lra.base.config import (
     nearest,
     printable,
 )
-from lra.data.options import check_options
+from lra.data.registry import check_options
 from lra.settings.experiment import Experiment
 from lra.settings.presets import NO_OPTIONS, fill_in_preset
 from lra.settings.search_path import initialised
