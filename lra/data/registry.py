@@ -143,10 +143,11 @@ def configure(
 ) -> TaskOptions:
     """Set `key=value` words over the defaults of a task, or over its settings in a config, typed
     and checked. UserError names a wrong word."""
-    task = get(name)
+    task, place = get(name), f"the options of task '{name}'"
     try:
         cfg = cast(DictConfig, OmegaConf.merge(_defaults(task), settings or {}))
         for word in words:
+            place = word
             key, equals, value = word.partition("=")
             if not equals:
                 raise UserError(f"'{word}' is not a setting: settings are written key=value")
@@ -158,7 +159,7 @@ def configure(
             cfg[key] = yaml.safe_load(value) if is_yaml else value
         options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except (OmegaConfBaseException, yaml.YAMLError) as error:
-        raise UserError(f"the options of task '{name}': {first_line(error)}") from error
+        raise UserError(f"{place}: {first_line(error)}") from error
     check_options(task, options)
     return options
 

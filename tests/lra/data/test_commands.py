@@ -12,6 +12,7 @@ import pytest
 
 import lra.data
 from lra.data.show import GAP, SMALLEST
+from lra.settings.compose import task_settings
 from tests.lra.conftest import command
 
 Call = Callable[..., tuple[int, str, str]]
@@ -83,7 +84,7 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "name=text"), "has no option 'name'"),
         (("listops", "seed"), "'seed' is not a setting: settings are written key=value"),
         (("listops", "seed=x"), "Value 'x' of type 'str' could not"),
-        (("listops", "seed=[1"), "the options of task 'listops': "),
+        (("listops", "seed=[1"), "seed=[1: "),
         (("listops", "brackets=lose"), "Invalid value 'lose', expected one of [keep, drop]"),
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
         (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),
@@ -171,3 +172,11 @@ def test_committed_statistics_of_generated_data_fit_these_options() -> None:
         "versions": task.versions(options),
     }
     assert entry["expect"]["splits"]["train"]["examples"] == options.n_train
+
+
+@pytest.mark.parametrize("name", lra.data.builtin_tasks())
+def test_the_files_of_configs_repeat_the_defaults(name: str) -> None:
+    settings, length = task_settings(name, "luna")
+    assert lra.data.configure(name, settings=settings) == lra.data.configure(name)
+    assert vars(lra.data.configure(name)).keys() == settings.keys()
+    assert lra.data.get(name).max_length in (length, 0)

@@ -77,7 +77,7 @@ def test_padding_to_the_batch_gives_the_same_logits(task: str, attention: str, p
     prepared = find_or_prepare(run.task, max_length=256, data_dir=run.data_dir)
     network = build(run).network.eval()
     logits, widths = [], []
-    for pad in Pad:
+    for pad in (Pad.full, Pad.batch):
         run.protocol.data.pad = pad
         loader = Loader(prepared.split("test"), 4, rules=run.protocol.data)
         batches = [loader.batch(np.arange(i, i + 4)) for i in (0, 8, 20)]
