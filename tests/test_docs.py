@@ -88,7 +88,7 @@ SMALL = {
     "data prepare pathx": "n=24",
     "data show pathx": "n=24",
     "data export pathx": "n=24",
-    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "card", "export")},
+    **{f"data {action}": "source=tiny" for action in ("prepare", "show")},
 }
 
 

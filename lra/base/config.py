@@ -73,6 +73,7 @@ class Mask(Enum):
 class Pad(Enum):
     full = "full"  # always to pad_to
     batch = "batch"  # to the longest example of the batch, rounded up to 64
+    sorted = "sorted"  # the same, and training batches are of similar lengths
 
 
 class Positions(Enum):

@@ -29,8 +29,10 @@ from lra.base import disk, groups
 from lra.base.config import (
     Compute,
     Gate,
+    Mask,
     Model,
     Objective,
+    Pad,
     Pooling,
     Pretrain,
     Protocol,
@@ -40,7 +42,7 @@ from lra.base.config import (
     nearest,
     printable,
 )
-from lra.data.options import check_options
+from lra.data.registry import check_options
 from lra.settings.experiment import Experiment
 from lra.settings.presets import NO_OPTIONS, fill_in_preset
 from lra.settings.search_path import initialised
@@ -110,6 +112,9 @@ RANGES: list[tuple[str, Callable[[Any, Run], bool], str]] = [
      "false under compute=off, which has no budget to meet"),
     ("protocol.data.max_length", lambda x, run: 1 <= x <= run.protocol.data.pad_to,
      "between 1 and protocol.data.pad_to={run.protocol.data.pad_to}"),
+    ("protocol.data.pad", lambda x, run: x is not Pad.sorted
+     or not {run.protocol.style.pooling, run.protocol.data.mask} & {Pooling.mean, Mask.none},
+     "full or batch where the mean or the mask takes padding for tokens"),
     ("model.n_heads", lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
      "a divisor of model.qkv_dim={run.model.qkv_dim}"),
     ("model.sizes_of",
