@@ -8,19 +8,18 @@ cloudpickle below 3, the other 3. Hydra looks for launchers in packages named `h
 
 from __future__ import annotations
 
-import logging
 import os
+import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, configure_log, run_job, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from lra.base.config import UserError, first_line
 from lra.sweeps.sweep import GRACE, result_of_dead_worker
@@ -34,7 +33,7 @@ try:
 except ImportError:
     BaseSubmititLauncher = Launcher
 
-log = logging.getLogger(__name__)
+IDLE = 10  # seconds after which a worker of joblib without a job ends
 Overrides = Sequence[Sequence[str]]
 # Environment of Ray, which reads it on import; variables that are already set win.
 RAY_ENVIRONMENT = {
@@ -48,6 +47,10 @@ RAY_ENVIRONMENT = {
 class LaptopLauncher(JoblibLauncher):
     """When one worker dies, joblib ends the others too, and their runs write a checkpoint."""
 
+    def __init__(self, **options: Any) -> None:
+        # Nobody tells a worker without a job that the sweep was killed.
+        super().__init__(**options, idle_worker_timeout=IDLE)
+
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -55,51 +58,34 @@ class LaptopLauncher(JoblibLauncher):
             return super().launch(job_overrides, initial_job_idx)
         except TerminatedWorkerError:
             reason = "a worker of joblib died, which ends all others; the same command resumes"
-            folder = self.config.hydra.sweep.dir
             jobs = enumerate(job_overrides, initial_job_idx)
-            return [result_of_dead_worker(folder, number, words, reason) for number, words in jobs]
+            return [result_of_dead_worker(self.config, *job, reason) for job in jobs]
 
 
 class SubmititLauncher(BaseSubmititLauncher):
     """Waits for every job, also after another one has failed."""
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
-        if not job_overrides:
-            return []
-        executor, state = self._executor(), Singleton.get_state()
-        log.info("submitit '%s' starts %d jobs: %s", self._EXECUTOR, len(job_overrides),
-                 executor.folder)  # fmt: skip
-        jobs = list(enumerate(job_overrides, initial_job_idx))
-        arguments = [(list(w), "hydra.sweep.dir", n, f"job_{n}", state) for n, w in jobs]
-        tasks = executor.map_array(self, *zip(*arguments, strict=True))
-        return [self._result(task, *job) for task, job in zip(tasks, jobs, strict=True)]
-
-    def _executor(self) -> Any:
-        import submitit
-        from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
-
-        common = BaseQueueConf.__dataclass_fields__  # the others are this executor's own
-        params = {k if k in common else f"{self._EXECUTOR}_{k}": v for k, v in self.params.items()}
-        init = {"folder": params.pop("submitit_folder")}
-        init |= {k: params.pop(k) for k in list(params) if k.endswith("_max_num_timeout")}
-        try:
-            executor = submitit.AutoExecutor(cluster=self._EXECUTOR, **init)
-        except RuntimeError as error:
-            raise UserError(
-                f"no SLURM on this machine ({first_line(error)}): run the command on a login node, "
-                "or use hydra/launcher=local"
-            ) from error
-        executor.update_parameters(**params)
-        return executor
-
-    def _result(self, task: Any, number: int, words: Sequence[str]) -> JobReturn:
+        from submitit.core.core import Job
         from submitit.core.utils import UncompletedJobError
 
-        try:
-            return task.result()
-        except UncompletedJobError:
-            reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
-            return result_of_dead_worker(self.config.hydra.sweep.dir, number, words, reason)
+        if self._EXECUTOR == "slurm" and shutil.which("srun") is None:
+            raise UserError(
+                "no SLURM on this machine (there is no srun): run the command on a login node, or "
+                "use hydra/launcher=local"
+            )
+        wait, jobs = Job.results, iter(enumerate(job_overrides, initial_job_idx))
+
+        def results(task: Any) -> list[Any]:
+            job = next(jobs)  # Hydra asks for the results of all jobs in their order
+            try:
+                return wait(task)
+            except UncompletedJobError:
+                reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
+                return [result_of_dead_worker(self.config, *job, reason)]
+
+        with patch.object(Job, "results", results):
+            return super().launch(job_overrides, initial_job_idx) if job_overrides else []
 
 
 class SlurmLauncher(SubmititLauncher):
@@ -117,14 +103,11 @@ class RayLauncher(Launcher):
         self.init: Any = OmegaConf.to_container(init, resolve=True)
         self.remote: Any = OmegaConf.to_container(remote, resolve=True)
 
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        self.hydra_context, self.task_function = hydra_context, task_function
-        self.config = config
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        self.config, self.job = config, (hydra_context, config, task_function)
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
-        if find_spec("ray") is None:
+        if find_spec("ray") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None:
             raise UserError("Ray is not installed: pip install 'luna-lra[ray]'")
         os.environ.update(RAY_ENVIRONMENT | os.environ)
         import ray
@@ -141,51 +124,35 @@ class RayLauncher(Launcher):
             ) from error
         check_resources(ray.nodes(), self.remote)
         remote = ray.remote(**self.remote)(_run_job)
-        shared = self.hydra_context, self.task_function, Singleton.get_state(), str(Path.cwd())
-        jobs = [self._config(*job) for job in enumerate(job_overrides, initial_job_idx)]
-        tasks = [remote.options(name=job.hydra.job.id).remote(job, *shared) for job in jobs]
+        jobs = list(enumerate(job_overrides, initial_job_idx))
+        shared = (*self.job, Singleton.get_state())
+        tasks = [
+            remote.options(name=f"train_{job[0]}").remote(Path.cwd(), *job, *shared) for job in jobs
+        ]
         try:
-            return [_result(task, job) for task, job in zip(tasks, jobs, strict=True)]
+            return [self._result(task, job) for task, job in zip(tasks, jobs, strict=True)]
         except BaseException:  # Ctrl-C: a cancelled job makes its run write a checkpoint
             for task in tasks:
                 ray.cancel(task)
             ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
             raise
 
-    def _config(self, number: int, words: Sequence[str]) -> DictConfig:
-        job = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
-        with open_dict(job):
-            job.hydra.job.update(id=f"{job.hydra.job.name}_{number}", num=number)
-        return job
+    def _result(self, task: Any, job: tuple[int, Sequence[str]]) -> JobReturn:
+        """Wait for a job; it counts as failed if its worker or machine died."""
+        import ray
+
+        try:
+            return ray.get(task)
+        except ray.exceptions.RayError as error:
+            reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
+            return result_of_dead_worker(self.config, *job, reason)
 
 
-def _run_job(
-    job: DictConfig, context: HydraContext, task: TaskFunction, state: dict[Any, Any], folder: str
-) -> JobReturn:
-    """Run one job in a worker, as Hydra's own launchers do."""
+def _run_job(folder: Path, *job: Any) -> JobReturn:
+    from hydra_plugins.hydra_joblib_launcher._core import execute_job
+
     os.chdir(folder)  # shared by all machines; relative paths start there
-    setup_globals()
-    Singleton.set_state(state)
-    HydraConfig.instance().set_config(job)
-    return run_job(
-        task_function=task,
-        config=job,
-        hydra_context=context,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-    )
-
-
-def _result(task: Any, job: DictConfig) -> JobReturn:
-    """Wait for a job; it counts as failed if its worker or machine died."""
-    import ray
-
-    try:
-        return ray.get(task)
-    except ray.exceptions.RayError as error:
-        words = list(job.hydra.overrides.task)
-        reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
-        return result_of_dead_worker(job.hydra.sweep.dir, job.hydra.job.num, words, reason)
+    return execute_job(*job)
 
 
 def check_resources(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:

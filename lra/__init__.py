@@ -86,14 +86,15 @@ def load(
 
 
 def records(*folders: str | Path) -> Records:
-    """The finished runs below these folders, each once.
+    """The finished runs below these folders, each once; a damaged one is left out, with a line on
+    standard error.
 
     lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
     """
     from lra.results.frame import Records
     from lra.results.record import load_records
 
-    return Records(load_records(folders or ["runs"]))
+    return Records(load_records(folders or ["runs"], skip=True))
 
 
 def __getattr__(name: str) -> Any:

@@ -5,34 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hydra
 from omegaconf import OmegaConf
 
 import luna
 from lra.base import groups
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
+from lra.settings.search_path import initialised
 
 # The lines of the README that enclose the table.
 BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"
 
 # Sizes of the small model (configs/model/small.yaml).
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
+COLUMNS = ("name", "time", "parameters", "causal", "knobs")
 
 
 def rows() -> list[dict[str, str]]:
-    """Describe each attention, with its parameters in the small model at 1024 tokens."""
-    table = []
+    """Describe each attention, with its parameters in the small model at 1024 tokens; one that
+    cannot be imported by its error."""
+    names, table = groups.names("attention"), []
+    with initialised():  # all files in one go, because each composition takes time
+        words = [f"+attention@{name}={name}" for name in names]
+        files: Any = OmegaConf.to_container(hydra.compose(overrides=words))
     for name in luna.names():
-        cls = luna.get(name)
-        built = luna.build(name, n_heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH)
+        try:
+            cls = luna.get(name)
+            built = luna.build(name, n_heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH)
+        except luna.LunaError as error:
+            table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": str(error)})
+            continue
         parameters = LAYERS * sum(p.numel() for p in built.parameters() if p.requires_grad)
+        file = files.get(name, {})
+        exempt = isinstance(file.get("exempt"), str)  # on every task
         table.append(
             {
                 "name": name,
                 "time": cls.complexity,
                 "parameters": f"{parameters:,}",
                 "causal": "yes" if cls.causal_form else "",
-                "knobs": knobs(name),
+                "knobs": "-" if exempt else ", ".join(file.get("knobs", {})),
                 "profiles": ", ".join(cls.profiles),
                 "paper": f"{cls.paper.title} ({cls.paper.year})",
                 "url": cls.paper.url,
@@ -41,38 +54,21 @@ def rows() -> list[dict[str, str]]:
     return table
 
 
-def knobs(name: str) -> str:
-    """The options that decide a method's cost, as its file declares them; `-` where none of them
-    can meet the compute budget on any task."""
-    if groups.find("attention", name) is None:
-        return ""
-    file: Any = OmegaConf.to_container(groups.read("attention", name))
-    return "-" if isinstance(file.get("exempt"), str) else ", ".join(file.get("knobs", {}))
-
-
-def show() -> None:
-    """Print each method's cost, with its paper and profiles in the line below."""
-    from rich.console import Console
-    from rich.padding import Padding
-
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 10_000  # without line breaks
+def show(*, papers: bool) -> None:
+    """Print a line for each method; with `papers` another one with its paper and profiles."""
     table = rows()
-    columns = ("name", "time", "parameters", "causal", "knobs")
-    head = {column: column for column in columns} | {"name": "attention"}
-    widths = {c: max(len(r[c]) for r in [head, *table]) for c in columns}
-    indent = widths["name"] + 2
+    head = {column: column for column in COLUMNS} | {"name": "attention"}
+    widths = {c: max(len(row[c]) for row in [head, *table]) for c in COLUMNS}
     for row in [head, *table]:
         cells = [
             row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
-            for c in columns
+            for c in COLUMNS
         ]
-        style = "bold" if row is head else None
-        console.print("  ".join(cells).rstrip(), style=style, soft_wrap=True)
-        if row is not head:
-            source = f"{row['paper']}  {row['url']}  profiles {row['profiles']}"
-            console.print(Padding(source, (0, 0, 0, indent), expand=False), style="dim")
+        print(f"{row['name']:{widths['name']}}  {row['broken']}" if "broken" in row
+              else "  ".join(cells).rstrip())  # fmt: skip
+        if papers and "paper" in row:
+            indent = " " * (widths["name"] + 2)
+            print(f"{indent}{row['paper']}  {row['url']}  profiles {row['profiles']}")
 
 
 def markdown() -> str:

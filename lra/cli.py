@@ -6,25 +6,36 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra.base import groups
-from lra.base.config import CONFIGS, UserError
+from lra.base.config import CONFIGS, UserError, nearest
 from lra.settings.compose import check_settings, guard
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from lra.bench.result import BenchResult
-
 HYDRA = {  # commands whose words Hydra reads, with the folder of their main config
-    "train": (CONFIGS, "train an attention on a task; without arguments: list the choices"),
+    "train": (CONFIGS, "train an attention on a task; alone: list the choices"),
     "convert": (CONFIGS / "convert", "give a trained softmax model linear attention"),
 }
+PURPOSES = {  # how the help groups the commands
+    "run": ("train", "convert", "plan", "status"),
+    "look": ("list", "data", "compute", "table", "compare", "figures"),
+    "measure": ("evaluate", "predict", "bench"),
+    "extend": ("new", "export", "records"),
+}
+EXAMPLES = """\
+  lra train experiment=demo attention=luna    one network in a minute
+  lra table                                   what finished runs have reached
+"""
+MULTIRUN = ("-m", "--multirun")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +50,7 @@ def _main(words: list[str]) -> None:
         elif words[:1] == ["-sc"]:
             _complete(words)
         else:
-            arguments = _parser()[0].parse_args(words or ["--help"])
+            arguments = parse(words or ["--help"])
             arguments.run(arguments)
 
 
@@ -48,17 +59,23 @@ def _main(words: list[str]) -> None:
 
 def start(command: str, words: Sequence[str]) -> None:
     """Run `lra train` or `lra convert` with these words; without any, print its help."""
+    if not words or "--help" in words or "-h" in words:
+        from lra import choices
+
+        choices.show(command)
+        return
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     from lra.settings import search_path
-    from lra.sweeps import sweep
 
     typed = sys.argv
 
     def task(cfg: DictConfig) -> float | None:
         if command == "train" and HydraConfig.get().mode is RunMode.MULTIRUN:
+            from lra.sweeps import sweep
+
             return sweep.job(cfg)
         sys.argv = typed  # with which Lightning starts the other processes of DDP
         if code := guard(lambda: _train(cfg) if command == "train" else _convert(cfg)):
@@ -67,12 +84,25 @@ def start(command: str, words: Sequence[str]) -> None:
 
     folder, _ = HYDRA[command]
     application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
-    search_path.install(words, folder)
-    sys.argv = [f"lra {command}", *(words or ["--help"])]  # as Hydra's usage names the command
+    search_path.install(folder)
+    sys.argv = [f"lra {command}", *_for_hydra(words)]  # as Hydra's usage names the command
     try:
         application(task)()
     finally:
         sys.argv = typed
+
+
+def _for_hydra(words: Sequence[str]) -> list[str]:
+    """Put -m first, where Hydra's parser takes it, and refuse what it words badly."""
+    settings = [word for word in words if word not in MULTIRUN]
+    for before, word in zip(["", *settings], settings, strict=False):
+        if word == "=" or not ("=" in word or word.startswith(("-", "~")) or before[:1] == "-"):
+            raise UserError(f"'{word}' is not a setting: write key=value, without spaces")
+    if len(settings) == len(words):
+        return settings
+    if {"--cfg", "-c"} & {*settings}:
+        raise UserError("--cfg shows the config of one run: leave out -m and lists of values")
+    return ["-m", *settings]
 
 
 def _train(cfg: DictConfig) -> None:
@@ -108,7 +138,7 @@ def _complete(words: Sequence[str]) -> None:
         os.environ["COMP_LINE"] = f"{command[1]} {line[command.end() :]}"
         start(command[2], words)
     elif any(word.startswith("query=") for word in words):
-        print(" ".join(_parser()[1]))
+        print(" ".join(name for names in PURPOSES.values() for name in names))
     else:
         start("train", words)
 
@@ -116,11 +146,13 @@ def _complete(words: Sequence[str]) -> None:
 # ---------------------------------------------------------------------- the other commands
 
 
-def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
-    """Make the parser, and list the names of the commands."""
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of a command that Hydra does not read; `run` of the result is its function,
+    which takes the result."""
     parser = argparse.ArgumentParser(
         prog="lra",
-        description="Long Range Arena: training, data, counts, benchmarks, tables.",
+        usage="lra [--config-dir DIR] command ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"luna-lra {metadata.version('luna-lra')}"
     parser.add_argument("--version", action="version", version=version)
@@ -129,32 +161,42 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         metavar="DIR",
         help="a folder laid out like configs/, whose files add to ours or replace them",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-
+    commands = parser.add_subparsers(prog="lra", metavar="command", help=argparse.SUPPRESS)
     for name, (_, purpose) in HYDRA.items():
         commands.add_parser(name, help=purpose)
+    _add_commands(commands)
+    if words[0] in commands.choices:
+        return commands.choices[words[0]].parse_args(words[1:])
+    if not words[0].startswith("-"):
+        raise UserError(f"unknown command '{words[0]}'{nearest(words[0], commands.choices)}")
+    helps = {action.dest: action.help for action in commands._get_subactions()}
+    width, lines = shutil.get_terminal_size().columns, [EXAMPLES]
+    for purpose, names in PURPOSES.items():
+        listed = (f"  {name:10} {helps[name]}" for name in names)
+        lines += [f"{purpose}:", *(textwrap.fill(x, width, subsequent_indent=" " * 13)
+                                   for x in listed), ""]  # fmt: skip
+    parser.description = "\n".join(lines)
+    return parser.parse_args(words)
+
+
+def _add_commands(commands: Any) -> None:
+    from lra.bench import commands as bench
+    from lra.data_commands import add_parser as add_data
+    from lra.figures.commands import add_parser as add_figures
+    from lra.new import add_parser as add_new
+    from lra.report.commands import add_parsers as add_report
+    from lra.results.commands import add_parsers as add_records
+    from lra.results.predict import add_parsers as add_predict
+    from lra.sweeps.status import add_parser as add_status
 
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
+    how.add_argument("--papers", action="store_true", help="with papers and profiles")
     how.add_argument("--markdown", action="store_true", help="print the table of the README")
     how.add_argument("--write", action="store_true", help="write it into this folder's README.md")
     listing.set_defaults(run=_list)
 
-    from lra.results.predict import add_parsers as add_ask
-
-    add_ask(commands)
-
-    from lra.new import add_parser as add_new
-
-    add_new(commands)
-
-    from lra.data_commands import add_parser as add_data
-
-    add_data(commands)
-
-    compute = commands.add_parser(
-        "compute", help="count parameters and FLOPs of a run, or of all (table), without training"
-    )
+    compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
     compute.add_argument(
         "overrides",
         nargs="*",
@@ -167,37 +209,19 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     plan = commands.add_parser(
         "plan",
-        help="what a run or a sweep will cost: measures some steps of every distinct run",
+        help="what a run or a sweep will cost",
         description="Measures a few training steps and evaluated batches of every distinct run of "
         "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
-    plan.add_argument("-m", "--multirun", action="store_true", help="a sweep, as in lra train")
+    plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
     plan.add_argument("--jobs", type=int, help="runs at once (default: as the launcher does)")
     plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
     plan.set_defaults(run=_plan)
 
-    from lra.bench.commands import add_parser as add_bench
-
-    add_bench(commands, _draw)
-
-    from lra.report.commands import add_parsers as add_report
-
-    add_report(commands)
-
-    from lra.results.commands import add_parsers as add_records
-
-    add_records(commands)
-
-    from lra.figures.commands import add_parser as add_figures
-
-    add_figures(commands)
-
-    from lra.sweeps.status import add_parser as add_status
-
-    add_status(commands)
-
-    return parser, list(commands.choices)
+    for add in (add_predict, add_new, add_data, add_report, add_records, add_figures, add_status):
+        add(commands)
+    bench.add_parser(commands, _draw)
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -208,7 +232,7 @@ def _list(arguments: argparse.Namespace) -> None:
     elif arguments.write:
         catalogue.write(Path("README.md"))
     else:
-        catalogue.show()
+        catalogue.show(papers=arguments.papers)
 
 
 def _compute(arguments: argparse.Namespace) -> None:
@@ -231,7 +255,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     show_plan(arguments)
 
 
-def _draw(result: BenchResult, stem: Path) -> list[Path]:
+def _draw(*arguments: Any) -> list[Path]:
     from lra.figures.bench import draw_bench
 
-    return draw_bench(result, stem)
+    return draw_bench(*arguments)

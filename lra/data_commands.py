@@ -1,18 +1,16 @@
-"""`lra data list | prepare | verify | check | show | card | export | download`."""
+"""`lra data list | prepare | verify | check | show | download`."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from lra.base.config import UserError
 from lra.data import registry
 from lra.data.arrays import SPLITS, Prepared
-from lra.data.options import configure
 from lra.data.task import TaskOptions
-from lra.settings.task import task_settings
+from lra.settings.compose import task_settings
 
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
@@ -34,7 +32,7 @@ def add_parser(commands: Any) -> None:
     add("list", _list, "the tasks, their sources, what is prepared", task=False)
 
     prepare = add("prepare", _prepare, "turn a task's source into arrays, once")
-    prepare.add_argument("--workers", type=int, help="processes (default: as many as cores)")
+    prepare.add_argument("--workers", type=_positive, help="processes (default: one per core)")
     prepare.add_argument(
         "--force", action="store_true", help="prepare again what is prepared already"
     )
@@ -53,16 +51,7 @@ def add_parser(commands: Any) -> None:
     show.add_argument(
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
     )
-    show.add_argument("--nonzero", action="store_true", help="the mask of ids that are not 0")
-    form = show.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object per line")
-    form.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
-
-    add("card", _card, "origin, licence, splits, statistics, known problems")
-
-    export = add("export", _export, "write prepared data in the official format")
-    export.add_argument("--to", type=Path, required=True, metavar="DIR")
-    export.add_argument("--force", action="store_true", help="overwrite existing files")
+    show.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
 
     download = add("download", _download, "download the official archive (8 GB)", task=False)
     download.add_argument("what", choices=["release"])
@@ -91,17 +80,17 @@ def _add_settings(parser: argparse.ArgumentParser, optional: str = "") -> None:
         help="protocol whose length and dev split are used (default: luna)",
     )
     parser.add_argument(
-        "--max-length", type=int, metavar="N", help="ids kept per example (default: the protocol's)"
+        "--max-length",
+        type=_positive,
+        metavar="N",
+        help="ids kept per example (default: the protocol's)",
     )
 
 
 def _options(arguments: argparse.Namespace) -> tuple[TaskOptions, int]:
     settings, length = task_settings(arguments.task, arguments.protocol)
-    if arguments.max_length is not None:
-        length = arguments.max_length
-        if length < 1:
-            raise UserError(f"--max-length {length} is out of range: it must be at least 1")
-    return configure(arguments.task, arguments.settings, settings), length
+    options = registry.configure(arguments.task, arguments.settings, settings)
+    return options, arguments.max_length or length
 
 
 def _prepared(arguments: argparse.Namespace) -> Prepared:
@@ -119,9 +108,10 @@ def _list(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import load_prepared
 
     for name in registry.names():
-        task = registry.of(options := configure(name))
-        length = task.max_length or task.width(options, 0)
-        shape = f"{task.grid[0]} x {task.grid[1]} image" if task.grid else f"{length} ids"
+        task = registry.of(options := registry.configure(name))
+        shape = f"{task.max_length or task.width(options, 0)} ids"
+        if task.grid:
+            shape = f"{task.grid[0]} x {task.grid[1]} image"
         if task.dual:
             shape = f"2 x {shape}"
         print(f"{name:<14} {task.title}: {task.classes} classes, {shape}, vocabulary {task.vocab}")
@@ -136,33 +126,16 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import find_prepared, prepare
+    from lra.data.show import sizes
 
-    if arguments.workers is not None and arguments.workers < 1:
-        raise UserError(f"--workers {arguments.workers} is out of range: it must be at least 1")
     options, length = _options(arguments)
     where = {"max_length": length, "data_dir": arguments.data_dir}
     before = None if arguments.force else find_prepared(options, **where)
     prepared = prepare(options, **where, workers=arguments.workers, force=arguments.force)
     took = f"in {prepared.manifest['made']['seconds']} s"
     print(f"{options.name} {'was prepared already' if before else f'is prepared, {took}'}")
-    print(f"  {prepared.folder}")
-    print(f"  {prepared.describe()}")
-    for split in SPLITS:
-        print(f"  {split:<5} {_sizes(prepared.facts['splits'][split])}")
-    for reason, count in prepared.facts["notes"].items():
-        print(f"  {reason}: {count:,}")
-
-
-def _sizes(split: dict[str, Any]) -> str:
-    lengths = split["lengths"]
-    words = [
-        f"{split['examples']:>7,} examples",
-        f"lengths {lengths['min']:,} to {lengths['max']:,}, median {lengths['median']:,}",
-        f"most frequent label {max(split['labels']) / sum(split['labels']):.1%}",
-    ]
-    if split["truncated"]:
-        words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")
-    return ", ".join(words)
+    for line in (prepared.folder, prepared.describe(), *sizes(prepared.facts)):
+        print(f"  {line}")
 
 
 def _verify(arguments: argparse.Namespace) -> None:
@@ -171,23 +144,25 @@ def _verify(arguments: argparse.Namespace) -> None:
     differing = 0
     for folder in _folders_to_verify(arguments):
         print(folder)
-        for line in verify(folder):
-            print(f"  {line.status:<8} {line.text}", flush=True)
-            differing += line.status == "differs"
+        differing += _print_checks(verify(folder))
     if differing:
         raise UserError(f"{differing} of the lines above differ: prepare again with --force")
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from lra.data.conformance import findings
+    from lra.data.verify import check_task
 
-    options, length = _options(arguments)
-    broken = 0
-    for holds, text in findings(options, length):
-        print(f"{'holds' if holds else 'BROKEN':<7}{text}", flush=True)
-        broken += not holds
-    if broken:
-        raise UserError(f"{broken} of the lines above are broken")
+    if differing := _print_checks(check_task(*_options(arguments))):
+        raise UserError(f"{differing} of the lines above differ")
+
+
+def _print_checks(checks: Any) -> int:
+    """Print the lines of a check; count those that differ."""
+    differing = 0
+    for line in checks:
+        print(f"  {line.status:<8} {line.text}", flush=True)
+        differing += line.status == "differs"
+    return differing
 
 
 def _folders_to_verify(arguments: argparse.Namespace) -> list[Path]:
@@ -209,18 +184,14 @@ def _folders(data_dir: Path, task: str) -> list[Path]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from lra.data.show import as_text, examples, write_picture
+    from lra.data.show import as_text, write_picture
 
-    prepared = _prepared(arguments)
+    examples = (_prepared(arguments), arguments.split, arguments.index)
     if arguments.png:
-        write_picture(prepared, arguments.split, arguments.index, arguments.png)
+        write_picture(*examples, arguments.png)
         print(arguments.png)
-        return
-    shown = examples(prepared, arguments.split, arguments.index, nonzero=arguments.nonzero)
-    if arguments.json:
-        print("\n".join(json.dumps(example) for example in shown))
     else:
-        print("\n\n".join(as_text(prepared, example) for example in shown))
+        print(as_text(*examples))
 
 
 def _baseline(arguments: argparse.Namespace) -> None:
@@ -238,28 +209,17 @@ def _baseline(arguments: argparse.Namespace) -> None:
         print(f"\n{arguments.to}")
 
 
-def _card(arguments: argparse.Namespace) -> None:
-    from lra.data.card import data_card
-
-    options, length = _options(arguments)
-    print(data_card(options, max_length=length, data_dir=arguments.data_dir))
-
-
-def _export(arguments: argparse.Namespace) -> None:
-    prepared, folder = _prepared(arguments), arguments.to
-    if folder.exists() and not arguments.force and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"{folder} is there already: name a new folder, or use --force to write into it"
-        )
-    for path in registry.get(arguments.task).export(prepared, folder):
-        print(path)
-
-
 def _download(arguments: argparse.Namespace) -> None:
     from lra.data.sources.release import URL, download
 
     archive = download(arguments.data_dir, arguments.url or URL)
     print(f"{archive}: use it with source=release path={archive}")
+
+
+def _positive(word: str) -> int:
+    if not word.isdecimal() or not int(word):
+        raise argparse.ArgumentTypeError(f"{word} is not a whole number from 1 on")
+    return int(word)
 
 
 def _numbers(words: str) -> list[int]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 PROFILES = ("strict", "published", "official")
+Mask = Tensor | None  # (B, n) bool, True = real token; None: all are
 
 
 class LunaError(ValueError):
@@ -54,7 +56,7 @@ class Slot:
     alibi: bool = False  # scores fall with the distance: luna/attention/softmax.py
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Paper:
     """Where a method comes from; `lra list` and the README's catalogue are made of these."""
 
@@ -95,6 +97,8 @@ class Attention(nn.Module):
 
     # A dataclass that holds the options, where the constructor takes them as **options.
     options_class: ClassVar[type | None] = None
+    # Options that are gone, at the value that is left: settings of earlier runs hold them.
+    former_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, slot: Slot):
         super().__init__()
@@ -117,20 +121,18 @@ class Attention(nn.Module):
 
     # ------------------------------------------------------------------ what a method implements
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         """(B, H, n, e). Under the strict profile padded rows of q, k, v are already zero and,
         unless the method says `full_precision = False`, the inputs are float32 or float64 and
         autocast is off."""
         raise NotImplementedError(f"{type(self).__name__} must implement attend()")
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         """The implied matrix (B, H, n, n), or (B, H, n, m) in cross-attention, where the mask is
         that of the keys; written from the definition and independent of attend()."""
         raise LunaError(f"attention '{self.name}' has no implied attention matrix")
 
-    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """attend() of a method with a `cross_form` where k and v are other tokens. As it stands for
         methods that read the mask for the keys alone; padded queries are the contract's business.
         """
@@ -152,7 +154,7 @@ class Attention(nn.Module):
         return state, out.squeeze(2)
 
     def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None
     ) -> tuple[Any, Tensor]:
         """n tokens of the causal form, q, k (B, H, n, d), v (B, H, n, e): the state after them and
         their outputs (B, H, n, e). A state is a tuple whose tensors begin with B, None at the
@@ -176,10 +178,10 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         x: Tensor | None = None,
         *,
-        key_mask: Tensor | None = None,
+        key_mask: Mask = None,
     ) -> Tensor:
         """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
         `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
@@ -201,10 +203,10 @@ class Attention(nn.Module):
         self,
         q: Tensor,
         k: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         x: Tensor | None = None,
         *,
-        key_mask: Tensor | None = None,
+        key_mask: Mask = None,
     ) -> Tensor:
         """The matrix A (B, H, n, m) with forward(q, k, v) = A v; padded rows and columns are 0
         under strict."""
@@ -221,9 +223,9 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         x: Tensor | None = None,
-        key_mask: Tensor | None = None,
+        key_mask: Mask = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs that have been checked, in the precision that the method asks for; under strict
         padded rows become 0 before anything else."""
@@ -240,9 +242,9 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None,
+        mask: Mask,
         x: Tensor | None,
-        key_mask: Tensor | None,
+        key_mask: Mask,
     ) -> None:
         """Refuse inputs that do not fit: kernels index raw memory. Only shapes, dtypes and devices
         are read, in some microseconds, on the meta device and in torch.compile too."""
@@ -344,7 +346,24 @@ class Attention(nn.Module):
         return f"{size}, profile={self.profile}"
 
 
-def zero_padding(t: Tensor, mask: Tensor | None) -> Tensor:
+class Redrawn(Attention):
+    """Random objects drawn in every forward: new ones in training; under strict the same ones in
+    every evaluation, which are the model's own: they are in its state dict. Outside strict,
+    evaluation draws anew as well. Streams are on the CPU: a model draws alike on every device."""
+
+    def __init__(self, slot: Slot):
+        super().__init__(slot)
+        self._generators["evaluation"] = torch.Generator().manual_seed(slot.seed)
+
+    def stream(self) -> torch.Generator:
+        if self.training or self.profile != "strict":
+            return self.generator("cpu")
+        start = torch.Generator()
+        start.set_state(self.get_extra_state()["evaluation"])
+        return start
+
+
+def zero_padding(t: Tensor, mask: Mask) -> Tensor:
     """t (B, H, n, .) with 0 at padding, whatever stands there: 0 * NaN would be NaN."""
     return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
 
@@ -361,6 +380,19 @@ def positive(method: str, **options: float) -> None:
     for name, value in options.items():
         if value <= 0:
             raise LunaError(f"{method}.{name} must be greater than 0, got {value}")
+
+
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep torch.compile out of a function. torch's own decorator imports the compiler at once,
+    which takes longer than everything else that listing the methods needs."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*arguments)
+        return function(*arguments)
+
+    return call
 
 
 def autocast_off(device: torch.device) -> contextlib.AbstractContextManager:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna.base import Mask
+
 
 def fill(t: Tensor, block: int) -> Tensor:
     """(..., n, .) -> (..., N b, .): zero (False) rows up to a whole number of blocks."""
@@ -28,7 +30,7 @@ def to_blocks(t: Tensor, block: int) -> Tensor:
     return fill(t, block).unflatten(-2, (-1, block))
 
 
-def real_tokens(mask: Tensor | None, like: Tensor) -> Tensor:
+def real_tokens(mask: Mask, like: Tensor) -> Tensor:
     """The mask as a column beside `like` (B, H, n, .): (B or 1, 1, n, 1)."""
     if mask is None:
         return torch.ones(1, 1, like.shape[-2], 1, dtype=torch.bool, device=like.device)
@@ -89,7 +91,7 @@ def position_starts(n: int, m: int, device: torch.device) -> Tensor:
     return (a * s + (a - (m - longer)).clamp(min=0)).unsqueeze(0)
 
 
-def members(starts: Tensor, mask: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
+def members(starts: Tensor, mask: Mask, n: int) -> tuple[Tensor, Tensor]:
     """The tokens of each segment, from the ranks of valid tokens (B or 1, m + 1) at which segments
     start: positions and membership, both (B or 1, m, ceil(n / m))."""
     m = starts.shape[1] - 1
@@ -101,9 +103,7 @@ def members(starts: Tensor, mask: Tensor | None, n: int) -> tuple[Tensor, Tensor
     return positions, rank < starts[:, 1:, None]
 
 
-def valid_segments(
-    mask: Tensor | None, n: int, m: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def valid_segments(mask: Mask, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """`members` of m equal shares of each example's valid tokens."""
     valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
     return members(valid_starts(valid, m), mask, n)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import Slot
+from luna.base import Mask, Slot
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
@@ -46,44 +46,42 @@ class KernelAttention(StreamingAttention):
         super().__init__(slot)
         self.eps, self.chunk = eps, chunk
 
-    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         """Features (B, H, n, D) of x (B, H, n, d); those of padded keys are zeroed afterwards."""
         raise NotImplementedError(f"{type(self).__name__} must implement phi()")
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self.phi(q, mask, start)
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self.phi(k, mask, start)
 
     def den(self, c: Tensor) -> Tensor:
         """The divisor of a query's weighted sum of values, c being the sum of its weights."""
         return denominator(c, self.eps, self.signed)
 
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         return self.phi_q(q, None if self.sees_padding else mask), self._key_features(k, mask)
 
-    def _key_features(self, k: Tensor, mask: Tensor | None) -> Tensor:
+    def _key_features(self, k: Tensor, mask: Mask) -> Tensor:
         mask = None if self.sees_padding else mask
         phi_k = self.phi_k(k, mask)
         if mask is not None:  # after the map: phi(0) is rarely 0
             phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
         return phi_k
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         N, c = self._sums(q, k, v, mask)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
         return N / self.den(c).unsqueeze(-1)
 
-    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
         N, c = linear_sums(self.phi_q(q, None), self._key_features(k, key_mask), v)
         return N / self.den(c).unsqueeze(-1)
 
-    def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         long = q.device.type == "cpu" and q.shape[2] >= LONG
         if self.tokenwise and long and not torch.compiler.is_compiling():
             return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
@@ -92,7 +90,7 @@ class KernelAttention(StreamingAttention):
             return causal_linear_sums(phi_q, phi_k, v, self.chunk)
         return linear_sums(phi_q, phi_k, v)
 
-    def _maps(self, mask: Tensor | None) -> Maps:
+    def _maps(self, mask: Mask) -> Maps:
         """phi_q and phi_k as functions of their parameters, which backward calls again."""
         sides = _Sides(self)
         used = {name: p for name, p in sides.named_parameters() if p.requires_grad}
@@ -108,7 +106,7 @@ class KernelAttention(StreamingAttention):
         return Maps(partial(phi, "phi_q"), phi_k, tuple(used.values()))
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[Any, Tensor]:
         if state is None:  # in parallel, by whatever evaluation is the fastest
             phi_k = self._key_features(k, mask)
@@ -118,7 +116,7 @@ class KernelAttention(StreamingAttention):
         sums, N, c = continued_sums(state[:2], phi_q, phi_k, v, self.chunk)
         return State(*sums, state.t + k.shape[2]), N / self.den(c).unsqueeze(-1)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         phi_q, phi_k = self.features(q, k, mask)
         A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
         if self.causal:
@@ -137,7 +135,7 @@ class _Sides(nn.Module):
         return getattr(self.method, side)(x, None, start)
 
 
-def count_dead(c: Tensor, mask: Tensor | None, eps: float) -> Tensor:
+def count_dead(c: Tensor, mask: Mask, eps: float) -> Tensor:
     """The fraction of real queries whose weights sum to |c| <= eps, c (B, H, n)."""
     dead = c.detach().abs() <= eps
     if mask is None:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError, nearest
+from luna.base import LunaError, Mask, nearest
 
 
 class Kind(NamedTuple):
@@ -70,7 +70,7 @@ class LocalBranch(nn.Module):
         if not self.per_head:
             self.bias = nn.Parameter(torch.empty(filters).uniform_(-bound, bound))
 
-    def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, v: Tensor, mask: Mask = None) -> Tensor:
         """(B, H, n, e) -> (B, H, n, e); padding enters no sum and receives 0."""
         pad = None if mask is None else ~mask[:, None, :, None]
         if pad is not None:

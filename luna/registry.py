@@ -74,7 +74,9 @@ def build(
         alibi=alibi,
     )
     check_options(name, options)
-    return cls(slot, **options)
+    return cls(
+        slot, **{key: value for key, value in options.items() if not _former(cls, key, value)}
+    )
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
@@ -95,10 +97,17 @@ def check_options(name: str, values: dict[str, Any]) -> None:
     parameters = options(name)
     hints = typing.get_type_hints(_options_of(name))
     for key, value in values.items():
+        if _former(get(name), key, value):
+            continue
         if key not in parameters:
             raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, parameters)}")
         if not _fits(value, hints.get(key, Any)):
             raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
+
+
+def _former(cls: type[Attention], key: str, value: Any) -> bool:
+    """Whether an option is gone, and has the value that is left."""
+    return key in cls.former_options and cls.former_options[key] == value
 
 
 def _plugins() -> dict[str, importlib.metadata.EntryPoint]:

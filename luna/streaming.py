@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, zero_padding
+from luna.base import Attention, LunaError, Mask, zero_padding
 
 
 class StreamingAttention(Attention):
@@ -19,21 +19,19 @@ class StreamingAttention(Attention):
     chunk: int = 128
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[Any, Tensor]:
         """The state after n tokens that follow `state` (None: the first ones), and their outputs
         (B, H, n, e)."""
         raise NotImplementedError(f"{type(self).__name__} must implement causal_from()")
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.causal:
             return self.causal_from(None, q, k, v, mask)[1]
         return self.cross(q, k, v, mask)
 
     def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None
     ) -> tuple[Any, Tensor]:
         if not self.causal:
             return super().steps(state, q, k, v, mask)  # which says why it is refused
@@ -56,7 +54,7 @@ class StreamingAttention(Attention):
         return state, (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
 
 
-def tokens_seen(state_t: Tensor | None, q: Tensor, mask: Tensor | None) -> Tensor:
+def tokens_seen(state_t: Tensor | None, q: Tensor, mask: Mask) -> Tensor:
     """The number of real tokens up to each one, (B, 1, n), with those before the first."""
     real = torch.ones_like(q[:, 0, :, 0]) if mask is None else mask.to(q.dtype)
     t = real.cumsum(-1).unsqueeze(1)

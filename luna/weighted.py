@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna.base import Mask
 from luna.linear import KernelAttention, count_dead
 
 TINY = 1e-20  # denominator of positive features: it only has to keep 0 / 0 away
@@ -107,23 +108,21 @@ class WeightedKernelAttention(KernelAttention):
         """(phi, a), (B, H, n, D) and (B, H, n): the feature of key j is e^(a_j) phi_j."""
         raise NotImplementedError(f"{type(self).__name__} must implement weigh()")
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         phi, a = self._weigh(k, mask)
         return phi * (a - largest(a)).exp().unsqueeze(-1) + self.floor
 
-    def _weigh(self, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _weigh(self, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         phi, a = self.weigh(k)
         return phi, a if mask is None else a.masked_fill(~mask[:, None, :], float("-inf"))
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if not (self.weighted and self.causal):
             return super().attend(q, k, v, mask, x)
         return self.causal_from(None, q, k, v, mask)[1]
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[Any, Tensor]:
         if not self.weighted:
             return super().causal_from(state, q, k, v, mask)
@@ -138,7 +137,7 @@ class WeightedKernelAttention(KernelAttention):
             values, t = values + state.values, t + state.t
         return WeightedState(*sums, values, t), N / self.den(c).unsqueeze(-1)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if not (self.weighted and self.causal):
             return super()._matrix(q, k, mask, x)
         phi_q, (phi_k, a) = self.phi_q(q, mask), self._weigh(k, mask)

@@ -57,11 +57,12 @@ condition() {
         echo "NOT RUN: $name, because $(id -un) cannot become $user here"
         return
     fi
-    mkdir -p "$tree/tmp"
+    local temporary="$folder/tmp-$name"  # without a space, for torch calls g++ with bare paths
+    mkdir -p "$tree" "$temporary"
     git ls-files -z --cached --others --exclude-standard | tar --null -T - -c | tar -x -C "$tree"
-    [ "$(id -u)" != 0 ] || [ "$user" = root ] || chown -R 65534:65534 "$tree"
+    [ "$(id -u)" != 0 ] || [ "$user" = root ] || chown -R 65534:65534 "$tree" "$temporary"
     local status=0
-    (cd "$tree" && "as_$user" env "PYTHONPATH=$tree" "TMPDIR=$tree/tmp" "${variables[@]}" \
+    (cd "$tree" && "as_$user" env "PYTHONPATH=$tree" "TMPDIR=$temporary" "${variables[@]}" \
         "$python" -m pytest -n 0 -p no:cacheprovider "$@") >"$folder/$name.log" 2>&1 || status=$?
     echo "$name, as $user: ${variables[*]}"
     tail -n "$([ $status = 0 ] && echo 1 || echo 60)" "$folder/$name.log"

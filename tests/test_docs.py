@@ -19,7 +19,8 @@ import pytest
 
 from lra import cli
 from lra.data import registry
-from lra.settings.compose import check_settings, initialised
+from lra.settings.compose import check_settings
+from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
@@ -63,7 +64,6 @@ PARSED = {
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
     "lra figures tokens": "needs converted models; tests/lra/figures/test_models.py",
-    "lra figures patches": "the same",
     "lra figures distillation": "the same",
     "lra figures channels RUN --texts": "the same",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
@@ -88,7 +88,7 @@ SMALL = {
     "data prepare pathx": "n=24",
     "data show pathx": "n=24",
     "data export pathx": "n=24",
-    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "card", "export")},
+    **{f"data {action}": "source=tiny" for action in ("prepare", "show")},
 }
 
 
@@ -136,7 +136,7 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
     _, *words = words_of(command)
     search = [word for word in words if "tag(" in word or "interval(" in word]
     words = [word for word in words if word != "-m" and word not in search]
-    with initialised(words):
+    with initialised():
         import hydra
 
         every = list(jobs(words))
@@ -149,7 +149,7 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
 
 @pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, PARSED)}))
 def test_what_takes_long_is_known_to_its_command(command: str):
-    parsed = cli._parser()[0].parse_args(re.sub(r"[\[\]]", "", " ".join(words_of(command))).split())
+    parsed = cli.parse(re.sub(r"[\[\]]", "", " ".join(words_of(command))).split())
     assert callable(parsed.run)
 
 

@@ -11,7 +11,7 @@ def warn(module: str) -> None:
     warnings.warn_explicit("a warning", DeprecationWarning, "file.py", 1, module=module)
 
 
-@pytest.mark.parametrize("module", ["luna", "luna.base", "lra.data.task", "tests.lra.test_run"])
+@pytest.mark.parametrize("module", ["luna", "lra.data.task", "tests.lra.test_run"])
 def test_our_own_warnings_fail_a_test(module: str) -> None:
     with pytest.raises(DeprecationWarning):
         warn(module)

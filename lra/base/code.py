@@ -2,9 +2,8 @@
 
 It is the attention, the modules of SHARED, and what they import of `luna`, `lra.model` or their own
 plug-in; all others choose settings and data, which have hashes of their own, or print and store. A
-file counts by its syntax tree without docstrings, and an imported name by the contents of the file
-behind it, wherever that lies. A process keeps the code that it has loaded, and so do its forks: an
-edit counts in the next process, and a sweep reports the run of a fork of older code as failed.
+file counts by its syntax tree without docstrings, wherever it lies. A process keeps the code that
+it has loaded, and so do its forks: an edit counts in the next process.
 """
 
 from __future__ import annotations
@@ -65,41 +64,38 @@ def keep_loaded() -> None:
 
 
 def hash_modules(*modules: str) -> str:
-    """Hash modules with all that they import, in the order of the names by which they import it."""
+    """Hash the contents of modules and of all that they import, wherever their files lie."""
     packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
     followed = tuple(f"{name}." for name in ("lra.model", *packages - {"lra"}, *modules))
-    contents: list[tuple[str, ...]] = []
-    entered: set[str] = set()
-
-    def add(alias: str, place: str) -> None:
-        """Add what `alias` stands for, which is `module.name` or a whole module."""
-        module = place if place.partition(".")[0] in packages else ""
-        while module and find_source(module) is None:
-            module = module.rpartition(".")[0]
-        file = find_source(module) if module else None
-        if file is None:  # of another project
-            contents.append((alias, place))
-            return
-        name = place[len(module) + 1 :]  # "" of a whole module
-        package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-        text, imports = parse(_loaded[file] if file in _loaded else file.read_bytes(), package)
-        origin = dict(imports).get(name, place)
-        if module == package and origin != place:  # the package passes the name on
-            add(alias, origin)
-        elif module == "luna" or not f"{module}.".startswith(followed):  # luna imports all others
-            contents.append((alias, name))
-        else:
-            contents.append((alias, name, text))
-            if module not in entered:
-                entered.add(module)
-                for imported in imports:
-                    add(*imported)
-
-    for module in modules:
-        if find_source(module) is None:
+    contents: dict[Path, tuple[str, list[tuple[str, ...]]]] = {}
+    to_read = list(modules)
+    for module in to_read:  # grows meanwhile
+        file = find_source(module)
+        if file is None:
             raise UserError(f"the source of {module} cannot be found")
-        add("", module)
-    return _hash(repr(contents))
+        if file in contents:
+            continue
+        text, imports = _read(module)
+        uses: list[tuple[str, ...]] = []
+        for alias, place in imports:
+            target = place if place.partition(".")[0] in packages else ""
+            while target and find_source(target) is None:
+                target = target.rpartition(".")[0]
+            name = place.removeprefix(target).removeprefix(".")  # "" of a whole module
+            if target == "luna" or not f"{target}.".startswith(followed):  # luna imports all others
+                uses.append((alias, name))
+            else:
+                uses.append((alias, name, _read(target)[0]))
+                to_read.append(target)
+        contents[file] = text, sorted(uses)
+    return _hash(repr(sorted(contents.values())))
+
+
+def _read(module: str) -> tuple[str, list[tuple[str, str]]]:
+    file = find_source(module)
+    assert file is not None
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    return parse(_loaded[file] if file in _loaded else file.read_bytes(), package)
 
 
 @cache

@@ -1,7 +1,7 @@
 """The schema of a run: one dataclass per config group, without defaults, which are in configs/.
 
-`lra.settings.compose.check_settings` compares what Hydra composed with it before anything heavy is
-imported, so a misspelt key or a value of the wrong type costs a second and not a night.
+`lra.settings.compose.check_settings` compares it with what Hydra composed, before anything heavy is
+imported: a misspelt key or a value of the wrong type costs a second and not a night.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]
 # A wheel carries the repository's configs/ inside the package (pyproject.toml).
 CONFIGS = next(f for f in (PACKAGE / "configs", PACKAGE.parent / "configs") if f.is_dir())
-PARENT = "LRA_PARENT"  # environment variable: the process of a sweep that waits for this run
 
 
 class UserError(Exception):
@@ -25,7 +24,7 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def readable(path: Path, hint: str) -> Iterator[None]:
+def readable(path: Path | str, hint: str) -> Iterator[None]:
     """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
     make parsers, most of them not ours, raise anything."""
     try:
@@ -59,7 +58,9 @@ def nearest(word: str, names: Iterable[str]) -> str:
     """End an error message with the closest names, or all of them."""
     names = sorted(names)
     spelt = {name.lower(): name for name in names}  # M is close to m
+    initials = "".join(part[:1] for part in word.lower().split("_"))  # and lr to learning_rate
     close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
+    close = [spelt[initials]] if "_" in word and initials in spelt else close
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 
@@ -72,6 +73,7 @@ class Mask(Enum):
 class Pad(Enum):
     full = "full"  # always to pad_to
     batch = "batch"  # to the longest example of the batch, rounded up to 64
+    sorted = "sorted"  # the same, and training batches are of similar lengths
 
 
 class Positions(Enum):
@@ -294,30 +296,3 @@ class Trainer:
     log_every: int  # steps a row of metrics.csv averages over
     print_every: float  # seconds between progress lines, outside of a terminal
     progress: str  # auto | bar | lines | off
-
-
-class WandbMode(Enum):
-    offline = "offline"
-    online = "online"
-
-
-@dataclass
-class Wandb:
-    project: str
-    mode: WandbMode
-
-
-@dataclass
-class MLflow:
-    experiment: str
-    store: str  # a database such as sqlite:///mlflow.db, or the address of a server
-
-
-@dataclass
-class Loggers:
-    """Loggers besides metrics.csv, which is always written; None for those not chosen."""
-
-    csv: dict[str, Any] | None = None
-    wandb: Wandb | None = None
-    tensorboard: dict[str, Any] | None = None
-    mlflow: MLflow | None = None

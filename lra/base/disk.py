@@ -17,20 +17,15 @@ from lra.base.config import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
-LIMITED = (errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+          errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG)  # fmt: skip
 
 
 def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
     """Explain the error of a full, broken or closed disk; None for other errors."""
     if error.errno in FULL:
         return f"no space left on the disk of {place}: free some, or {hint}"
-    if error.errno in BROKEN:
-        return f"the disk of {place} fails ({os.strerror(error.errno)}): check it, or {hint}"
-    if error.errno in CLOSED:
-        problem = f"cannot write to {place} ({os.strerror(error.errno)})"
-        return f"{problem}: change its permissions, or {hint}"
-    if error.errno in LIMITED:
+    if error.errno in (*BROKEN, *CLOSED):
         return f"cannot write to {place} ({os.strerror(error.errno)}): {hint}"
     return None
 

@@ -17,8 +17,7 @@ from luna.convert.host import transformers
 from luna.convert.swap import convert
 from luna.feature_maps.options import Evaluate
 
-SLOT: dict[str, Any] = {"heads": 2, "head_dim": 32}
-LUNA: dict[str, Any] = {"M": 8, "L": 8, "hidden": 64}
+HEADS, WIDTH = 2, 32
 TOKENS = 16  # generated behind a prompt
 # Layers, heads and width of real models; weights are random, with positions for every length.
 MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}
@@ -27,9 +26,8 @@ MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 7
 def attention_benchmark(options: Namespace) -> Benchmark:
     """Every attention alone."""
     words = options.methods or [*luna.names(causal=options.causal), "softmax@published"]
-    fixed = SLOT | {"batch": options.batch, "causal": options.causal}
     notes = [
-        f"batch {options.batch}, 2 heads of 32, float32, no mask",
+        f"batch {options.batch}, {HEADS} heads of {WIDTH}, float32, no mask",
         "softmax is torch's fused kernel, softmax@published stores the attention matrix",
     ]
     if options.causal:
@@ -38,33 +36,33 @@ def attention_benchmark(options: Namespace) -> Benchmark:
         stem="causal" if options.causal else "attention",
         title=f"Every {'causal ' * options.causal}attention alone, by length",
         notes=notes,
-        cases={word: partial(attention_calls, name, profile=profile or "strict", **fixed)
-               for word in words for name, _, profile in [word.partition("@")]},
+        cases={word: partial(attention_calls, word, batch=options.batch, causal=options.causal)
+               for word in words},
         base="softmax",
     )  # fmt: skip
 
 
 def luna_benchmark(options: Namespace) -> Benchmark:
     """LUNA's evaluations beside linear attention and fused softmax."""
-    used = luna.build("luna", n_heads=2, head_dim=32, max_len=64).evaluation(options.device)
-    other = [how for how in get_args(Evaluate) if how not in ("auto", "dense", used)]
-    build = partial(attention_calls, batch=options.batch, **SLOT)
-    by_luna = partial(build, "luna", **LUNA)
+    used = luna.build("luna", n_heads=HEADS, head_dim=WIDTH, max_len=64).evaluation(options.device)
+    names = {how: f"luna, {how}" for how in get_args(Evaluate) if how not in ("auto", used)}
+    build = partial(attention_calls, batch=options.batch)
+    by_luna = partial(build, "luna", M=8, L=8, hidden=64)
+    evaluations = names | {"dense": "luna, the listing"}
     return Benchmark(
         stem="luna",
         title="LUNA's evaluations",
         notes=[
-            f"batch {options.batch}, 2 heads of 32, M = L = 8, hidden 64, float32",
+            f"batch {options.batch}, {HEADS} heads of {WIDTH}, M = L = 8, hidden 64, float32",
             f"luna is evaluated as {used} here, unless its name says otherwise",
             "linear, D = 64: with queries and keys as wide as LUNA's features",
         ],
         cases={
             "luna": by_luna,
-            "luna, the listing": partial(by_luna, evaluate="dense"),
-            **{f"luna, {how}": partial(by_luna, evaluate=how) for how in other},
+            **{name: partial(by_luna, evaluate=how) for how, name in evaluations.items()},
             **{f"luna, {how}": partial(by_luna, nonneg=how) for how in ("softplus", "exp")},
             "linear": partial(build, "linear"),
-            "linear, D = 64": partial(build, "linear", head_dim=64, value_dim=32),
+            "linear, D = 64": partial(build, "linear", width=64),
             "softmax": partial(build, "softmax"),
         },
         base="luna",
@@ -77,21 +75,20 @@ def attention_calls(
     device: torch.device,
     *,
     batch: int,
-    heads: int,
-    head_dim: int,
-    value_dim: int | None = None,
+    width: int = WIDTH,  # of queries and keys
     causal: bool = False,
     **options: Any,
 ) -> Calls:
-    """Build an attention, its inputs and what is done with them."""
+    """Build an attention, NAME or NAME@PROFILE, its inputs and what is done with them."""
     torch.manual_seed(0)
+    name, _, profile = method.partition("@")
     options |= {"causal": True} if causal else {}  # not every method has this option
-    widths = (head_dim, head_dim, value_dim or head_dim)
     with device:
-        sizes: dict[str, Any] = {"n_heads": heads, "head_dim": head_dim, "max_len": n + causal}
-        attention = luna.build(method, **sizes, **options)
-        x = torch.randn(batch, n, heads * head_dim)
-        q, k, v = (torch.randn(batch, heads, n, width, requires_grad=True) for width in widths)
+        attention = luna.build(name, n_heads=HEADS, head_dim=width, max_len=n + causal,
+                               profile=profile or "strict", **options)  # fmt: skip
+        x = torch.randn(batch, n, HEADS * width)
+        q, k, v = (torch.randn(batch, HEADS, n, d, requires_grad=True)
+                   for d in (width, width, WIDTH))  # fmt: skip
         gradient = torch.randn_like(v)
 
     @torch.no_grad()
@@ -109,8 +106,9 @@ def attention_calls(
             state, _ = attention.eval().steps(None, q, k, v)
         token = [t[:, :, -1].detach() for t in (q, k, v)]
         calls["token"] = torch.no_grad()(partial(attention.step, state, *token))
-        tensors = filter(torch.is_tensor, tree_leaves(state))
-        calls["state_bytes"] = float(sum(t.nbytes for t in tensors))
+        calls["state_bytes"] = float(
+            sum(t.nbytes for t in tree_leaves(state) if torch.is_tensor(t))
+        )
     return calls
 
 

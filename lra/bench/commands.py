@@ -34,7 +34,7 @@ HELP = {
     "threads": "of torch, on a CPU",
     "device": "cpu or cuda",
     "seconds": "a method goes no further where a call takes longer",
-    "mib": "or needs more memory",
+    "mib": "or would need more memory",
     "rounds": "over all cases",
 }
 
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace, draw: Callable[[BenchResult, Path], list[P
     rows = measure_cases(benchmark, options)
     about = {"title": benchmark.title, "base": benchmark.base, "notes": benchmark.notes}
     measured = result.BenchResult(facts=result.facts_of(options, **about), rows=rows)
-    print(result.page(measured, ranges=len(options.lengths) <= 3))
+    print(result.page(measured))
     if options.write:
         stem = options.write / result.stem_of(benchmark.stem, measured.facts)
         for path in [*measured.save(stem), *draw(measured, stem)]:

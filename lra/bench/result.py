@@ -13,10 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pandas as pd
 import torch
 
-from lra.base.config import UserError
+from lra.base.config import readable
 from lra.base.disk import disk_errors, write_atomically
+from lra.report.render import grid
 from lra.runs import environment
 
 ANY = "any"  # every measure
@@ -59,11 +61,9 @@ class BenchResult:
 
     @classmethod
     def load(cls, path: Path) -> BenchResult:
-        try:
+        with readable(path, "give the numbers of `lra bench` (.json)"):
             facts = json.loads(path.read_text(encoding="utf-8"))
             return cls(rows=[BenchRow(**row) for row in facts.pop("rows")], facts=facts)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not a file of numbers from `lra bench` (.json)") from error
 
     def tables(self) -> Iterator[tuple[str, str, dict[str, dict[int, BenchRow]]]]:
         """Groups, measures and their rows by case and length, or those that say why there is none;
@@ -98,43 +98,36 @@ def title_of(measure: str) -> tuple[str, float]:
     return f"{CALLS.get(call, call)} {title}".strip(), factor
 
 
-def page(result: BenchResult, *, ranges: bool = True) -> str:
-    """Write notes and a table per measure; without ranges six lengths fit into 80 columns."""
-    facts, lengths = result.facts, sorted({row.n for row in result.rows})
+def page(result: BenchResult) -> str:
+    """Write notes and a table per measure."""
+    facts = result.facts
     failed = {row.case: row.stopped for row in result.rows if row.stopped and row.stopped[0] != ">"}
     notes = [*facts["notes"], *map(": ".join, failed.items()), f"made by `{facts['benchmark']}`"]
     parts = [f"# {facts['title']}", "\n".join(f"- {note}" for note in notes)]
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        parts += [f"## {group}, {title}", _table(rows, lengths, factor, ranges=ranges)]
+        parts += [f"## {group}, {title}", _table(rows, factor)]
         if measure.endswith("seconds") and (base := rows.get(facts.get("base", ""))):
-            parts.append(
-                f"## {group}, {title.removesuffix(', ms')} divided by that of {facts['base']}"
-            )
+            title = f"{title.removesuffix(', ms')} divided by that of {facts['base']}"
             ratios = {case: {n: replace(row, values=ratio_by_round(row, base[n]))
                              for n, row in by_length.items() if n in base}
                       for case, by_length in rows.items() if by_length is not base}  # fmt: skip
-            parts.append(_table(ratios, lengths, ranges=ranges))
+            parts += [f"## {group}, {title}", _table(ratios)]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(
-    rows: dict[str, dict[int, BenchRow]], lengths: list[int], factor: float = 1.0, *, ranges: bool
-) -> str:
-    def text(row: BenchRow | None) -> str:
-        if row is None or not row.values:
-            reason = row.stopped or "" if row else ""
-            return reason if reason[:1] in (">", "") else "failed"
-        return with_range(row.values if ranges else [median(row.values)], factor)
+def _table(rows: dict[str, dict[int, BenchRow]], factor: float = 1.0) -> str:
+    texts = {case: {n: _text(row, factor) for n, row in by_length.items()}
+             for case, by_length in rows.items()}  # fmt: skip
+    frame = pd.DataFrame.from_dict(texts, orient="index").sort_index(axis=1).fillna("")
+    return grid(frame.rename(columns="{:,}".format).rename_axis("n"))
 
-    lines = [["n", *(f"{n:,}" for n in lengths)]]
-    lines += [
-        [case, *(text(by_length.get(n)) for n in lengths)] for case, by_length in rows.items()
-    ]
-    first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in widths)])
-    return "\n".join(f"| {' | '.join([case.ljust(first), *map(str.rjust, cells, widths)])} |"
-                     for case, *cells in lines)  # fmt: skip
+
+def _text(row: BenchRow, factor: float) -> str:
+    if row.values:
+        return with_range(row.values, factor)
+    reason = row.stopped or ""
+    return reason if reason[:1] in (">", "") else "failed"
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from lra.bench.result import BenchRow
 from lra.compute.count import count_run
 from lra.data.loader import Batch
 from lra.settings.compose import Run, compose
-from lra.training import fit, optim
+from lra.training import optim
 from lra.training.callbacks import MODES
+from lra.training.run import build
 from lra.training.trained import DTYPES
+from lra.training.trainer import TF32
 from luna.base import Attention
 
 PRODUCT = "a large matrix product"
@@ -86,8 +88,8 @@ def product_calls(precision: str, n: int, device: torch.device) -> Calls:
 def step_calls(words: list[str], n: int, device: torch.device) -> Calls:
     run = compose(words)
     recipe, (number, _, kind) = run.protocol.recipe, run.trainer.precision.partition("-")
-    torch.set_float32_matmul_precision("high" if number == fit.TF32 else "highest")
-    module = fit.build(run).to(device, DTYPES[number] if kind == "true" else None)
+    torch.set_float32_matmul_precision("high" if number == TF32 else "highest")
+    module = build(run).to(device, DTYPES[number] if kind == "true" else None)
     attentions = [part for part in module.modules() if isinstance(part, Attention)]
     fused = device.type == "cuda" and number != "16"
     optimizer, scheduler = optim.build_optimizer(module.parameters(), recipe, fused=fused or None)

@@ -12,9 +12,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lra.base import groups
-from lra.base.config import Objective, Pretrain, Protocol, Tolerance
-from lra.compute.count import Count, count_run
+from lra.base.config import Objective, Positions, Pretrain, Protocol, Tolerance
+from lra.compute.count import count_run
 from lra.settings.compose import Run, row_of_own_task, scale
+from lra.settings.search_path import read
 
 MEASURES = ("parameters", "flops", "examples")
 NUMBERS = "numbers"  # the name of a budget given in numbers, not by an attention
@@ -65,22 +66,15 @@ class Budget:
 def budget_of(run: Run) -> Budget:
     reference = run.compute.reference
     if isinstance(reference, str):
-        count = count_run(run, {"name": reference})
+        style = run.protocol.style
+        if style.positions is Positions.alibi:  # a form that few attentions have
+            style = replace(style, positions=Positions.none)
+        counted = replace(run, protocol=replace(run.protocol, style=style))
+        count = count_run(counted, {"name": reference})
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference
     return Budget(NUMBERS, Cost(**numbers), run.compute.tolerance)
-
-
-def cost_of(run: Run, count: Count, first: Count | None = None) -> Cost:
-    """`first` is the count of phase one, whose examples weigh what they cost beside phase two's:
-    those of a task of pairs are half as long."""
-    trained: float = examples(run.protocol)
-    recipe = run.pretrain.recipe if run.compute.both_phases else None
-    if first is not None and recipe is not None:
-        weight = first.training_flops / count.training_flops
-        trained += recipe.steps * recipe.batch * weight
-    return Cost(count.parameters, count.flops, round(trained))
 
 
 def examples(protocol: Protocol) -> int:
@@ -94,7 +88,7 @@ def protocol_examples(run: Run) -> int | None:
         return None
     typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
-    cfg.protocol = OmegaConf.merge(typed, groups.read("protocol", run.protocol.name))
+    cfg.protocol = OmegaConf.merge(typed, read("protocol", run.protocol.name))
     row_of_own_task(cfg)
     OmegaConf.resolve(cfg)
     protocol = OmegaConf.to_object(cfg.protocol)

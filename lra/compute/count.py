@@ -69,9 +69,8 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
     facts = repr((run.task, run.attention, run.model, run.protocol, phase))
-    key = luna.get(run.attention["name"]), facts
+    key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:
-        masked = run.protocol.data.mask is not Mask.none
         try:
             _counts[key] = count_network(build(run, "meta"), masked=masked)
         except (NotImplementedError, RuntimeError):  # its shapes depend on values

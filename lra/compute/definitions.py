@@ -59,8 +59,8 @@ def informer(module: Informer, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
     """2 n U d of the sampled scores, 2 u n (d + e) of the active rows. The code computes these, but
     the sampled scores without gradient."""
     n, d, e = q.shape[-2], q.shape[-1], v.shape[-1]
-    sampled, active = module.counts(n)
-    return len(q) * module.n_heads * n * (2 * sampled * d + 2 * min(active, n) * (d + e))
+    U = module.count(n)
+    return len(q) * module.n_heads * n * (2 * U * d + 2 * min(U, n) * (d + e))
 
 
 def rotary(module: Rotary, x: Tensor, *_: Any) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lra.base.config import Gate, UserError
-from lra.compute.budget import Budget, Cost, budget_of, cost_of, times
+from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run
 from lra.compute.solve import check_knobs, closest, range_of, solve
 from lra.model.pretrain import phase_one
@@ -26,7 +26,14 @@ class BudgetCheck:
 
     @property
     def cost(self) -> Cost:
-        return cost_of(self.run, self.count, self.first)
+        """An example of phase one weighs what it costs beside one of phase two: those of a task of
+        pairs are half as long."""
+        trained: float = examples(self.run.protocol)
+        recipe = self.run.pretrain.recipe if self.run.compute.both_phases else None
+        if self.first is not None and recipe is not None:
+            weight = self.first.training_flops / self.count.training_flops
+            trained += recipe.steps * recipe.batch * weight
+        return Cost(self.count.parameters, self.count.flops, round(trained))
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -38,14 +45,12 @@ class BudgetCheck:
 
     @property
     def work(self) -> dict[str, int]:
-        """Training FLOPs of each phase."""
-        phases = {"phase_one": (self.run.pretrain.recipe, self.first),
-                  "phase_two": (self.run.protocol.recipe, self.count)}  # fmt: skip
-        return {
-            phase: recipe.steps * recipe.batch * count.training_flops
-            for phase, (recipe, count) in phases.items()
-            if recipe and count
-        }
+        """Training FLOPs of both phases."""
+        one, two = self.run.pretrain.recipe, self.run.protocol.recipe
+        assert one
+        assert self.first
+        return {"phase_one": one.steps * one.batch * self.first.training_flops,
+                "phase_two": two.steps * two.batch * self.count.training_flops}  # fmt: skip
 
     def describe(self) -> str:
         count, compute = self.count, self.run.compute
@@ -102,23 +107,14 @@ def check_budget(run: Run) -> BudgetCheck:
     return check
 
 
-def with_solved_options(run: Run) -> Run:
-    return solve(run, budget_of(run))[0] if run.compute.solve else run
-
-
 def refusal(check: BudgetCheck, budget: Budget) -> str:
     cost, limit, outside = asdict(check.cost), asdict(budget.cost), budget.outside(check.ratios)
-    spelt = {
-        "parameters": "{:,} parameters against {:,}",
-        "flops": "{:.3f} GFLOPs against {:.3f}",
-        "examples": "{:,} training examples against {:,}",
-    }
     compared = []
-    for m, ratio in check.ratios.items():
-        if m in SIZES or m in outside:
-            pair = [n / 1e9 if m == "flops" else n for n in (cost[m], limit[m])]
-            allowed = f"{times(ratio)}, allowed ±{getattr(budget.tolerance, m):.0%}"
-            compared.append(f"{spelt[m].format(*pair)} ({allowed})")
+    for m in [m for m in check.ratios if m in SIZES or m in outside]:
+        pair = [f"{n / 1e9:.3f}" if m == "flops" else f"{n:,}" for n in (cost[m], limit[m])]
+        what = {"flops": "GFLOPs", "examples": "training examples"}.get(m, m)
+        allowed = f"{times(check.ratios[m])}, allowed ±{getattr(budget.tolerance, m):.0%}"
+        compared.append(f"{pair[0]} {what} against {pair[1]} ({allowed})")
     return (
         f"attention '{check.run.attention['name']}' is outside the compute budget of "
         f"{budget.reference}: {', '.join(compared)}; {_advice(check.run, budget, outside)}; "

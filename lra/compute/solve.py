@@ -8,23 +8,18 @@ around them does not change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import torch
-
 import luna
-from lra import data
-from lra.base.config import Mask, Pooling, UserError, nearest
+from lra.base.config import Mask, UserError, nearest
 from lra.compute.budget import Budget, Cost
-from lra.compute.count import count_run, slot_flops
+from lra.compute.count import build, count_run, parts_of, slot_flops
 from lra.settings.compose import Run
 from luna import LunaError
 from luna.registry import check_options
-
-MOST_SETTINGS = 2000  # that one search counts
 
 
 @dataclass(frozen=True)
@@ -54,72 +49,35 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
 
 
 def closest(run: Run, budget: Budget) -> Setting | None:
-    settings = [setting for options in _options(run) if (setting := compare(run, budget, options))]
-    return min(settings, key=Setting.distance, default=None)
-
-
-def _options(run: Run) -> Iterator[dict[str, Any]]:
     name, specs = run.attention["name"], run.compute.knobs
     values = [knob_values(name, knob, spec) for knob, spec in specs.items()]
-    if (n_settings := math.prod(map(len, values))) > MOST_SETTINGS:
-        raise UserError(
-            f"the knobs of '{name}' have {n_settings:,} settings, more than the {MOST_SETTINGS:,} "
-            "that one search counts: give them a larger step"
-        )
+    settings = []
     for setting in product(*values) if specs else ():
         options = dict(zip(specs, setting, strict=True))
         for knob, spec in specs.items():
             if isinstance(spec, dict):
                 options |= dict.fromkeys(spec.get("tied", ()), options[knob])
-        yield options
+        settings.append(compare(run, budget, options))
+    return min(filter(None, settings), key=Setting.distance, default=None)
 
 
 def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None:
-    """Count the run's size with these options; None where they exclude each other."""
-    slots = _count_slots(run, run.attention | options)
-    if slots is None:
-        return None
-    count = count_run(run)
-    parameters, flops = (
-        getattr(count, size) - getattr(count.parts["attention"], size) + of_slot
-        for size, of_slot in zip(("parameters", "flops"), slots, strict=True)
-    )
-    ratios = budget.ratios(Cost(parameters, flops, None))
-    return Setting(options, ratios, budget.excess(ratios))
-
-
-_counted: dict[str, tuple[int, int]] = {}  # a refusal searches again where the gate has searched
-
-
-def _count_slots(run: Run, attention: dict[str, Any]) -> tuple[int, int] | None:
-    """Count parameters and forward FLOPs of all slots; None where the options exclude each other.
-    A parameter that layers share counts once, but works in each of them."""
-    key = repr((run.task.name, attention, run.model, run.protocol))
-    if key in _counted:
-        return _counted[key]
-    task, rules, sizes = data.of(run.task), run.protocol.data, run.model
-    options = {option: value for option, value in attention.items() if option != "dwc"}
+    """Count the run's size with these options; None where they exclude each other. A parameter that
+    layers share counts once, but works in each of them."""
     try:
-        with torch.device("meta"):
-            slots = [
-                luna.build(
-                    **options,
-                    n_heads=sizes.n_heads,
-                    head_dim=sizes.qkv_dim // sizes.n_heads,
-                    max_len=rules.pad_to // task.stack
-                    + (run.protocol.style.pooling is Pooling.cls),
-                    profile=run.protocol.profile,
-                )
-                for _ in range(sizes.n_layers)
-            ]
+        network = build(replace(run, attention=run.attention | options), "meta")
     except LunaError:
         return None
-    for slot in slots:
-        slot.tie(slots[0])
+    slots: list[Any] = [module for module, part in parts_of(network) if part == "attention"]
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-    flops = slot_flops(slots[0], masked=rules.mask is not Mask.none)
-    _counted[key] = sum(trained.values()), (1 + task.dual) * len(slots) * flops
-    return _counted[key]
+    flops = slot_flops(slots[0], masked=run.protocol.data.mask is not Mask.none)
+    count = count_run(run)
+    around = {size: getattr(count, size) - getattr(count.parts["attention"], size)
+              for size in ("parameters", "flops")}  # fmt: skip
+    cost = Cost(around["parameters"] + sum(trained.values()),
+                around["flops"] + (1 + network.dual) * len(slots) * flops, None)  # fmt: skip
+    ratios = budget.ratios(cost)
+    return Setting(options, ratios, budget.excess(ratios))
 
 
 # ---------------------------------------------------------------------- knobs
@@ -147,18 +105,16 @@ def knob_values(name: str, knob: str, spec: Any) -> list[Any]:
             f"attention '{name}' declares the knob '{knob}', which is not one of its options"
             f"{nearest(knob, luna.options(name))}"
         )
-    try:
-        values = spec
-        if not isinstance(spec, list):
-            values = range(spec["min"], spec["max"] + 1, spec.get("step", 1))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        values = []
-    if not values:
+    values = spec
+    if not isinstance(spec, list):
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            values = [*range(spec["min"], spec["max"] + 1, spec.get("step", 1))]
+    if not values or not isinstance(values, list):
         raise UserError(
             f"knobs.{knob} of attention '{name}' must be a list of values, or whole numbers "
             f"{{min: .., max: .., step: ..}} with min <= max and step >= 1, got {spec}"
         )
-    return list(values)
+    return values
 
 
 def range_of(spec: Any) -> str:

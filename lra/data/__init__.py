@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lra.data.arrays import Example
     from lra.data.memory import from_arrays, from_hf
-    from lra.data.options import configure
-    from lra.data.registry import builtin_tasks, get, lra_tasks, names, of, of_facts, register
+    from lra.data.registry import (
+        builtin_tasks,
+        configure,
+        get,
+        lra_tasks,
+        names,
+        of,
+        of_facts,
+        register,
+    )
     from lra.data.task import Job, RawSplit, Source, Task, TaskOptions
 
 __all__ = [
@@ -29,17 +37,10 @@ __all__ = [
     "from_arrays", "from_hf", "get", "lra_tasks", "names", "of", "of_facts", "register",
 ]  # fmt: skip
 
-_PUBLIC = {
-    "arrays": ("Example",),
-    "memory": ("from_arrays", "from_hf"),
-    "options": ("configure",),
-    "registry": ("builtin_tasks", "get", "lra_tasks", "names", "of", "of_facts", "register"),
-    "task": ("Job", "RawSplit", "Source", "Task", "TaskOptions"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    for module, public in _PUBLIC.items():
-        if name in public:
-            return getattr(importlib.import_module(f"lra.data.{module}"), name)
+    for module in ("task", "arrays", "registry", "memory") if name in __all__ else ():
+        holder = importlib.import_module(f"lra.data.{module}")
+        if hasattr(holder, name):
+            return getattr(holder, name)
     raise AttributeError(f"module 'lra.data' has no attribute '{name}'")

@@ -22,7 +22,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -57,16 +57,6 @@ class Example(NamedTuple):
     label: int | np.ndarray  # one per token where the layout says so
 
 
-class HeldRows:
-    """Rows in memory, which read like those of a file."""
-
-    def __init__(self, rows: np.ndarray):
-        self.rows, self.dtype = rows, rows.dtype
-
-    def take(self, index: np.ndarray, columns: int) -> np.ndarray:
-        return self.rows[index, :columns]
-
-
 class Rows:
     """Rows of a two-dimensional .npy file, read by position and not through a memory map: mapped
     pages count as the process's memory until the whole file does, and a disk error under a map is
@@ -85,15 +75,14 @@ class Rows:
     def __reduce__(self) -> tuple[type[Rows], tuple[Path]]:
         return Rows, (self.path,)
 
-    def take(self, index: np.ndarray, columns: int) -> np.ndarray:
-        """Read the first columns of these rows: (len(index), columns)."""
-        out = np.empty((len(index), columns), self.dtype)
-        wanted = columns * self.dtype.itemsize
+    def __getitem__(self, at: tuple[np.ndarray, slice]) -> np.ndarray:
+        """Read `rows[index, :columns]`, as an array in memory gives it."""
+        index, columns = at
+        out = np.empty((len(index), min(columns.stop, self.shape[1])), self.dtype)
+        wanted = out.shape[1] * self.dtype.itemsize
         for row, target in zip(index.tolist(), out, strict=True):
             if os.preadv(self._handle, [target], self._start + row * self._stride) != wanted:
-                raise UserError(
-                    f"{self.path} is damaged: it ends within row {row} of {self.shape[0]}"
-                )
+                raise UserError(f"{self.path} is damaged: it ends within row {row}")
         return out
 
 
@@ -104,7 +93,7 @@ class Split:
         layout: Layout,
         width: int,
         *,
-        ids: Rows | HeldRows,
+        ids: Rows | np.ndarray,
         lengths: np.ndarray,
         labels: np.ndarray,
         pairs: np.ndarray | None = None,
@@ -114,14 +103,20 @@ class Split:
         self._ids, self._lengths, self._pairs = ids, lengths, pairs
 
     @classmethod
-    def open(cls, name: str, layout: Layout, width: int, arrays: dict[str, Path]) -> Split:
+    def open(cls, name: str, layout: Layout, width: int, folder: Path) -> Split:
+        def mapped(array: str) -> np.ndarray:
+            return np.load(folder / f"{array}.npy", mmap_mode="r")
+
         store = "texts" if layout.dual else name
-        mapped = {
-            what: np.load(arrays[f"{part}.{what}"], mmap_mode="r")
-            for what, part in {"lengths": store, "labels": name, "pairs": name}.items()
-            if what != "pairs" or layout.dual
-        }
-        return cls(name, layout, width, ids=Rows(arrays[f"{store}.ids"]), **mapped)
+        return cls(
+            name,
+            layout,
+            width,
+            ids=Rows(folder / f"{store}.ids.npy"),
+            lengths=mapped(f"{store}.lengths"),
+            labels=mapped(f"{name}.labels"),
+            pairs=mapped(f"{name}.pairs") if layout.dual else None,
+        )
 
     @classmethod
     def held(cls, layout: Layout, width: int, examples: Sequence[Ids]) -> Split:
@@ -134,7 +129,7 @@ class Split:
             "given",
             layout,
             width,
-            ids=HeldRows(rows),
+            ids=rows,
             lengths=np.array([min(len(ids), width) for ids in texts]),
             labels=np.full(shape, IGNORED),
             pairs=np.arange(len(texts)).reshape(-1, 2) if layout.dual else None,
@@ -173,18 +168,16 @@ class Split:
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
         """Read texts by their numbers, at full width."""
-        return self._ids.take(rows, self.width)
+        return self._ids[rows, : self.width]
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         return self._lengths[self.rows(index)]
 
     def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:
         """Read the first columns: (B, columns), or (B, 2, columns) of a dual task."""
-        columns = self.width if columns is None else min(columns, self.width)
-        if self._pairs is None:
-            return self._ids.take(index, columns)
-        pairs = self._pairs[index]
-        return self._ids.take(pairs.ravel(), columns).reshape(*pairs.shape, columns)
+        columns = min(self.width if columns is None else columns, self.width)
+        rows = self.rows(index)
+        return self._ids[rows.ravel(), :columns].reshape(*rows.shape, columns)
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Read all (ids, lengths) in order, in blocks of some megabytes."""
@@ -209,9 +202,8 @@ class Prepared:
                 raise UserError(
                     f"{path} is {state}, {facts['bytes']:,} bytes expected; {remedy(manifest)}"
                 )
-        arrays = {name: folder / f"{name}.npy" for name in self.facts["arrays"]}
         with readable(folder, remedy(manifest)):
-            self._splits = {s: Split.open(s, layout, self.facts["width"], arrays) for s in SPLITS}
+            self._splits = {s: Split.open(s, layout, self.facts["width"], folder) for s in SPLITS}
 
     def split(self, name: str) -> Split:
         return self._splits[name]
@@ -256,22 +248,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes()
         manifest = json.loads(text)
-        version = manifest["format"]
+        if manifest["format"] != FORMAT:
+            raise UserError(
+                f"{folder} was prepared in format {manifest['format']}, this version reads format "
+                f"{FORMAT}: {remedy(manifest)}"
+            )
+        if text != manifest_text(manifest["facts"], manifest["made"]).encode():
+            raise ValueError("its checksum is not that of its content")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged or unreadable ({error}): remove {folder} and prepare again"
         ) from error
-    if version != FORMAT:
-        raise UserError(
-            f"{folder} was prepared in format {version}, this version reads format {FORMAT}: "
-            f"{remedy(manifest)}"
-        )
-    if text != manifest_text(manifest.get("facts"), manifest.get("made")).encode():
-        raise UserError(
-            f"{path} is damaged: its checksum is not that of its content; "
-            f"remove {folder} and prepare again"
-        )
-    return manifest
+    return cast(dict[str, Any], manifest)
 
 
 def remedy(manifest: dict[str, Any]) -> str:

@@ -8,108 +8,70 @@ whatever the source. Image8 is the same at 8 x 8, for runs of minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import io
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example
-from lra.data.sources import archives, cifar, tfds
-from lra.data.sources.archives import Checksum
-from lra.data.sources.tfds_order import order, percent
-from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.sources import archives, tfds
+from lra.data.task import Job, RawSplit
 
-DATASET = tfds.Dataset("cifar10", "3.0.2", archive=cifar.BINARY.archive)
+CIFAR10 = tfds.Dataset(
+    "cifar10:3.0.2",
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+FOLDER = "cifar-10-batches-bin"  # in the archive
+FILES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
+RECORD = 1 + 3 * 1024  # bytes of an image: the label; red, green and blue, each row by row
+NOTE = "PROVENANCE.txt"  # of a copy that is not the original: what it is, in its first line
 GREY = "grey-v1"  # change it when the same colours give other levels
 SIDE = 32  # of the published pictures
 BLOCKS = "mean-v1"  # change it when the same levels give other ones in a smaller picture
-SHADES = " .:-=+*#%@"
 
 
-@dataclass
-class ImageOptions(TaskOptions):
-    path: str | None = read_by("files", default=None, place=True)
-    checksum: Checksum = read_by("files", default=Checksum.official)  # noqa: RUF009
-
-
-class Image(Task):
+class Image(tfds.PublishedTask):
     name = "image"
     title = "which of ten things a picture shows"
-    classes = cifar.CLASSES
+    classes = 10
     vocab = 256
     max_length = SIDE * SIDE
     grid = (SIDE, SIDE)
-    sources: ClassVar = {
-        "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
-        "files": Source("the published CIFAR-10 files"),
-        "tiny": BUNDLED,
-    }
+    dataset = CIFAR10
+    miniature = "image"
+    sources: ClassVar = tfds.sources_of(CIFAR10, "the published CIFAR-10 files")
     encoding: ClassVar = {"grey": GREY}
-    Options = ImageOptions
-    about = About(
-        origin="CIFAR-10 (Krizhevsky 2009), in grey, pixel by pixel (Tay et al. 2021).",
-        licence="None stated. The author asks for a citation of Krizhevsky 2009.",
-        splits="45,000 / 5,000 / 10,000: train[:90%], train[90%:] and test in the order of "
-        "TensorFlow Datasets, whatever the source.",
-        problems=(
-            "Grey is TensorFlow's to the last bit. That of Pillow and torchvision differs by one "
-            "level in 29 % of the pixels.",
-            "Many codes cut a random dev split instead of the last tenth of the official order.",
-            "Public codes take id 0, a black pixel, for padding, in attention and in the mean. "
-            "Here: protocol.data.mask=nonzero.",
-            "The released code drops the last partial batch: 9,984 of 10,000 test images count.",
-            "About 3 % of the test images have a near duplicate in train (Barz and Denzler 2020, "
-            "arXiv:1902.00423). Exact duplicates are counted above.",
-        ),
-    )
+    Options = tfds.PublishedOptions
 
-    def splits(self, options: ImageOptions, job: Job) -> list[RawSplit]:
-        if options.source == "tfds":
-            job.inputs += tfds.prepare(DATASET, job.data_dir)
-            train, test = (_stored(split, job.data_dir) for split in ("train", "test"))
-        else:
-            checksum = Checksum.any if options.source == "tiny" else options.checksum
-            train, test = _published(self._place(options), checksum)
+    def splits(self, options: tfds.PublishedOptions, job: Job) -> list[RawSplit]:
+        train, test = (
+            pictures.take(tfds.order(split, range(len(pictures.labels))))
+            for split, pictures in read_pictures(self.archive(options, job)).items()
+        )
         n = len(train.labels)
-        parts = train.take(percent(n, 0, 90)), train.take(percent(n, 90, 100)), test
+        parts = train.take(tfds.percent(n, 0, 90)), train.take(tfds.percent(n, 90, 100)), test
         return [
             RawSplit(split, pictures.examples(self.grid[0]), len(pictures.labels))
             for split, pictures in zip(SPLITS, parts, strict=True)
         ]
 
-    def decode(self, ids: np.ndarray) -> str:
-        """Show a picture in characters, each the mean of two pixels: twice as high as wide."""
-        rows, columns = self.grid
-        levels = ids.reshape(rows // 2, 2, columns).mean(axis=1).astype(int) * len(SHADES) // 256
-        return "\n".join("".join(SHADES[level] for level in row) for row in levels)
-
     def grey(self, picture: np.ndarray) -> np.ndarray:
         return grey(picture.reshape(1, -1, 3).swapaxes(1, 2))[0].reshape(picture.shape[:2])
 
-    def provenance(self, options: ImageOptions) -> str:
-        if options.source == "files" and options.checksum is Checksum.any:
+    def provenance(self, options: tfds.PublishedOptions) -> str:
+        if options.source == "files" and options.checksum is tfds.Checksum.any:
             there = options.path and Path(options.path).expanduser().exists()
-            note = cifar.read_note(self._place(options)) if there else None  # it may be gone by now
+            note = read_note(*self.inputs(options)) if there else None  # it may be gone by now
             return f"files in the format of CIFAR-10, not the published ones: {note or 'unknown'}"
         return super().provenance(options)
 
-    def inputs(self, options: ImageOptions) -> list[Path]:
-        return self._place(options).inputs()
-
-    def needs_download(self, options: ImageOptions, data_dir: Path) -> bool:
-        return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
-
-    def width(self, options: ImageOptions, max_length: int) -> int:
+    def width(self, options: tfds.PublishedOptions, max_length: int) -> int:
         return self.max_length  # a picture is not cut
-
-    def _place(self, options: ImageOptions) -> cifar.CifarFiles:
-        if options.source == "tiny":
-            return cifar.find_files(TINY / "image")
-        names = " or ".join(version.archive for version in cifar.VERSIONS)
-        what = f"the folder that holds {names}"
-        return cifar.find_files(archives.user_path(options.path, "files", what))
 
 
 class Image8(Image):
@@ -119,11 +81,6 @@ class Image8(Image):
     max_length = 8 * 8
     grid = (8, 8)
     encoding: ClassVar = {**Image.encoding, "blocks": BLOCKS}
-    about = Image.about._replace(
-        origin="CIFAR-10 (Krizhevsky 2009), in grey, each pixel the mean of 4 x 4.",
-        problems=("It is no task of the benchmark and no published value belongs to it.",
-                  *Image.about.problems),
-    )  # fmt: skip
 
 
 def grey(planes: np.ndarray) -> np.ndarray:
@@ -145,8 +102,7 @@ def shrunk(levels: np.ndarray, side: int) -> np.ndarray:
     return ((2 * sums + block**2) // (2 * block**2)).astype(np.uint8)
 
 
-@dataclass
-class Pictures:
+class Pictures(NamedTuple):
     levels: np.ndarray  # (N, 1024) uint8
     labels: np.ndarray  # (N,) uint8
 
@@ -158,29 +114,37 @@ class Pictures:
             yield Example(shrunk(levels, side), label)
 
 
-def _published(place: cifar.CifarFiles, checksum: Checksum) -> list[Pictures]:
-    """Read train and test, each sorted by the running number of its pictures over its files."""
-    batches = {
-        name: Pictures(grey(batch.planes), batch.labels)
-        for name, batch in cifar.read_batches(place, checksum)
+def read_pictures(archive: Path) -> dict[str, Pictures]:
+    """Read train and test, in the order of the published files."""
+    batches: dict[str, Pictures] = {}
+    names = [*FILES["train"], *FILES["test"]]
+    with archives.opened(archive) as files:
+        for at, (path, content) in enumerate(files):
+            folder, _, name = path.rpartition("/")
+            if name == NOTE and at > 0:
+                raise UserError(f"{archive} holds {path}, which has to be its first file")
+            if folder != FOLDER or name not in names:
+                continue
+            records = content.read()
+            if name in batches or not records or len(records) % RECORD:
+                raise UserError(
+                    f"{archive} is damaged: {name} comes twice, or its {len(records):,} bytes are "
+                    f"no whole number of images of {RECORD:,} bytes"
+                )
+            pixels = np.frombuffer(records, np.uint8).reshape(-1, RECORD)
+            levels = grey(pixels[:, 1:].reshape(-1, 3, RECORD // 3))
+            batches[name] = Pictures(levels, pixels[:, 0])
+    if missing := [name for name in names if name not in batches]:
+        raise UserError(f"{archive} is not complete: {' and '.join(missing)} not found")
+    return {
+        split: Pictures(*map(np.concatenate, zip(*(batches[name] for name in part), strict=True)))
+        for split, part in FILES.items()
     }
-    splits = []
-    for split, names in (("train", place.version.train), ("test", place.version.test)):
-        pictures = _joined(batches[name] for name in names)
-        splits.append(pictures.take(order(split, range(len(pictures.labels)))))
-    return splits
 
 
-def _stored(split: str, data_dir: Path) -> Pictures:
-    return _joined(
-        Pictures(
-            grey(np.stack([r["image"].reshape(-1, 3).T for r in records])),
-            np.array([r["label"] for r in records], np.uint8),
-        )
-        for records in tfds.read_records(DATASET, split, data_dir)
-    )
-
-
-def _joined(parts: Iterable[Pictures]) -> Pictures:
-    levels, labels = zip(*((part.levels, part.labels) for part in parts), strict=True)
-    return Pictures(np.concatenate(levels), np.concatenate(labels))
+def read_note(archive: Path) -> str | None:
+    """Read the first line of the NOTE of a copy that is not the original: the first file."""
+    with archives.opened(archive) as files:
+        name, content = next(files, ("", io.BytesIO()))
+        text = content.read() if name.rpartition("/")[2] == NOTE else b""
+    return text.decode("utf-8", "replace").partition("\n")[0].strip()[:200] or None

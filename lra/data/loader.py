@@ -20,6 +20,7 @@ from lra.base.config import DataRules, Mask, Pad, UserError
 from lra.data.arrays import IGNORED, Split
 
 BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators
+CHUNK = 1024  # examples that pad=sorted sorts together
 
 
 class Batch(NamedTuple):
@@ -67,6 +68,9 @@ class Loader:
         self.rank, self.world = rank, world
         self.delivered = 0  # batches of the stream
         self._stream = _Stream(len(split), seed)
+        if rules.pad is Pad.sorted:
+            lengths = split.lengths(np.arange(len(split))).reshape(len(split), -1).max(1)
+            self._stream = _SortedStream(len(split), seed, lengths, batch_size)
         self._bounds = _cut(len(split), batch_size, drop_last, world)
         if len(split) < (batch_size if drop_last else world):
             raise UserError(
@@ -112,7 +116,7 @@ class Loader:
         """Select this process's share of a global batch: index, lengths, width of the batch."""
         lengths = self.split.lengths(index)
         width = self.rules.pad_to
-        if self.rules.pad is Pad.batch:  # of the global batch: every process has the same shape
+        if self.rules.pad is not Pad.full:  # of the global batch: every process has the same shape
             width = min(width, -(-max(int(lengths.max()), 1) // BUCKET) * BUCKET)
         share = slice(*(len(index) * r // self.world for r in (self.rank, self.rank + 1)))
         return index[share], lengths[share], width
@@ -147,9 +151,32 @@ class _Stream:
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = np.random.default_rng([self.seed, epoch]).permutation(self.n)
+            self._epoch, self._order = epoch, self._draw(epoch)
         return self._order
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.n)
+
+
+class _SortedStream(_Stream):
+    """A stream whose batches hold examples of similar lengths: each chunk of the shuffled examples
+    is sorted, and its batches are shuffled."""
+
+    def __init__(self, n: int, seed: int, lengths: np.ndarray, batch: int):
+        super().__init__(n, seed)
+        self.lengths, self.batch = lengths, batch
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        order, rng = super()._draw(epoch), np.random.default_rng([self.seed, epoch, CHUNK])
+        first = -epoch * self.n % self.batch  # examples that fill up the last epoch's last batch
+        size = max(1, CHUNK // self.batch) * self.batch
+        parts = [order[:first]]
+        for start in range(first, self.n, size):
+            chunk = order[start : start + size]
+            chunk = chunk[np.argsort(self.lengths[chunk], kind="stable")]
+            whole = len(chunk) // self.batch * self.batch
+            parts += [*rng.permutation(chunk[:whole].reshape(-1, self.batch)), chunk[whole:]]
+        return np.concatenate(parts)
 
 
 def _cut(n: int, size: int, drop_last: bool, world: int) -> list[int]:

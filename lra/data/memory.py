@@ -10,9 +10,9 @@ import numpy as np
 
 from lra.base.config import UserError
 from lra.data import byte_ids
-from lra.data.arrays import Example
+from lra.data.arrays import SPLITS, Example
 from lra.data.registry import register
-from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
+from lra.data.task import Job, RawSplit, Source, Task, TaskOptions
 
 HELD_OUT = 0.1  # of the training examples, where there is no val or test split
 Part = tuple[Sequence[Any], Sequence[Any]]  # examples and labels
@@ -38,6 +38,7 @@ def from_arrays(
     parts = _split({"train": train, "val": val, "test": test})
     first = parts["train"][0][0]
     dual = _is_pair(first, grid)
+    text = isinstance(first, str) or (dual and any(isinstance(side, str) for side in first))
     dimensions = {y.ndim for _, labels in parts.values() for y in labels}
     if dimensions not in ({0}, {1}):
         raise UserError("give every example one label, or every one a list of one per id")
@@ -45,13 +46,12 @@ def from_arrays(
         split: [Example(_ids(x, dual), y) for x, y in zip(*part, strict=True)]
         for split, part in parts.items()
     }
-    examples = [x.ids for part in encoded.values() for x in part]
-    texts: list[Any] = [ids for x in examples for ids in (x if dual else [x])]
-    text = any(isinstance(x, str) for x in (first if dual else [first]))
+    examples = [x for part in encoded.values() for x in part]
+    texts: list[Any] = [ids for x in examples for ids in (x.ids if dual else [x.ids])]
     facts = {
         "name": name,
         "title": "data given from memory",
-        "classes": 1 + max(int(np.max(x.label)) for part in encoded.values() for x in part),
+        "classes": 1 + max(int(np.max(x.label)) for x in examples),
         "vocab": byte_ids.VOCAB if text else 256 if grid else 1 + int(max(map(np.max, texts))),
         "max_length": max(len(x) for x in texts),
         "dual": dual,
@@ -60,9 +60,9 @@ def from_arrays(
         "settings": dict(settings or {}),
         "encoding": {"code": _digest(encoded)},
         "parts": encoded,
-        "text": text,
     }
-    return register(type("FromArrays", (InMemory,), facts))
+    bases = (InMemory, byte_ids.ByteTask) if text else (InMemory,)
+    return register(type("FromArrays", bases, facts))
 
 
 def from_hf(
@@ -98,18 +98,10 @@ def from_hf(
 
 class InMemory(Task):
     sources: ClassVar = {"memory": Source("given from memory", {"format": "1"})}
-    about = About("Given from memory by the user.", "Not stated.", "As given.", ())
     parts: ClassVar[dict[str, list[Example]]]
-    text: ClassVar[bool]
 
     def splits(self, options: TaskOptions, job: Job) -> list[RawSplit]:
         return [RawSplit(s, part, len(part)) for s, part in self.parts.items()]
-
-    def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode_text(text) if self.text else super().tokenize(text)
-
-    def decode(self, ids: np.ndarray) -> str:
-        return byte_ids.decode(ids) if self.text else super().decode(ids)
 
 
 def _is_pair(example: Any, grid: tuple[int, int] | None) -> bool:
@@ -135,40 +127,35 @@ def _ids(example: Any, dual: bool) -> Any:
             raise UserError("an example is no pair, but the first one is: give two of each")
         return tuple(_ids(side, False) for side in example)
     if isinstance(example, str):
-        return byte_ids.encode_text(example)
+        return byte_ids.encode(example.encode("utf-8", "surrogateescape"))
     ids = np.asarray(example).ravel()
     if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
         raise UserError("an example must be a text, or one or more whole numbers from 0 on")
     return ids
 
 
-def _split(given_parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any]]]:
+def _split(parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any]]]:
     """List examples and labels of all three splits; missing ones are drawn from train."""
-    parts = {
-        split: (list(part[0]), [_label(y) for y in part[1]])
-        for split, part in given_parts.items()
-        if part is not None
-    }
-    for split, (examples, labels) in parts.items():
+    listed = {s: (list(part[0]), list(map(_label, part[1]))) for s, part in parts.items() if part}
+    for split, (examples, labels) in listed.items():
         if len(examples) != len(labels) or not examples:
             raise UserError(
                 f"{split} has {len(examples)} examples and {len(labels)} labels: give as many of "
                 "both, and at least one"
             )
-    examples, labels = parts["train"]
+    examples, labels = listed["train"]
     order = np.random.default_rng(0).permutation(len(examples)).tolist()
-
-    def take(index: list[int]) -> tuple[list[Any], list[Any]]:
-        return [examples[i] for i in index], [labels[i] for i in index]
-
+    drawn = {}
     for split in ("val", "test"):
-        if split not in parts:
+        if split not in listed:
             n = max(1, round(HELD_OUT * len(examples)))
-            parts[split], order = take(order[:n]), order[n:]
+            drawn[split], order = order[:n], order[n:]
     if not order:
         raise UserError("there are too few training examples to hold a tenth of them out")
-    parts["train"] = take(sorted(order))
-    return {s: parts[s] for s in ("train", "val", "test")}
+    drawn["train"] = sorted(order)
+    for split, index in drawn.items():
+        listed[split] = [examples[i] for i in index], [labels[i] for i in index]
+    return {split: listed[split] for split in SPLITS}
 
 
 def _digest(parts: Mapping[str, Sequence[Example]]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors, require_space
+from lra.base.disk import require_space
 from lra.data import registry
 from lra.data.arrays import (
     MANIFEST,
@@ -23,8 +23,8 @@ from lra.data.arrays import (
     manifest_text,
     read_manifest,
 )
-from lra.data.options import check_options, overrides
 from lra.data.parallel import cores, track
+from lra.data.registry import check_options, overrides
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
 from lra.data.writer import Writer, statistics
@@ -132,8 +132,7 @@ def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length:
     inputs = [_input(path) for path in _files(task, options)]
     arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
-    paths = {name: partial / f"{name}.npy" for name in arrays}
-    counted = statistics({s: Split.open(s, task, facts["width"], paths) for s in SPLITS})
+    counted = statistics({s: Split.open(s, task, facts["width"], partial) for s in SPLITS})
     for split, facts_of_split in counted["splits"].items():
         facts_of_split["truncated"] = truncated[split]
     facts |= {**counted, "notes": dict(sorted(job.notes.items())), "arrays": arrays}
@@ -146,8 +145,7 @@ def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    with disk_errors(partial.parent):
-        (partial / MANIFEST).write_text(manifest_text(facts, made), encoding="utf-8")
+    (partial / MANIFEST).write_text(manifest_text(facts, made), encoding="utf-8")
 
 
 def _write(
@@ -159,14 +157,11 @@ def _write(
     if total is not None and not task.dual:  # how often the texts of pairs repeat is unknown
         labels = 2 * width // task.stack if task.per_token else 1
         require_space(partial.parent, total * (width * (1 + (task.vocab > 256)) + labels + 4))
-    writer = Writer(partial, task, width)
     examples = ((split.name, example) for split in splits for example in split.examples)
-    try:
+    with Writer(partial, task, width) as writer:
         for name, example in track(examples, f"preparing {task.name}", total):
             writer.add(name, example)
         return writer.close(), writer.truncated
-    finally:
-        writer.abandon()
 
 
 def _files(task: Task, options: TaskOptions) -> list[Path]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Split
-from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
 
 GENERATOR = "recall-generator-1"  # change it when the same seed gives other examples
 VOCABULARY = "recall-v1"  # change it when an id changes its meaning
@@ -58,20 +58,6 @@ class Recall(Task):
     }
     encoding: ClassVar = {"vocabulary": VOCABULARY}
     Options = RecallOptions
-    about = About(
-        origin="Random numbers, after the description of multi-query associative recall (Arora et "
-        "al. 2023, Zoology, arXiv:2312.04927).",
-        licence="None needed; the program is Apache-2.0.",
-        splits="n_train / n_val / n_test, all different, in the order in which they are drawn.",
-        problems=(
-            "Zoology draws the values of an example without repetition, spreads queries by a power "
-            "law and may fill gaps with any id, which can contradict a pair. Here: values are "
-            "independent, queries are in any order, fillers are values without a key.",
-            "Its lengths of 64, 128 and 256 tokens with 4, 8 and 16 pairs and 8,192 ids are "
-            "form=interleaved pairs=4 filler=24, pairs=8 filler=48 and pairs=16 filler=96 with "
-            "keys=4095 values=4095.",
-        ),
-    )
 
     def configured(self, options: dict[str, Any]) -> Recall:
         task = copy.copy(self)
@@ -95,21 +81,14 @@ class Recall(Task):
 
     def check_options(self, options: RecallOptions) -> None:
         o, asked = options, _queries(options)
-        if o.form not in (STACKED, INTERLEAVED):
-            raise UserError(f"form={o.form} is unknown: it must be {STACKED} or {INTERLEAVED}")
-        if o.pairs > o.keys:
-            raise UserError(
-                f"pairs={o.pairs} needs as many different keys, but there are only keys={o.keys}"
-            )
-        if not 1 <= asked <= o.pairs:
-            raise UserError(
-                f"queries={asked} is out of range: it must be between 1 and pairs={o.pairs}, since "
-                "no key is asked twice"
-            )
-        if asked + o.filler > 2**16:  # what `sample` can draw from
-            raise UserError(
-                f"filler={o.filler} is out of range: it must be at most {2**16 - asked:,}"
-            )
+        for wrong, message in (
+            (o.form not in (STACKED, INTERLEAVED), f"form={o.form} is not known"),
+            (o.pairs > o.keys, f"pairs={o.pairs} needs as many different keys, not keys={o.keys}"),
+            (not 1 <= asked <= o.pairs, f"queries={asked} is not between 1 and pairs={o.pairs}"),
+            (asked + o.filler > 2**16, f"filler={o.filler} is above {2**16 - asked:,}"),
+        ):
+            if wrong:
+                raise UserError(message)
         examples = o.n_train + o.n_val + o.n_test
         different = math.perm(o.keys, o.pairs) * o.values ** (o.pairs + o.filler)
         different *= math.perm(o.pairs, asked) * math.comb(asked + o.filler, asked)
@@ -135,20 +114,6 @@ class Recall(Task):
         values = np.arange(self.vocab - self.classes, self.vocab)
         counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
         return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
-
-    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        index, first_value, wrong = split.sample(), self.vocab - self.classes, []
-        for i, ids in zip(index.tolist(), split.ids(index), strict=True):
-            slots = ids.reshape(-1, 2).tolist()
-            pairs = {key: value - first_value for key, value in slots if value != EMPTY}
-            answers = [pairs.get(key) if value == EMPTY else IGNORED for key, value in slots]
-            if split.labels[i].reshape(len(slots), -1)[:, 0].tolist() != answers:
-                wrong.append(i)
-        result = f"those of example {wrong[0]} are not" if wrong else "all are"
-        yield (
-            not wrong,
-            f"{split.name}: labels of {len(index):,} examples are their keys' values: {result}",
-        )
 
 
 def generate(options: RecallOptions) -> Iterator[Example]:

@@ -1,4 +1,5 @@
-"""The tasks by their names: those of this package, registered classes, installed packages.
+"""Tasks by their names (of this package, registered classes, installed packages), and options by
+the words of a config or a command.
 
 A class needs its facts and `splits`; Task has a default for everything else (docs/tasks.md).
 """
@@ -11,11 +12,16 @@ import importlib.metadata
 import inspect
 import re
 import textwrap
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import code
-from lra.base.config import UserError, nearest
-from lra.data.task import Task, TaskOptions
+from lra.base.config import UserError, first_line, nearest
+from lra.data.task import Task, TaskOptions, plain_value
 
 ENTRY_POINTS = "lra.tasks"
 CONSTANTS = (bool, int, float, str, bytes, tuple, list, dict, type(None))
@@ -99,13 +105,7 @@ def _hash_class(task: type[Task]) -> str:
     for name, value in vars(task).items():
         function = getattr(value, "__func__", getattr(value, "fget", value))  # of a decorator
         if inspect.isfunction(function):
-            try:
-                lines.append(textwrap.dedent(inspect.getsource(function)))
-            except OSError as error:
-                raise UserError(
-                    f"the source of {task.__name__} cannot be found: define it in a file or a "
-                    "notebook"
-                ) from error
+            lines.append(textwrap.dedent(inspect.getsource(function)))
         elif not name.startswith("__") and isinstance(value, CONSTANTS):
             lines.append(f"{name} = {value!r}")
     return code.parse("\n".join(lines).encode())[0]
@@ -133,3 +133,67 @@ def check_class(task: type[Task]) -> None:
 
 def _entries() -> dict[str, importlib.metadata.EntryPoint]:
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+# ---------------------------------------------------------------------- options
+
+
+def configure(
+    name: str, words: Sequence[str] = (), settings: Mapping[str, Any] | None = None
+) -> TaskOptions:
+    """Set `key=value` words over the defaults of a task, or over its settings in a config, typed
+    and checked. UserError names a wrong word."""
+    task, place = get(name), f"the options of task '{name}'"
+    try:
+        cfg = cast(DictConfig, OmegaConf.merge(_defaults(task), settings or {}))
+        for word in words:
+            place = word
+            key, equals, value = word.partition("=")
+            if not equals:
+                raise UserError(f"'{word}' is not a setting: settings are written key=value")
+            if key not in cfg or key == "name":
+                others = sorted(map(str, cfg.keys() - {"name"}))
+                raise UserError(f"task '{name}' has no option '{key}'{nearest(key, others)}")
+            # a string becomes whatever the schema says
+            is_yaml = value == "null" or value.startswith(("[", "{"))
+            cfg[key] = yaml.safe_load(value) if is_yaml else value
+        options = cast(TaskOptions, OmegaConf.to_object(cfg))
+    except (OmegaConfBaseException, yaml.YAMLError) as error:
+        raise UserError(f"{place}: {first_line(error)}") from error
+    check_options(task, options)
+    return options
+
+
+def check_options(task: Task, options: TaskOptions) -> None:
+    """Refuse an unknown source, an option that this source does not read, a value out of range."""
+    if options.source not in task.sources:
+        raise UserError(
+            f"task '{task.name}' has no source '{options.source}'"
+            f"{nearest(options.source, task.sources)}"
+        )
+    for field in dataclasses.fields(options):
+        sources = field.metadata.get("sources", task.sources)
+        value, least = getattr(options, field.name), field.metadata.get("least")
+        if options.source not in sources and value != field.default:
+            raise UserError(
+                f"{field.name} is read by source={' and source='.join(sources)} only, "
+                f"not by source={options.source}"
+            )
+        if least is not None and value is not None and value < least:
+            raise UserError(f"{field.name}={value} is out of range: it must be at least {least}")
+    task.check_options(options)
+
+
+def overrides(task: Task, options: TaskOptions) -> list[str]:
+    """Spell the `key=value` words that turn the defaults into these options."""
+    usual = OmegaConf.to_object(_defaults(task))
+    return [
+        f"{key}={'null' if value is None else plain_value(value)}"
+        for key, value in vars(options).items()
+        if value != getattr(usual, key)
+    ]
+
+
+def _defaults(task: Task) -> DictConfig:
+    named = {"name": task.name, "source": next(iter(task.sources))}
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(task.Options), named))

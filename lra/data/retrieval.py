@@ -16,9 +16,9 @@ import numpy as np
 from lra.base.config import UserError
 from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
-from lra.data.sources import archives, release
+from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import BUNDLED, Job, RawSplit, Source, TaskOptions, read_by
 
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
 FOLDER = "tsv_data"  # where the release keeps them
@@ -32,62 +32,32 @@ class RetrievalOptions(TaskOptions):
     path: str | None = read_by("release", default=None, place=True)
 
 
-class Retrieval(Task):
+class Retrieval(byte_ids.ByteTask):
     name = "retrieval"
     title = "does one paper cite the other, byte by byte"
     classes = 2
-    vocab = byte_ids.VOCAB
     max_length = 4000
+    miniature = "retrieval"
     dual = True
     sources: ClassVar = {
         "release": Source("the official files, or files in their format"),
         "tiny": BUNDLED,
     }
-    encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
     Options = RetrievalOptions
-    about = About(
-        origin="Pairs of papers of the ACL Anthology Network (Radev et al. 2013), some linked by a "
-        "citation, some not (Tay et al. 2021).",
-        licence="The papers' own: those of the ACL Anthology are CC BY-NC-SA 3.0 until 2015 and "
-        "CC BY 4.0 since. The benchmark's authors say that only ids may be passed on; their "
-        "archive holds the texts.",
-        splits="147,086 / 18,090 / 17,437, in the order of the files.",
-        problems=(
-            "The texts are in the 8 GB archive only, whose server has refused requests, and users "
-            "could not reach the site of the network.",
-            "The released code drops the last partial batch of dev and test after an unseeded "
-            "shuffle, so other pairs are missing every time. Here: every pair is scored, in order, "
-            "unless the protocol has that quirk.",
-            "Papers occur in many pairs, and the same paper may be in train and in test.",
-            "Scores of the 2020 table (53 to 60 %) lie far below those of re-implementations "
-            "(above 70 %): they are not comparable.",
-        ),
-    )
 
     def splits(self, options: RetrievalOptions, job: Job) -> list[RawSplit]:
-        path = self._path(options)
+        path = self.place(options, release.WHAT)
         files = find_files(release.root(path, FOLDER, job.data_dir))
         if path.is_file():
             job.inputs += files.values()
         return [RawSplit(split, read_pairs(file), None) for split, file in files.items()]
 
-    def decode(self, ids: np.ndarray) -> str:
-        return byte_ids.decode(ids)
-
-    def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode_text(text)
-
     def inputs(self, options: RetrievalOptions) -> list[Path]:
-        path = self._path(options)
+        path = self.place(options, release.WHAT)
         return [path] if path.is_file() else list(find_files(path).values())
 
     def width(self, options: RetrievalOptions, max_length: int) -> int:
         return min(max_length, BYTES)
-
-    def _path(self, options: RetrievalOptions) -> Path:
-        if options.source == "tiny":
-            return TINY / "retrieval"
-        return archives.user_path(options.path, "release", release.WHAT)
 
 
 def find_files(path: Path) -> dict[str, Path]:

@@ -31,20 +31,19 @@ def new_folder(folder: Path) -> Iterator[Path]:
         for leftover in (partial, replaced):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
-    try:
-        yield partial
-        with disk_errors(folder.parent):
+        try:
+            yield partial
             for path in [*partial.iterdir(), partial]:
                 _sync(path)
             if folder.exists():
                 folder.rename(replaced)
             partial.rename(folder)
             _sync(folder.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        if replaced.exists() and not folder.exists():
-            replaced.rename(folder)
-        raise
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            if replaced.exists() and not folder.exists():
+                replaced.rename(folder)
+            raise
     shutil.rmtree(replaced, ignore_errors=True)
 
 

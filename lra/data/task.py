@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data.arrays import Example, Ids, Layout, Prepared, Split
+from lra.data.arrays import Example, Ids, Layout, Split
 
 TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 
@@ -58,26 +58,17 @@ class Job:
     inputs: list[Path] = dataclasses.field(default_factory=list)
 
 
-class About(NamedTuple):
-    """The part of a data card that cannot be counted."""
-
-    origin: str
-    licence: str
-    splits: str
-    problems: tuple[str, ...]  # of the data or of codes that read them, and what is done here
-
-
 class Task(Layout):
     """One task of the benchmark: its facts as class attributes, and how its examples are made."""
 
     title: str = "a task of one's own"  # half a line, for `lra data list`
     probe: ClassVar[bool] = False  # no task of the benchmark, and in none of its averages
     max_length: int  # the benchmark's own; a protocol may say otherwise
+    miniature: str  # folder of the bundled files
     # the default first
     sources: ClassVar[dict[str, Source]] = {"own": Source("made by the code of its task")}
     encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
     Options: ClassVar[type[TaskOptions]] = TaskOptions
-    about: ClassVar[About] = About("Not stated.", "Not stated.", "Not stated.", ())
     # The row of a protocol that has none for it; its row `others` has what this leaves open.
     settings: ClassVar[dict[str, Any]] = {}
 
@@ -88,7 +79,7 @@ class Task(Layout):
         raise NotImplementedError(f"{type(self).__name__} must implement splits()")
 
     def decode(self, ids: np.ndarray) -> str:
-        """Show one sequence without its padding as text, or as a picture in characters."""
+        """Show one sequence without its padding as text."""
         return " ".join(map(str, ids.tolist()))
 
     def tokenize(self, text: str) -> np.ndarray:
@@ -104,6 +95,16 @@ class Task(Layout):
 
     def provenance(self, options: Any) -> str:
         return self.sources[options.source].provenance
+
+    def place(self, options: Any, what: str) -> Path:
+        """Give the file or folder that the option `path` names, or the bundled one."""
+        if options.source == "tiny":
+            return TINY / self.miniature
+        place = Path(options.path or "").expanduser()
+        if options.path is None or not place.exists():
+            missing = "" if options.path is None else f"{place} does not exist: "
+            raise UserError(f"{missing}source={options.source} needs path=, {what}")
+        return place
 
     def inputs(self, options: Any) -> list[Path]:
         """Name the files that are read; `verify` re-reads them if they still exist."""
@@ -123,10 +124,6 @@ class Task(Layout):
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
         """Check the prepared examples beyond hashes and counts: (holds, sentence)."""
         return iter(())
-
-    def export(self, prepared: Prepared, folder: Path) -> list[Path]:
-        """Write the data in the format of the official release."""
-        raise UserError(f"task '{self.name}' has no official format to be written in")
 
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Give rules of its own (lra.data.rules.Rule), from the least that is read to the most."""
@@ -151,9 +148,9 @@ class Task(Layout):
         if isinstance(example, str):
             return self.tokenize(example)
         ids = np.asarray(example)
-        if self.grid is not None and ids.shape == (*self.grid, 3):
-            ids = self.grey(ids)
         if self.grid is not None:
+            if ids.shape == (*self.grid, 3):
+                ids = self.grey(ids)
             if ids.shape not in (self.grid, (self.grid[0] * self.grid[1],)):
                 raise UserError(
                     f"a picture has {' x '.join(map(str, ids.shape))} numbers, those of task "
@@ -163,10 +160,10 @@ class Task(Layout):
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or len(ids) % self.stack:
             words = f"groups of {self.stack}" if self.stack > 1 else "a row"
             raise UserError(f"an example of task '{self.name}' is {words} of whole numbers")
-        if ids.min() < 0 or ids.max() >= self.vocab:
+        if len(wrong := ids[(ids < 0) | (ids >= self.vocab)]):
             raise UserError(
-                f"an example has the id {ids.min() if ids.min() < 0 else ids.max()}, those of task "
-                f"'{self.name}' are 0 to {self.vocab - 1}"
+                f"an example has the id {wrong[0]}, those of task '{self.name}' are 0 to "
+                f"{self.vocab - 1}"
             )
         return ids
 

@@ -1,120 +1,100 @@
 """Text: is a film review good or bad? Two classes, byte by byte (IMDB; Maas et al. 2011; Tay et al.
 2021, 2.2.2).
 
+    aclImdb/{train,test}/{neg,pos}/<number>_<stars>.txt
+
 The official code has no dev split: it selects on the test set, and so does all code built on it.
 `dev=train` cuts one from train instead, the last 10 % in the official order. The protocol decides.
 """
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-
-from lra.base.config import Dev
+from lra.base.config import Dev, UserError
 from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
-from lra.data.sources import archives, imdb, tfds
-from lra.data.sources.archives import Checksum
-from lra.data.sources.tfds_order import order, percent
-from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.parallel import track
+from lra.data.sources import archives, tfds
+from lra.data.task import Job, RawSplit
 
-DATASET = tfds.Dataset("imdb_reviews", "1.0.0", archive=imdb.ARCHIVE, config="plain_text")
-
-Labelled = list[tuple[bytes, int]]
+IMDB = tfds.Dataset(
+    "imdb_reviews/plain_text:1.0.0",
+    "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    84_125_825,
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+)
+LABELS = ("neg", "pos")
+# TensorFlow Datasets takes every file below those folders but hidden ones and backups of editors.
+REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(?:.*/)?[^./][^/]*(?<!~)")
 
 
 @dataclass
-class TextOptions(TaskOptions):
+class TextOptions(tfds.PublishedOptions):
     dev: Dev = Dev.train
-    path: str | None = read_by("files", default=None, place=True)
-    checksum: Checksum = read_by("files", default=Checksum.official)  # noqa: RUF009
 
 
-class Text(Task):
+class Text(byte_ids.ByteTask, tfds.PublishedTask):
     name = "text"
     title = "good or bad film reviews, byte by byte"
     classes = 2
-    vocab = byte_ids.VOCAB
     max_length = 4000  # the released config has 1000, the paper 1000 to 4000
-    sources: ClassVar = {
-        "tfds": Source(f"TensorFlow Datasets, {DATASET}", {"dataset": str(DATASET)}),
-        "files": Source("the published aclImdb_v1"),
-        "tiny": BUNDLED,
-    }
-    encoding: ClassVar = {"tokenizer": byte_ids.VERSION}
+    dataset = IMDB
+    miniature = "text"
+    sources: ClassVar = tfds.sources_of(IMDB, "the published aclImdb_v1")
     Options = TextOptions
-    about = About(
-        origin="IMDB reviews of 1 to 4 or 7 to 10 stars of 10, at most 30 of a film (Maas et al. "
-        "2011), read as bytes (Tay et al. 2021).",
-        licence="None stated. The authors ask for a citation of Maas et al., ACL 2011.",
-        splits="22,500 / 2,500 / 25,000: val is the last 10 % of train in the order of TensorFlow "
-        "Datasets. With dev=test 25,000 / 25,000 / 25,000: val is test.",
-        problems=(
-            "There is no dev split. All public codes select on test; protocol=luna does not.",
-            "The released config keeps 1,000 bytes, the paper reports the best of 1,000 to 4,000, "
-            "others keep 4,000. Every record has the length.",
-            "A cut may fall within a character of several bytes; some reviews hold HTML, and bytes "
-            "that are not UTF-8 are kept as they are.",
-            "Some reviews come twice, in train and in test too; they are counted above.",
-        ),
-    )
 
     def splits(self, options: TextOptions, job: Job) -> list[RawSplit]:
-        train, test = self._splits(options, job)
+        train, test = (
+            [reviews[i] for i in tfds.order(split, [review.key for review in reviews])]
+            for split, reviews in read_reviews(self.archive(options, job)).items()
+        )
         val = test
         if options.dev is Dev.train:
             n = len(train)
-            train, val = train[percent(n, 0, 90)], train[percent(n, 90, 100)]
+            train, val = train[tfds.percent(n, 0, 90)], train[tfds.percent(n, 90, 100)]
         parts = zip(SPLITS, (train, val, test), strict=True)
         return [RawSplit(split, _examples(reviews), len(reviews)) for split, reviews in parts]
 
-    def decode(self, ids: np.ndarray) -> str:
-        return byte_ids.decode(ids)
-
     def provenance(self, options: TextOptions) -> str:
-        if options.source == "files" and options.checksum is Checksum.any:
+        if options.source == "files" and options.checksum is tfds.Checksum.any:
             return "files in the format of aclImdb_v1, not checked against it"
         return super().provenance(options)
 
-    def tokenize(self, text: str) -> np.ndarray:
-        return byte_ids.encode_text(text)
 
-    def inputs(self, options: TextOptions) -> list[Path]:
-        """Name the archive; files of an unpacked copy are checked when they are read."""
-        place = self._place(options)
-        return [place] if place.is_file() else []
-
-    def needs_download(self, options: TextOptions, data_dir: Path) -> bool:
-        return options.source == "tfds" and not tfds.is_there(DATASET, data_dir)
-
-    def _splits(self, options: TextOptions, job: Job) -> list[Labelled]:
-        if options.source == "tfds":
-            job.inputs += tfds.prepare(DATASET, job.data_dir)
-            return [_stored(split, job.data_dir) for split in ("train", "test")]
-        checksum = Checksum.any if options.source == "tiny" else options.checksum
-        published = imdb.read_reviews(self._place(options), checksum)
-        return [
-            [(r[i].text, r[i].label) for i in order(split, [review.key for review in r])]
-            for split, r in published.items()
-        ]
-
-    def _place(self, options: TextOptions) -> Path:
-        if options.source == "tiny":
-            return imdb.find_place(TINY / "text")
-        what = f"{imdb.ARCHIVE} or the folder that holds it or {imdb.FOLDER}"
-        return imdb.find_place(archives.user_path(options.path, "files", what))
+class Review(NamedTuple):
+    key: str  # aclImdb/train/neg/0_3.txt
+    text: bytes
+    label: int
 
 
-def _stored(split: str, data_dir: Path) -> Labelled:
-    records = itertools.chain.from_iterable(tfds.read_records(DATASET, split, data_dir))
-    return [(record["text"], int(record["label"])) for record in records]
+def read_reviews(archive: Path) -> dict[str, list[Review]]:
+    """Read the labelled reviews of `train` and `test`, in no particular order; ASCII whitespace at
+    both ends is removed, as by TensorFlow Datasets, and nothing else is changed."""
+    reviews: dict[tuple[str, str], dict[str, Review]] = {
+        (split, label): {} for split in ("train", "test") for label in LABELS
+    }
+    with archives.opened(archive) as files:
+        for key, content in track(files, f"reading {archive.name}"):
+            if not (place := REVIEW.fullmatch(key)):
+                continue
+            split, label = place.groups()
+            text = content.read().strip()
+            if key in reviews[split, label] or not text:
+                raise UserError(f"{archive}: the review {key} is empty, or comes twice")
+            reviews[split, label][key] = Review(key, text, LABELS.index(label))
+    if empty := ["/".join(place) for place, part in reviews.items() if not part]:
+        raise UserError(f"{archive} holds no reviews in aclImdb/{empty[0]}")
+    return {
+        split: [review for label in LABELS for review in reviews[split, label].values()]
+        for split in ("train", "test")
+    }
 
 
-def _examples(reviews: Labelled) -> Iterator[Example]:
-    for text, label in reviews:
-        yield Example(byte_ids.encode(text), label)
+def _examples(reviews: list[Review]) -> Iterator[Example]:
+    for review in reviews:
+        yield Example(byte_ids.encode(review.text), review.label)

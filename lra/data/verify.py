@@ -1,5 +1,5 @@
-"""Checks of prepared data: against their manifest, by counting again, and against the committed
-statistics.
+"""Checks of prepared data: against their manifest, by counting again, against the committed
+statistics; and of a task, by preparing it twice.
 
 When a run begins, `check_arrays` hashes files once on every machine, and again when a file's size
 or time has changed. A byte that rots later is found by `lra data verify`, which hashes everything.
@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lra.base.config import UserError
 from lra.base.disk import read_json, write_json
 from lra.data import registry
-from lra.data.arrays import MANIFEST, SPLITS, Prepared, read_manifest, remedy
-from lra.data.prepare import load_prepared
+from lra.data.arrays import MANIFEST, SPLITS, Prepared, Split, read_manifest, remedy
+from lra.data.prepare import load_prepared, prepare
 from lra.data.store import read_errors, sha256
+from lra.data.task import Task, TaskOptions
 from lra.data.writer import statistics
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -50,12 +52,33 @@ def verify(folder: Path) -> Iterator[Check]:
     yield from arrays
     if all(line.status == "ok" for line in arrays):
         prepared, task = load_prepared(folder), registry.of_facts(facts)
-        yield from _recount(prepared)
+        counted = statistics({s: prepared.split(s) for s in SPLITS})
+        yield _compare("labels, lengths, ids and duplicates, counted again", counted, facts)
         for split in SPLITS:
             for holds, text in task.audit(prepared.split(split)):
                 yield Check("ok" if holds else "differs", text)
-        yield from _expected(prepared)
+        yield from _committed(prepared)
     yield from (_check_file(wanted, "unknown") for wanted in manifest["made"]["inputs"])
+
+
+def check_task(options: TaskOptions, max_length: int) -> Iterator[Check]:
+    """Check what any task must satisfy. It is prepared twice below a temporary folder, so a large
+    one needs options that make it small."""
+    task = registry.of(options)
+    length = max_length or task.max_length
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        made, again = (
+            prepare(options, max_length=length, data_dir=folder, workers=workers)
+            for workers, folder in ((1, first), (2, second))
+        )
+        same = "ok" if made.fingerprint == again.fingerprint else "differs"
+        yield Check(same, "prepared twice, by one worker and by two: the same data")
+        yield from verify(made.folder)
+        for name in SPLITS:
+            labels = made.facts["splits"][name]["labels"]
+            several = "differs" if max(labels) == sum(labels) else "ok"
+            yield Check(several, f"{name}: more than one label occurs")
+            yield _check_texts(task, made.split(name))
 
 
 def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,14 +90,16 @@ def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
 
 def check_arrays(prepared: Prepared) -> None:
     """Raise a UserError that names the first array which is not what the manifest says."""
-    memory = _memory(prepared)
-    checked = read_json(memory) or {}
+    # What was checked on this machine is remembered beside the arrays.
+    place = json.dumps([str(prepared.folder.resolve()), platform.node()])
+    name = f".checked-{hashlib.sha256(place.encode()).hexdigest()[:8]}.json"
+    checked = read_json(prepared.folder / name) or {}
     seen: dict[str, Any] = {}
-    for name, facts in prepared.facts["arrays"].items():
-        path = prepared.folder / f"{name}.npy"
+    for array, facts in prepared.facts["arrays"].items():
+        path = prepared.folder / f"{array}.npy"
         with read_errors(path):
-            seen[name] = [facts["sha256"], path.stat().st_mtime_ns]
-        if checked.get(name) == seen[name]:
+            seen[array] = [facts["sha256"], path.stat().st_mtime_ns]
+        if checked.get(array) == seen[array]:
             continue
         if facts["bytes"] > LARGE:
             print(f"checking {path} once on this machine ({facts['bytes'] / 1e9:.1f} GB)")
@@ -84,47 +109,22 @@ def check_arrays(prepared: Prepared) -> None:
                 f"fingerprint {prepared.fingerprint}; {remedy(prepared.manifest)}"
             )
     if seen != checked:
-        with contextlib.suppress(OSError):  # without this memory the files are hashed every time
-            write_json(memory, seen)
-
-
-def _memory(prepared: Prepared) -> Path:
-    """Name the file that remembers what was checked on this machine: beside the arrays or, where
-    nobody may write there, in the folder for temporary files."""
-    place = json.dumps([str(prepared.folder.resolve()), platform.node()])
-    name = f".checked-{hashlib.sha256(place.encode()).hexdigest()[:8]}.json"
-    writable = os.access(prepared.folder, os.W_OK)
-    return (prepared.folder if writable else Path(tempfile.gettempdir())) / name
+        with contextlib.suppress(OSError):  # where nobody may write, files are hashed every time
+            write_json(prepared.folder / name, seen)
 
 
 def _check_file(wanted: dict[str, Any], if_missing: str) -> Check:
     path = Path(wanted["path"])
     if not path.exists():
         return Check(if_missing, f"{path}: not there any more")
-    size = path.stat().st_size
-    if size != wanted["bytes"]:
+    if (size := path.stat().st_size) != wanted["bytes"]:
         return Check("differs", f"{path}: {wanted['bytes']:,} bytes expected, {size:,} found")
     if (digest := sha256(path)) != wanted["sha256"]:
         return Check("differs", f"{path}: sha256 {wanted['sha256']} expected, {digest} found")
     return Check("ok", f"{path.name}  {size:,} bytes, sha256 {digest[:16]}")
 
 
-def _recount(prepared: Prepared) -> Iterator[Check]:
-    """Count labels, lengths, ids and duplicates again in the arrays."""
-    counted = statistics({s: prepared.split(s) for s in SPLITS})
-    for split in SPLITS:
-        for key, value in counted["splits"][split].items():
-            yield _compare(f"{split}: {key}", prepared.facts["splits"][split][key], value)
-    yield _compare("duplicates", prepared.facts["duplicates"], counted["duplicates"])
-
-
-def _compare(what: str, wanted: Any, counted: Any) -> Check:
-    if wanted != counted:
-        return Check("differs", f"{what}: {_brief(wanted)} expected, {_brief(counted)} found")
-    return Check("ok", f"{what}: {_brief(counted)}")
-
-
-def _expected(prepared: Prepared) -> Iterator[Check]:
+def _committed(prepared: Prepared) -> Iterator[Check]:
     """Compare with the fingerprint and statistics committed for these options, if there are any."""
     facts = {"fingerprint": prepared.fingerprint, **prepared.facts}
     what = f"statistics committed for {facts['task']} from source={facts['source']}"
@@ -132,11 +132,15 @@ def _expected(prepared: Prepared) -> Iterator[Check]:
     if not applying:
         yield Check("unknown", f"{what}: none for these options")
     for committed in applying:
-        wrong = list(_differences(committed, facts))
-        if not wrong:
-            yield Check("ok", f"{what}: {', '.join(committed)}")
-        for where, wanted, actual in wrong:
-            yield _compare(f"{what}: {where}", wanted, actual)
+        yield _compare(f"{what}, {', '.join(committed)}", committed, facts)
+
+
+def _compare(what: str, wanted: dict[str, Any], actual: dict[str, Any]) -> Check:
+    wrong = [
+        f"{where} is {json.dumps(other)}, not {json.dumps(one)}"
+        for where, one, other in _differences(wanted, actual)
+    ]
+    return Check("differs" if wrong else "ok", "; ".join([what, *wrong]))
 
 
 def _differences(wanted: Any, actual: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -148,9 +152,14 @@ def _differences(wanted: Any, actual: Any, where: str = "") -> Iterator[tuple[st
         yield where, wanted, actual
 
 
-def _brief(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_brief(part)}" for key, part in value.items())
-    if isinstance(value, list):
-        return " ".join(map(_brief, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _check_texts(task: Task, split: Split) -> Check:
+    """Check that the text of an example is read as its ids again, where the task reads texts."""
+    for i in split.sample(200).tolist() if task.grid is None else ():
+        one = np.array([i])
+        rows = split.ids(one).reshape(-1, split.width)
+        for ids, n in zip(rows, split.lengths(one).ravel(), strict=True):
+            text = task.decode(ids[:n])
+            with contextlib.suppress(UserError):  # it reads no texts, or not this one
+                if "\\x" not in text and not np.array_equal(task.tokenize(text), ids[:n]):
+                    return Check("differs", f"{split.name}: the text of example {i} has other ids")
+    return Check("ok", f"{split.name}: texts are read as the ids they show")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors
 from lra.data.arrays import IGNORED, QUANTILES, SPLITS, Example, Layout, Split
 from lra.data.store import sha256
 
@@ -22,8 +21,7 @@ class Writer:
         most = 2**15 if layout.per_token else 2**8  # larger labels would wrap around
         if layout.classes > most or layout.vocab > 2**16:
             raise UserError(
-                f"{layout.name} has {layout.classes:,} classes and {layout.vocab:,} different ids, "
-                f"but at most {most:,} and 65,536 can be stored: use fewer"
+                f"{layout.name} has more than {most:,} classes or more than 65,536 different ids"
             )
         self.folder, self.layout, self.width = folder, layout, width
         self.truncated = dict.fromkeys(SPLITS, 0)
@@ -34,15 +32,8 @@ class Writer:
     def add(self, split: str, example: Example) -> None:
         ids, label = example
         labels = np.atleast_1d(label)
-        valid = (labels >= 0) & (labels < self.layout.classes) & (labels % 1 == 0)
-        if self.layout.per_token:
-            valid |= labels == IGNORED
-        if not valid.all():
-            raise UserError(
-                f"an example of {split} has label {labels[~valid][0]}; "
-                f"the labels of {self.layout.name} are whole numbers from 0 to "
-                f"{self.layout.classes - 1}"
-            )
+        scored = labels[labels != IGNORED] if self.layout.per_token else labels
+        self._check_range(split, "label", scored, self.layout.classes)
         if self.layout.dual:
             rows = [self._text(split, np.asarray(side)) for side in ids]
             self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
@@ -52,10 +43,7 @@ class Writer:
             row = np.full(self.width // self.layout.stack, IGNORED, np.int16)
             row[: len(labels)] = labels[: len(row)]
             if (row == IGNORED).all():  # the loss of a batch of such examples is nan
-                raise UserError(
-                    f"an example of {split} has no scored label at its first {len(row)} tokens: "
-                    "leave it out"
-                )
+                raise UserError(f"an example of {split} has no scored label: leave it out")
             self._file(f"{split}.labels", row.shape, np.int16).append(row)
         else:
             self._file(f"{split}.labels", (), np.uint8).append(labels[0])
@@ -67,9 +55,13 @@ class Writer:
             raise UserError(f"{self.layout.name} has no examples for {' and '.join(empty)}")
         return facts
 
-    def abandon(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            file.abandon()
+            with contextlib.suppress(OSError):  # of a full disk, which has been reported
+                file.file.close()
 
     def _text(self, split: str, ids: np.ndarray) -> int:
         start = np.ascontiguousarray(ids[: self.width], self._dtype)
@@ -89,14 +81,19 @@ class Writer:
         if len(ids) > self.width:
             self.truncated[split] += 1
             ids = ids[: self.width]
-        whole = ids.dtype.kind in "iu"
-        if len(ids) and not (whole and 0 <= ids.min() <= ids.max() < self.layout.vocab):
-            raise UserError(
-                f"an example of {split} has ids {ids.min()} to {ids.max()}; "
-                f"those of {self.layout.name} are whole numbers from 0 to {self.layout.vocab - 1}"
-            )
+        self._check_range(split, "id", ids, self.layout.vocab)
         self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
         self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
+
+    def _check_range(self, split: str, what: str, values: np.ndarray, end: int) -> None:
+        wrong = (values < 0) | (values >= end)
+        if values.dtype.kind not in "iu":
+            wrong |= values % 1 != 0
+        if wrong.any():
+            raise UserError(
+                f"an example of {split} has {what} {values[wrong][0]}; {what}s of "
+                f"{self.layout.name} are whole numbers from 0 to {end - 1}"
+            )
 
     def _file(self, name: str, row: tuple[int, ...], dtype: Any) -> ArrayFile:
         if name not in self._files:
@@ -145,23 +142,20 @@ class ArrayFile:
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: Any):
         self.path, self.row, self.dtype, self.rows = path, row, np.dtype(dtype), 0
-        with disk_errors(path.parent):
-            self._file = path.open("wb", buffering=CHUNK)
-            self._write_header()
+        self.file = path.open("wb", buffering=CHUNK)
+        self._write_header()
 
     def append(self, values: np.ndarray | int) -> None:
         """Add one row; a row that is too short is filled up with zeros."""
         row = np.zeros(int(np.prod(self.row)), self.dtype)
         row[: np.size(values)] = values
         self.rows += 1
-        with disk_errors(self.path.parent):
-            self._file.write(row.data)
+        self.file.write(row.data)
 
     def close(self) -> dict[str, Any]:
-        with disk_errors(self.path.parent):
-            self._file.seek(0)
-            self._write_header()
-            self._file.close()
+        self.file.seek(0)
+        self._write_header()
+        self.file.close()
         return {
             "dtype": self.dtype.name,
             "shape": [self.rows, *self.row],
@@ -169,11 +163,7 @@ class ArrayFile:
             "sha256": sha256(self.path),
         }
 
-    def abandon(self) -> None:
-        with contextlib.suppress(OSError):
-            self._file.close()
-
     def _write_header(self) -> None:
         # numpy leaves room for the first axis to grow: the header's length does not depend on it
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.row)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        np.lib.format.write_array_header_1_0(self.file, header)

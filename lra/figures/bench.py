@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from argparse import Namespace
 from collections.abc import Sequence
@@ -10,11 +11,9 @@ from statistics import median
 from typing import Any
 
 from lra.bench.result import BenchResult, title_of, with_range
-from lra.figures.draw import WIDTH, finely_ticked, panels_for, rows_for, save_figure
-from lra.figures.labels import SIZE, at_ends
-from lra.figures.style import INK, LUNA, styles_of
+from lra.figures.style import INK, LUNA, at_ends, panels_for, save_figure, styles_of, ticked
 
-LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
+COUNTED = ("flops", "parameters")
 SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
 Costs = dict[str, dict[int, list[float]]]  # case -> length -> values of all rounds
 
@@ -36,7 +35,7 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
         lengths = sorted({n for points in costs.values() for n in points})
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}
-        for name, part in parts.items() if measure not in LEFT_OUT else ():
+        for name, part in parts.items() if measure not in COUNTED else ():
             of_part = {c: {n: ns[n] for n in part if n in ns} for c, ns in costs.items()}
             groups.setdefault(name, {})[title] = {c: ns for c, ns in of_part.items() if ns}
     return groups
@@ -68,8 +67,8 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
             else:
                 _dots(axes, costs)
 
-    size = (WIDTH, rows_for(len(panels), 2) * height + 0.6)
-    return save_figure(stem, fill, size=size, title=f"{facts['title']}\n{', '.join(notes)}")
+    title = f"{facts['title']}\n{', '.join(notes)}"
+    return save_figure(stem, fill, title, math.ceil(len(panels) / 2) * height + 0.6)
 
 
 def _errors(values: Sequence[float]) -> tuple[float, float]:
@@ -92,7 +91,7 @@ def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
     shown = [f"{n:,}" if (len(lengths) - i) % 2 else "" for i, n in enumerate(lengths)]
     axes.set_xticks(lengths, shown)
     axes.minorticks_off()
-    finely_ticked(axes.yaxis)
+    ticked(axes.yaxis)
     axes.grid()
     at_ends(axes, ends, gap)
 
@@ -104,12 +103,12 @@ def _dots(axes: Any, costs: Costs) -> None:
         colour, errors = LUNA if case.startswith("luna") else INK, [[e] for e in _errors(values)]
         axes.errorbar(median(values), place, xerr=errors, fmt="o", color=colour, capsize=2)
         axes.annotate(with_range([median(values)]), (max(values), place), (6, 0), va="center",
-                      textcoords="offset points", fontsize=SIZE)  # fmt: skip
+                      textcoords="offset points")  # fmt: skip
     axes.margins(x=0.2)
     low, high = axes.dataLim.intervalx
     if high > 5 * low > 0:
         axes.set_xscale("log")
-        finely_ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
+        ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
     else:
         axes.set_xlim(0, 1.2 * high)
     axes.set_yticks(range(len(costs)), list(costs))

@@ -1,20 +1,28 @@
-"""Converted models (luna.convert) from their folders, and their attention beside softmax's."""
+"""Figures of converted models (luna.convert): attention of [CLS] to the words of a text beside
+softmax's, and the KL divergence between teacher and student while feature maps are fitted."""
 
 from __future__ import annotations
 
+import math
+import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lra.base.config import UserError, readable
-from lra.figures.style import in_words
-from lra.results.record import Record, read_record
+from lra.figures.style import DASHES, in_words, panels_for, save_figure, slug, styles_of, ticked
+from lra.results.record import Record, read_all, read_record
+from lra.runs.schema import CONVERSION
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
+NUMBERS = ("stage1", "stage1_lr", "stage1_steps", "max_length", "batch", "train_examples")
 
 
 class Student(NamedTuple):
@@ -25,20 +33,6 @@ class Student(NamedTuple):
     label: str  # the method, options in which it differs from others, and the stage
     block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
     made: str  # the budget of the run that it comes from, if it lies in its run
-
-
-class ModelMaps(NamedTuple):
-    """The attention matrices of one model on one example."""
-
-    label: str
-    maps: Tensor  # (layers, H, n, n)
-
-    def cls_row(self, layer: int) -> Tensor:
-        """The row of [CLS], which comes first, in a layer (-1: the last), mean over heads."""
-        if not -1 <= layer < len(self.maps):
-            last = len(self.maps) - 1
-            raise UserError(f"{self.label} has no layer {layer}: choose from 0 to {last}")
-        return self.maps[layer].mean(0)[0]
 
 
 def model_folder(folder: Path) -> Path:
@@ -56,8 +50,6 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     blocks = [convert.describe(model) or {} for model in models]
     settings = [b["options"] | {key: b[key] for key in ("layers", "seed")} for b in blocks]
     labels = labels_of([f"{b['method']}, {STAGES[b['stage']]}" for b in blocks], settings)
-    labels = [label if labels.count(label) == 1 else f"{label} ({folder})"
-              for label, folder in zip(labels, folders, strict=True)]  # fmt: skip
     results = [folder / "result.json" for folder in folders]
     records = [read_record(path) if path.is_file() else None for path in results]
     made = [budget([record]) if record else "" for record in records]
@@ -82,22 +74,22 @@ def budget(records: Sequence[Record]) -> str:
     facts = []
     for record in records:
         recipe = record["settings.recipe"]
-        steps, batch, limit = (recipe[k] for k in ("stage1_steps", "batch", "train_examples"))
-        length = "one epoch" if steps is None else f"{steps:,} steps of {batch}"
+        steps, limit = recipe["stage1_steps"], recipe["train_examples"]
+        length = "one epoch" if steps is None else f"{steps:,} steps of {recipe['batch']}"
         used = record.get("train_examples") or limit  # a small task has fewer than its limit
-        facts.append((
-            f"{record['task']}, {record['model']}",
-            f"stage 1: {length if recipe['stage1'] else 'none'}",
-            f"epochs of stage 2: {recipe['epochs']}",
-            f"examples: {'all' if limit is None else f'{min(limit, used):,}'}",
-        ))  # fmt: skip
+        examples = "all" if limit is None else f"{min(limit, used):,}"
+        facts.append((f"{record['task']}, {record['model']}",
+                      f"stage 1: {length if recipe['stage1'] else 'none'}",
+                      f"epochs of stage 2: {recipe['epochs']}",
+                      f"examples: {examples}"))  # fmt: skip
     return "; ".join(" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True))
 
 
-def all_maps(
-    students: Sequence[Student], teacher: Path, inputs: Mapping[str, Tensor]
-) -> list[ModelMaps]:
-    """The matrices of the softmax teacher, then those of every student."""
+def cls_rows(
+    students: Sequence[Student], teacher: Path, inputs: Mapping[str, Tensor], layer: int
+) -> dict[str, Tensor]:
+    """The row of [CLS], which comes first, in a layer's attention matrix (-1: the last), mean over
+    heads: of the softmax teacher, then of every student."""
     from luna.convert import attention_maps, convert
     from luna.convert.host import quiet
     from luna.convert.saving import architecture
@@ -110,12 +102,12 @@ def all_maps(
         if student.block["teacher"] != weights_hash(softmax):
             raise UserError(f"{student.folder} was not converted from {teacher}: give its teacher")
     of_teacher = attention_maps(convert(softmax, "softmax", inplace=True), inputs).teacher
-    of_students = [attention_maps(student.model, inputs).student for student in students]
-    labels, maps = ["softmax teacher", *(s.label for s in students)], [of_teacher, *of_students]
-    if len({len(layers) for layers in maps}) > 1:
-        raise UserError("these models have different numbers of layers: draw them one by one")
-    stacked = [torch.stack([each[0].float().cpu() for each in layers]) for layers in maps]
-    return [ModelMaps(*each) for each in zip(labels, stacked, strict=True)]
+    maps = {"softmax teacher": of_teacher}
+    maps |= {s.label: attention_maps(s.model, inputs).student for s in students}
+    for label, layers in maps.items():
+        if not -1 <= layer < len(layers):
+            raise UserError(f"{label} has no layer {layer}: choose from 0 to {len(layers) - 1}")
+    return {label: layers[layer][0].float().cpu().mean(0)[0] for label, layers in maps.items()}
 
 
 def tokenizer(folder: Path) -> Any:
@@ -128,18 +120,6 @@ def tokenizer(folder: Path) -> Any:
         return transformers().AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
-def pixels(folder: Path, path: Path) -> tuple[Tensor, np.ndarray]:
-    """An image file as the model in `folder` sees it: (1, 3, height, width), and (height, width, 3)
-    in 0..1 for the eye."""
-    from luna.convert.tasks.pixels import Pixels, decode
-
-    place = model_folder(folder)
-    with readable(place, "save the model's image processor there (save_pretrained)"):
-        config = Pixels.read(str(place))
-    fitted = np.array(config.fitted(decode(path)))
-    return config.tensor([fitted]), fitted / 255
-
-
 def text_batches(student: Student, file: Path | None) -> list[dict[str, Tensor]]:
     """One batch per line of a file of texts; a tab separates a pair."""
     if file is None:
@@ -149,3 +129,125 @@ def text_batches(student: Student, file: Path | None) -> list[dict[str, Tensor]]
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
     encode = tokenizer(student.folder)
     return [dict(encode(*line.split("\t", 1), return_tensors="pt")) for line in lines]
+
+
+# ---------------------------------------------------------------------- words of a text
+
+
+def draw_tokens(a: Namespace) -> list[Path]:
+    """A row per word with the share of every model."""
+    names, rows, what = cls_to_words(a.folders, a.text, a.text_pair, a.teacher, a.layer)
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        methods = [label.split(",")[0].split()[0] for label in rows]
+        for (label, shares), style in zip(rows.items(), styles_of(methods), strict=True):
+            line = style | {"linewidth": 0.8, "markersize": 5}
+            axes.plot([100 * share for share in shares], range(len(names)), label=label, **line)
+        axes.axvline(0, color="0.5", linewidth=0.8)
+        axes.set_yticks(range(len(names)), names, family="monospace", parse_math=False)
+        axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="share of the attention, %")
+        axes.grid()
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+
+    stem, title = a.out / f"tokens-{slug(a.text)}", f"Attention of {names[0]} to words; {what}"
+    return save_figure(stem, fill, title, 1.5 + 0.17 * len(names))
+
+
+def cls_to_words(
+    folders: Sequence[Path], text: str, pair: str | None, teacher: Path, layer: int
+) -> tuple[list[str], dict[str, list[float]], str]:
+    """The words of the text, the share of each in the [CLS] row of softmax and of every converted
+    model (they sum to 1), and where they come from."""
+    models = open_students(folders)
+    tokenizers = [tokenizer(model.folder) for model in models]
+    first, *others = [encode(text, pair, return_tensors="pt") for encode in tokenizers]
+    if not all(torch.equal(each["input_ids"], first["input_ids"]) for each in others):
+        raise UserError("these models split the text into different tokens: draw them one by one")
+    words = words_of(first, (text, pair or ""))
+    rows = {label: [float((row[at] / row.sum()).sum()) for _, at in words]
+            for label, row in cls_rows(models, teacher, dict(first), layer).items()}  # fmt: skip
+    where = f"layer {layer}" if layer >= 0 else "last layer"
+    made = dict.fromkeys(model.made for model in models if model.made)
+    return [word for word, _ in words], rows, "; ".join([f"{where}, mean over heads", *made])
+
+
+def words_of(encoding: Any, texts: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Words as in the text, with the places of their pieces, from a fast tokenizer; a special token
+    is a word of its own."""
+    words: dict[Any, tuple[str, list[int]]] = {}
+    for i, place in enumerate(zip(encoding.sequence_ids(0), encoding.word_ids(0), strict=True)):
+        part, word = place
+        if word is None:
+            words[i] = encoding.tokens()[i], [i]
+        else:
+            text = texts[part][slice(*encoding.word_to_chars(0, word, part))]
+            words.setdefault(place, (text, []))[1].append(i)
+    return list(words.values())
+
+
+# ---------------------------------------------------------------------- stage 1
+
+
+def draw_distillation(arguments: Namespace) -> list[Path]:
+    runs = [run for run in read_all(arguments.runs) if run.kind == CONVERSION and run["stage1"]]
+    runs = [run for run in runs if run["stage1"]["curve"][0]["kl"]]
+    if not runs:
+        raise UserError("no finished conversion whose stage 1 measured a KL: give others' folders")
+    methods = "-".join(dict.fromkeys(run.attention for run in runs))
+    return draw_kl(runs, arguments.out / f"distillation-{methods}")
+
+
+def curves(records: Sequence[Record]) -> DataFrame:
+    """A row per record, layer and step. Records of one label differ in the seed only; `final` is
+    the KL of a label at its last step, mean over layers and seeds."""
+    import pandas as pd
+
+    settings = [{"task": r["task"], "model": r["model"]}
+                | {k: v for k, v in r["attention"].items() if k != "name"}
+                | {k: v for k, v in r["settings.recipe"].items() if k in NUMBERS}
+                for r in records]  # fmt: skip
+    labels = labels_of([r.attention for r in records], settings)
+    frame = pd.DataFrame(
+        {"record": i, "method": record.attention, "label": label, "step": point["step"], "kl": kl,
+         "layer": int(re.findall(r"\.(\d+)\.", layer)[0])}
+        for i, (record, label) in enumerate(zip(records, labels, strict=True))
+        for point in record["stage1"]["curve"]
+        for layer, kl in point["kl"].items()
+    )  # fmt: skip
+    ends = frame.sort_values("step").groupby(["label", "record", "layer"]).kl.last()
+    return frame.assign(final=frame.label.map(ends.groupby("label").mean()))
+
+
+def draw_kl(records: Sequence[Record], stem: Path) -> list[Path]:
+    """One panel per layer, all on one scale."""
+    from luna.convert.train import KL_WARNING
+
+    frame = curves(records)
+    lines = frame.groupby("label", sort=False).method.first()
+    dashes = lines.groupby(lines).cumcount() % len(DASHES)  # lines of one method differ in dashes
+    layers = sorted(frame.layer.unique())
+    columns = min(len(layers), 3)
+
+    def fill(figure: Any) -> None:
+        panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
+        for axes, number in zip(panels.flat, layers, strict=False):
+            for label, style, i in zip(lines.index, styles_of(list(lines)), dashes, strict=True):
+                line = frame[(frame.layer == number) & (frame.label == label)]
+                kl = line.groupby("step").kl.agg(["mean", "min", "max"])
+                name = f"{label}: {line.final.max():.3f}"
+                axes.plot(kl["mean"], label=name, **style, markersize=3.5, linestyle=DASHES[i])
+                axes.fill_between(kl.index, kl["min"], kl["max"], color=style["color"], alpha=0.15)
+            axes.axhline(KL_WARNING, color="0.5", lw=0.8, ls=":")
+            axes.set_title(f"layer {number}")
+            axes.grid(which="both")
+        panels[0, 0].set_yscale("log")
+        ticked(panels[0, 0].yaxis)
+        explained, legend = panels[0, 0].get_legend_handles_labels(), "outside lower center"
+        heads = "step of stage 1; mean KL at the end:"
+        figure.legend(*explained, loc=legend, ncols=3, frameon=False, title=heads)
+        figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
+
+    seeds = "mean and range of the seeds" if len(records) > len(lines) else "one seed"
+    title = f"{budget(records)}\n{seeds}; dotted: a conversion that ends above {KL_WARNING} warns"
+    return save_figure(stem, fill, title, 1.9 * math.ceil(len(layers) / columns) + 1.5)

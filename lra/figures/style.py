@@ -1,4 +1,5 @@
-"""Colours, markers and names, the same in every figure.
+"""The one style of all pictures: colours, names, layout, heading, labels that cover nothing, and
+saving; the same numbers always give the same files.
 
 The colours are Okabe and Ito's and Tol's; simulated for colour-blind readers, any two of them stay
 at least 20 apart in Lab. Their green is left out: those readers take it for LUNA's magenta.
@@ -6,11 +7,21 @@ at least 20 apart in Lab. Their green is left out: those readers take it for LUN
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import io
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lra.base.config import UserError
 
 LUNA, SOFTMAX, OTHERS, INK, NOTE = "#c2185b", "#1d2126", "#b4b4b4", "0.15", "0.4"
 PALETTE = ("#0072b2", "#e69f00", "#56b4e9", "#332288", "#8a6d00")
+CHANNELS = (LUNA, *PALETTE, SOFTMAX)  # colours of learned channels
 MARKERS = ("s", "^", "v", "P", "X")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 BOLD = ("luna", "softmax")  # methods drawn thick and named in bold letters
@@ -22,6 +33,20 @@ WORDS = {
     "dwc": {"none": "no local branch"},
 }  # fmt: skip
 NAMES = {"lr": "rate", "stage1_lr": "rate", "hidden": "width", "dwc": "local branch"}
+STYLE: dict[Any, Any] = {
+    "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+COLOURS = 96  # of a PNG
+WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
+LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.8}
 
 
 def styles_of(methods: Sequence[str]) -> list[dict[str, Any]]:
@@ -53,3 +78,126 @@ def in_words(options: Mapping[str, Any]) -> str:
         plain = f"{NAMES.get(key, key)}{equals}{value}"
         texts.append(WORDS.get(key, {}).get(str(value), plain))
     return ", ".join(texts)
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write PNG, in few colours because pictures are committed, and PDF."""
+    from PIL import Image
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, pdf = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf"))
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    pixels = io.BytesIO()
+    figure.savefig(pixels, format="png", dpi=160)
+    with Image.open(pixels) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(png, optimize=True)
+    return [png, pdf]
+
+
+def save_figure(
+    stem: Path, fill: Callable[[Any], None], title: str, height: float, width: float = WIDTH
+) -> list[Path]:
+    """Save what `fill(figure)` draws under a title, whose further lines are smaller."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        lines = [(part, 10.5 if i == 0 else 9, NOTE if i else INK)
+                 for i, line in enumerate(title.splitlines())
+                 for part in textwrap.wrap(line, int((14 if i else 12) * width))]  # fmt: skip
+        for i, (text, points, colour) in enumerate(lines):
+            figure.text(0.06 / width, 1 - (0.06 + 0.17 * i) / height, text, va="top",
+                        fontsize=points, color=colour, parse_math=False)  # fmt: skip
+        below = 1 - (0.1 + 0.17 * len(lines)) / height
+        figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
+        fill(figure)
+        return save(figure, stem)
+
+
+def slug(text: str) -> str:
+    """Turn the first words of a text into the name of a file."""
+    return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"
+
+
+def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
+    """At least n panels, (rows, columns); those beyond n are blank."""
+    panels = figure.subplots(math.ceil(n / columns), columns, squeeze=False, **shared)
+    for axes in panels.flat[n:]:
+        axes.axis("off")
+    return panels
+
+
+def ticked(axis: Any, digits: Sequence[float] = ()) -> None:
+    """Ticks with plain numbers on a logarithmic axis: at these digits of every power of ten, or at
+    as many as fit."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    usual = (1,) if high > 500 * low else (1, 3) if high > 30 * low else (1, 2, 5)
+    axis.set_major_locator(LogLocator(subs=digits or usual))
+    axis.set_major_formatter("{x:,.7g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+# ---------------------------------------------------------------------- labels
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+    name: str
+    spread: float = 0.0  # length of the error bar, up and down from y
+
+
+def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float) -> None:
+    """A name to the right of the axes for every `(name, x, y, colour)`, at least `gap` apart (as a
+    share of the height)."""
+    axes.get_ylim()  # fixes the limits
+    to_axes = axes.transScale + axes.transLimits
+    ends = sorted(ends, key=lambda end: end[2])
+    places = spread([float(to_axes.transform(end[1:3])[1]) for end in ends], gap)
+    for (name, x, y, colour), place in zip(ends, places, strict=True):
+        axes.annotate(
+            name, xy=(x, y), xytext=(1.05, place), textcoords="axes fraction", va="center",
+            color=INK, annotation_clip=False, fontweight=_weight(name),
+            parse_math=False, zorder=1,
+            arrowprops=LEADER | {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":",
+                                 "color": colour},
+        )  # fmt: skip
+
+
+def spread(places: Sequence[float], gap: float) -> np.ndarray:
+    """Rising shares of an axis, moved as little as possible until neighbours are `gap` apart."""
+    from scipy.optimize import isotonic_regression
+
+    steps = gap * np.arange(len(places))
+    moved = isotonic_regression(np.asarray(places) - steps).x if len(places) else steps
+    return np.clip(moved, 0, max(0.0, 1 - gap * (len(places) - 1))) + steps
+
+
+def beside(axes: Any, points: Sequence[Point]) -> None:
+    """Put a name near every point: within the axes, off other names, points and error bars."""
+    from adjustText import adjust_text
+    from matplotlib.transforms import Bbox
+
+    axes.figure.draw_without_rendering()  # fixes the layout
+    letters = {"color": INK, "ha": "center", "va": "center"}
+    names = [axes.text(*p[:3], parse_math=False, fontweight=_weight(p.name), **letters)
+             for p in points]  # fmt: skip
+    for name in names:
+        name.set_in_layout(False)  # names must not change the layout they are placed in
+    bars = [Bbox([(p.x, p.y - p.spread), (p.x, p.y + p.spread)]) for p in points]
+    adjust_text(
+        names, objects=bars, ax=axes, iter_lim=500, force_text=(0.3, 0.6), expand=(1.3, 1.8),
+        prevent_crossings=False, arrowprops=LEADER,
+    )  # fmt: skip
+
+
+def _weight(name: str) -> str:
+    return "bold" if name in BOLD else "normal"

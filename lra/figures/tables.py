@@ -14,22 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.figures import labels
-from lra.figures.draw import WIDTH, finely_ticked, save_figure
-from lra.figures.labels import Point
-from lra.figures.style import BOLD, INK, LUNA, NOTE, OTHERS, in_words, styles_of
+from lra.figures import style as look
 from lra.report import render
 from lra.report.table import Table, mark_of, text_of
 
-AXES = {
-    "M": "M, projections per head",
-    "L": "L, channels per projection",
-    "pairs": "pairs to recall",
-}
+AXES = {"M": "M, projections per head", "L": "L, channels per projection",
+        "pairs": "pairs to recall"}  # fmt: skip
 TITLES = {"dwc": "local branch", "lr": "learning rate"}
-ROW = 0.19  # inches per name
 LINES = 12  # coloured lines at most; of more rows only some are named
-LETTERS = 34  # of a name in a line
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods with colours where many are
 
@@ -37,7 +29,7 @@ CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods with colou
 def draw(arguments: Namespace) -> list[Path]:
     from lra.report.commands import tables_of
 
-    tables = [table for table in tables_of(arguments.results) if table.costs]
+    tables = [table for table in tables_of(arguments.results)[1] if table.costs]
     return write_figures(tables, arguments.out or arguments.results / "figures")
 
 
@@ -53,13 +45,11 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
         if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
             paths += _save(folder, table, table.axis, by_column, table.columns[0])
         for column in table.columns if not table.axis else ():
-            cells = table.column(column)
+            cells, option = table.column(column), swept(table)
             if len(cells) < 2 or not cells["learned"].any():
                 continue
-            options = swept(table)
-            if len(options) in (1, 2) and table.effects.empty:
-                of_options = sweep if len(options) == 1 else grid
-                paths += _save(folder, table, f"{column}-{'-'.join(options)}", of_options, column)
+            if option and table.effects.empty:
+                paths += _save(folder, table, f"{column}-{option}", sweep, column)
             else:
                 paths += _save(folder, table, f"{column}-scores", scores, column)
                 if table.rows["attention"].nunique() > 1:  # else names say what costs
@@ -69,12 +59,13 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
     return paths
 
 
-def swept(table: Table) -> list[str]:
-    """The options in which rows of one attention differ, if all their values are numbers."""
+def swept(table: Table) -> str | None:
+    """The option in which the rows of one attention differ, if it is one and all are numbers."""
+    names = {*itertools.chain(*table.rows["options"])}
     values = [value for options in table.rows["options"] for value in options.values()]
     numeric = all(isinstance(v, int | float) and v is not True and v > 0 for v in values)
-    one = table.rows["attention"].nunique() == 1
-    return sorted({*itertools.chain(*table.rows["options"])}) if numeric and one else []
+    one = table.rows["attention"].nunique() == len(names) == 1
+    return names.pop() if one and numeric else None
 
 
 # ---------------------------------------------------------------------- one column
@@ -88,18 +79,17 @@ def scores(figure: Any, table: Table, column: str) -> None:
         cell, colour = cells.loc[row], style["color"]
         axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
         axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
-        axes.annotate(text_of(cell) + mark_of(cell), (1.02, y), va="center", fontsize=labels.SIZE,
-                      xycoords=axes.get_yaxis_transform(), color=NOTE)  # fmt: skip
+        axes.annotate(text_of(cell) + mark_of(cell), (1.02, y), va="center",
+                      xycoords=axes.get_yaxis_transform(), color=look.NOTE)  # fmt: skip
     axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
     axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
     for label in axes.get_yticklabels():
-        bold = label.get_text().split(" ")[0] in BOLD
-        label.set(fontweight="bold" if bold else "normal", color=INK)
-    low, floor = axes.get_xlim()[0], cells["floor"].iloc[0]
-    if low < floor:
-        axes.axvline(floor, color=NOTE, lw=0.8, ls=(0, (4, 3)))
-        axes.annotate(" one answer to everything", (floor, -0.6), fontsize=labels.SIZE, color=NOTE)
+        bold = label.get_text().split(" ")[0] in look.BOLD
+        label.set(fontweight="bold" if bold else "normal", color=look.INK)
+    if axes.get_xlim()[0] < (floor := cells["floor"].iloc[0]):
+        axes.axvline(floor, color=look.NOTE, lw=0.8, ls=(0, (4, 3)))
+        axes.annotate(" one answer to everything", (floor, -0.6), color=look.NOTE)
 
 
 def compute(figure: Any, table: Table, column: str) -> None:
@@ -115,25 +105,30 @@ def compute(figure: Any, table: Table, column: str) -> None:
             gflops, score, yerr=deviation or None, fmt=style["marker"], capsize=2, ms=6,
             color=style["color"], elinewidth=0.8, zorder=style["zorder"],
         )  # fmt: skip
-        special = row in front.index or row in cells.index[:2] or style["color"] != OTHERS
+        special = row in front.index or row in cells.index[:2] or style["color"] != look.OTHERS
         if special or len(cells) <= LINES:
-            points.append(Point(gflops, score, name, deviation))
-    axes.step(front["gflops"], front["score"], where="post", color=OTHERS, lw=1, zorder=1)
+            points.append(look.Point(gflops, score, name, deviation))
+    axes.step(front["gflops"], front["score"], where="post", color=look.OTHERS, lw=1, zorder=1)
     axes.set_xscale("log")
-    finely_ticked(axes.xaxis)
+    look.ticked(axes.xaxis)
     axes.margins(x=0.12, y=0.12)
     axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
     axes.grid()
-    labels.beside(axes, points)
+    look.beside(axes, points)
 
 
-def curves_of(table: Table, column: str) -> dict[str, dict[float, list[float]]]:
-    """Dev accuracies by step of every row whose runs kept POINTS of them or more."""
-    of_rows: dict[str, dict[float, list[float]]] = {}
+def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
+    """Mean, least and largest dev accuracy over seeds by step, of every row whose runs kept POINTS
+    steps or more."""
     runs = table.runs[table.runs["column"] == column]
-    for row, record in zip(runs["row"], runs["record"], strict=True):
-        for step, accuracy in record.get("curve") or ():
-            of_rows.setdefault(row, {}).setdefault(step, []).append(100 * accuracy)
+    points = pd.DataFrame(
+        [(row, step, 100 * accuracy)
+         for row, record in zip(runs["row"], runs["record"], strict=True)
+         for step, accuracy in record.get("curve") or ()],
+        columns=["row", "step", "accuracy"],
+    )  # fmt: skip
+    of_rows = {str(row): part.groupby("step")["accuracy"].agg(["mean", "min", "max"])
+               for row, part in points.groupby("row", sort=False)}  # fmt: skip
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
@@ -145,33 +140,32 @@ def curves(figure: Any, table: Table, column: str) -> None:
     named = [row for row in order if row in special or len(order) <= LINES]
     ends = []
     for row, name, style in _looks(table, order, named):
-        steps = sorted(of_rows[row])
-        means = [float(np.mean(of_rows[row][step])) for step in steps]
+        curve = of_rows[row]
         if row in named:
-            axes.plot(steps, means, **style, markersize=3)
-            low, high = ([f(of_rows[row][step]) for step in steps] for f in (min, max))
-            axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
-            ends.append((name, steps[-1], means[-1], style["color"]))
+            axes.plot(curve["mean"], **style, markersize=3)
+            axes.fill_between(curve.index, curve["min"], curve["max"], color=style["color"],
+                              alpha=0.15, linewidth=0)  # fmt: skip
+            ends.append((name, curve.index[-1], curve["mean"].iloc[-1], style["color"]))
         else:
-            axes.plot(steps, means, color=OTHERS, lw=0.8, zorder=1)
+            axes.plot(curve["mean"], color=look.OTHERS, lw=0.8, zorder=1)
     axes.set(xlabel="training step", ylabel="dev accuracy (%), mean and range of seeds")
     axes.grid()
-    if len(named) < len(order):
-        ends.append((f"{len(order) - len(named)} others", steps[-1], axes.get_ylim()[0], OTHERS))
-    labels.at_ends(axes, ends, gap=0.055)
+    if n := len(order) - len(named):
+        ends.append((f"{n} others", curve.index[-1], axes.get_ylim()[0], look.OTHERS))
+    look.at_ends(axes, ends, gap=0.055)
 
 
 def sweep(figure: Any, table: Table, column: str) -> None:
     """Accuracy against one option, and what was published for it, each with its own axis."""
-    (option,), cells = swept(table), table.column(column)
+    option, cells = str(swept(table)), table.column(column)
     xs = [options[option] for options in table.rows.loc[cells.index, "options"]]
     printed = cells["published"].astype(float)
     panels = figure.subplots(1, 1 + printed.notna().any(), squeeze=False)[0]
     bars = None if cells["deviation"].isna().all() else cells["deviation"].fillna(0)
-    panels[0].errorbar(xs, cells["score"], yerr=bars, fmt="o", color=LUNA, capsize=3)
+    panels[0].errorbar(xs, cells["score"], yerr=bars, fmt="o", color=look.LUNA, capsize=3)
     panels[0].set_title("measured here")
     if len(panels) > 1:
-        panels[1].plot(xs, printed, "s", color=NOTE, mfc="none")
+        panels[1].plot(xs, printed, "s", color=look.NOTE, mfc="none")
         panels[1].set_title("published (another protocol)")
     reach = max(np.ptp(axes.get_ylim()) for axes in panels) / 2
     for axes in panels:
@@ -181,21 +175,6 @@ def sweep(figure: Any, table: Table, column: str) -> None:
         axes.set(xlabel=AXES.get(option, option), ylabel="test accuracy (%)")
         axes.set_ylim(middle - reach, middle + reach)  # equal spans, so that slopes can be compared
         axes.grid()
-
-
-def grid(figure: Any, table: Table, column: str) -> None:
-    """Accuracy by two options, as a map with the numbers in it."""
-    axes, (down, across) = figure.subplots(), swept(table)
-    options = pd.DataFrame(list(table.rows["options"]), table.rows.index)
-    means = options.assign(score=table.column(column)["score"]).pivot_table("score", down, across)
-    image = axes.imshow(means, cmap="viridis", aspect="auto", origin="lower")
-    for (y, x), value in np.ndenumerate(means.to_numpy()):
-        text, colour = f"{value:.1f}", "w" if image.norm(value) < 0.6 else "k"
-        axes.text(x, y, text.replace("nan", ""), ha="center", va="center", color=colour)
-    axes.set_xticks(range(means.shape[1]), means.columns)
-    axes.set_yticks(range(means.shape[0]), means.index)
-    axes.set(xlabel=AXES.get(across, across), ylabel=AXES.get(down, down))
-    figure.colorbar(image, ax=axes, label="test accuracy (%)")
 
 
 # ---------------------------------------------------------------------- columns, effects, orders
@@ -218,51 +197,50 @@ def by_column(figure: Any, table: Table, first: str) -> None:
             axes.errorbar(x, means, yerr=reach, capsize=2, markersize=5, elinewidth=0.8, **style)
             ends.append((name, x.iloc[-1], means.iloc[-1], style["color"]))
         else:
-            axes.plot(x, means, color=OTHERS, lw=0.8, zorder=1)
+            axes.plot(x, means, color=look.OTHERS, lw=0.8, zorder=1)
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
     axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))
     axes.grid()
-    if len(named) < len(rows):
-        ends.append((f"{len(rows) - len(named)} others", xs.iloc[-1], 0, OTHERS))
-    labels.at_ends(axes, ends, gap=0.06)
+    if n := len(rows) - len(named):
+        ends.append((f"{n} others", xs.iloc[-1], 0, look.OTHERS))
+    look.at_ends(axes, ends, gap=0.06)
 
 
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    stem, size = folder / f"{table.name}-effects", (WIDTH, 1.4 + 0.27 * lines)
-    title = f"{table.title}\n{table.conditions}"
-    return save_figure(stem, lambda f: draw_effects(f, table), size=size, title=title)
+    stem, title = folder / f"{table.name}-effects", f"{table.title}\n{table.conditions}"
+    return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 
 def draw_effects(figure: Any, table: Table) -> None:
     axes = figure.subplots()
-    axes.axvline(0, color=NOTE, lw=1)
+    axes.axvline(0, color=look.NOTE, lw=1)
     y, ticks = 0.0, dict[float, str]()
-    beside = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
+    right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
     for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
         texts = render.effects(dataclasses.replace(table, effects=group))
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
             ticks[y], half = effect["level"], effect["half_width"]
-            half = None if pd.isna(half) else half
-            clear = half is not None and abs(effect["mean"]) > half
+            clear = abs(effect["mean"]) > half  # not where there is no interval
             over_rows = len(effect["cells"]) > 2  # else the interval is over seeds
             differences = effect["differences"]
             axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
-            axes.errorbar(effect["mean"], y, xerr=half, fmt="o", color=LUNA if clear else NOTE,
-                          capsize=3, lw=1.8, mfc=None if over_rows else "w")  # fmt: skip
+            axes.errorbar(effect["mean"], y, xerr=None if pd.isna(half) else half, fmt="o",
+                          color=look.LUNA if clear else look.NOTE, capsize=3, lw=1.8,
+                          mfc=None if over_rows else "w")  # fmt: skip
             shown = f"{text['difference']}   [{text['95 % interval']}]   {text['pairs (runs)']}"
-            axes.annotate(shown, (1.02, y), **beside)
+            axes.annotate(shown, (1.02, y), **right)
         y -= 1.4
     axes.set_yticks([*ticks], [*ticks.values()], parse_math=False)
     for label in axes.get_yticklabels():
         label.set_fontweight("bold" if ", against " in label.get_text() else "normal")
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(y + 0.7, 0.7)
-    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=NOTE, **beside)
+    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
     axes.set_xlabel(
         "points of test accuracy gained, all other settings equal; red: the interval leaves out 0\n"
         "| a pair of runs   ● mean, interval over pairs of rows   ○ of one or two pairs, over seeds"
@@ -284,18 +262,20 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
 
     def fill(figure: Any) -> None:
         axes, points = figure.subplots(), []
-        for (name, x, y), style in zip(ranks.itertuples(), styles_of(ranks.index), strict=True):
+        for (name, x, y), style in zip(
+            ranks.itertuples(), look.styles_of(ranks.index), strict=True
+        ):
             axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
-            points.append(Point(x, y, name))
-        axes.plot([1, len(ranks)], [1, len(ranks)], color=OTHERS, lw=0.8, ls=":", zorder=1)
+            points.append(look.Point(x, y, name))
+        axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
         axes.margins(x=0.1, y=0.1)
         axes.set_xlabel(f"rank on {best['column']} (right: better)")
         axes.set_ylabel(f"rank on {best['with']}, {best['other']} (up: better)")
         axes.grid()
-        labels.beside(axes, points)
+        look.beside(axes, points)
 
     stem = folder / f"{table.name}-against-{best['other']}"
-    return save_figure(stem, fill, size=(WIDTH, 5), title=title)
+    return look.save_figure(stem, fill, title, height=5)
 
 
 # ---------------------------------------------------------------------- what they share
@@ -307,24 +287,22 @@ def _looks(
     """Rows with their names in words, without the attention if all have the same, and their looks:
     those of their methods, where named rows of one method differ in dashes."""
     one = table.rows["attention"].nunique() == 1
-    dashes, seen = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1, 1, 1))), Counter[str]()
+    dashes, seen = (*look.DASHES, (0, (4, 1, 1, 1))), Counter[str]()
     lines, looks = table.rows.loc[rows, ["attention", "options"]], []
-    styles = styles_of(list(lines["attention"]))
+    styles = look.styles_of(list(lines["attention"]))
     for (row, attention, options), style in zip(lines.itertuples(), styles, strict=True):
-        words = in_words({k: v for k, v in options.items() if f" {k}={v}" in row})
+        words = look.in_words({k: v for k, v in options.items() if f" {k}={v}" in row})
         name = words or attention if one else f"{attention} {words}".strip()
         dash = dashes[seen[attention] % len(dashes)]
         seen[attention] += named is None or row in named
-        wrapped = "\n".join(textwrap.wrap(name, LETTERS))
-        looks.append((row, wrapped, style | {"linestyle": dash}))
+        looks.append((row, "\n".join(textwrap.wrap(name, 34)), style | {"linestyle": dash}))
     return looks
 
 
 def _save(
     folder: Path, table: Table, name: str, fill: Callable[[Any, Table, str], None], column: str
 ) -> list[Path]:
-    rows = len(table.rows)
-    height = 1.3 + ROW * rows if fill is scores else 4.6
+    height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
     runs = table.runs if table.axis else table.runs[table.runs["column"] == column]
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
     number = f"{high}" if low == high else f"{low} to {high}"
@@ -334,4 +312,4 @@ def _save(
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {table.conditions}\ndata: {data}"
     stem = folder / f"{table.name}-{name}"
-    return save_figure(stem, lambda f: fill(f, table, column), size=(WIDTH, height), title=title)
+    return look.save_figure(stem, lambda f: fill(f, table, column), title, height)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lra.base.config import Init, Interaction, Pooling
+from lra.base.config import Init, Interaction, Pooling, Style
 from lra.model.init import INITIALISERS
 
 
@@ -62,20 +62,11 @@ INTERACTIONS: dict[Interaction, tuple[int, Callable[[Tensor, Tensor], tuple[Tens
 class DualClassifier(nn.Module):
     """pooled pairs (B, 2, E) -> logits; a second hidden layer has half the width of the first."""
 
-    def __init__(
-        self,
-        d_model: int,
-        hidden: int,
-        classes: int,
-        init: Init,
-        *,
-        interaction: Interaction,
-        hidden_layers: int,
-    ):
+    def __init__(self, d_model: int, hidden: int, classes: int, style: Style):
         super().__init__()
-        parts, self.features = INTERACTIONS[interaction]
-        widths = [hidden >> layer for layer in range(hidden_layers)]
-        self.classifier = Classifier(parts * d_model, widths, classes, init)
+        parts, self.features = INTERACTIONS[style.interaction]
+        widths = [hidden >> layer for layer in range(style.dual_hidden_layers)]
+        self.classifier = Classifier(parts * d_model, widths, classes, style.init)
 
     def forward(self, pooled: Tensor) -> Tensor:
         a, b = pooled.unbind(1)

@@ -51,24 +51,13 @@ class Network(nn.Module):
             protocol.data.vocab, model.d_model, self.max_len, style, model.dropout, task.stack
         )
         place = SlotPlace(
-            max_len=self.embedding.max_len,
-            profile=protocol.profile,
-            seed=seed,
-            grid=task.grid,
-            cls=style.pooling is Pooling.cls,
+            self.embedding.max_len, protocol.profile, seed, task.grid, style.pooling is Pooling.cls
         )
         self.encoder = Encoder(attention, model, style, place)
         self.pool = POOLINGS[style.pooling]
         self.head: nn.Module
         if task.dual:
-            self.head = DualClassifier(
-                model.d_model,
-                model.mlp_dim,
-                task.classes,
-                style.init,
-                interaction=style.interaction,
-                hidden_layers=style.dual_hidden_layers,
-            )
+            self.head = DualClassifier(model.d_model, model.mlp_dim, task.classes, style)
         else:
             self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style.init)
 

@@ -60,29 +60,21 @@ def phase_one(run: Run) -> Run | None:
 
 
 def _refuse(run: Run) -> None:
-    name, objective = run.attention["name"], f"pretrain={run.pretrain.name.name}"
+    name, reason = run.attention["name"], ""
     if (stack := data.of(run.task).stack) > 1:
-        raise UserError(
-            f"{objective} predicts one id per token, but a token of task '{run.task.name}' is the "
-            f"sum of {stack}: use pretrain=none"
+        reason = (
+            f"predicts one id per token, but one of task '{run.task.name}' is the sum of {stack}"
         )
-    if run.pretrain.name is not Objective.causal:
+    elif run.pretrain.name is not Objective.causal:
         return
-    if not luna.get(name).causal_form:
-        raise UserError(
-            f"{objective} needs the attention's causal form, which '{name}' does not have: use "
-            f"pretrain=masked, or one of {', '.join(luna.names(causal=True))}"
-        )
-    if run.protocol.style.pooling is Pooling.cls:
-        raise UserError(
-            f"{objective} does not fit protocol.style.pooling=cls, because a CLS token in front "
-            "sees no other token there and learns nothing: use pretrain=masked"
-        )
-    if run.attention.get("dwc", "none") != "none":
-        raise UserError(
-            f"{objective} does not fit attention.dwc={run.attention['dwc']}, whose convolution "
-            "sees the tokens to be predicted: use pretrain=masked, or attention.dwc=none"
-        )
+    elif not luna.get(name).causal_form:
+        reason = f"needs the attention's causal form, which '{name}' does not have"
+    elif run.protocol.style.pooling is Pooling.cls:
+        reason = "does not fit protocol.style.pooling=cls: a CLS token in front sees no other token"
+    elif (dwc := run.attention.get("dwc", "none")) != "none":
+        reason = f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
+    if reason:
+        raise UserError(f"pretrain={run.pretrain.name.name} {reason}: use another pretrain")
 
 
 # ---------------------------------------------------------------------- the network

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lra.base.config import UserError
-from lra.report.stats import half_width, interval_of_spearman, spearman
+from lra.report.stats import half_width, rank_correlation
 from lra.report.table import Table, differing, pairs_of, short_name, sortable
 from lra.results.frame import options_of, usual_of
 
@@ -32,52 +32,48 @@ def effects(
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
     product is constant, count as one. Rows with other values to choose from make no pair.
     """
-    shared = [*SHARED, *vary]
-    levels = _levels(runs, shared, code=False)
+    levels = _levels(runs, [*SHARED, *vary], code=False)
     if levels.duplicated().any():  # runs repeated after the code had changed
-        levels = _levels(runs, shared, code=True)
-    usual = {}
-    if runs["attention"].nunique() == 1:
-        usual = {k: _number_or_text(v) for k, v in usual_of(runs["record"].iloc[0]).items()}
-    if together:
-        levels, usual = _as_one(levels, usual, [short_name(key) for key in together])
+        levels = _levels(runs, [*SHARED, *vary], code=True)
+    one = runs["attention"].nunique() == 1
+    options = usual_of(runs["record"].iloc[0]) if one else {}
+    usual = {key: _number_or_text(value) for key, value in options.items()}
+    if names := [short_name(key) for key in together]:
+        for name in names:
+            if name not in levels:
+                raise UserError(f"`together` names '{name}', in which these runs do not differ")
+        joined = " x ".join(names)
+        levels.insert(0, joined, levels[names].map(str).agg(" x ".join, axis=1))
+        levels = levels.drop(columns=names)
+        usual = usual | {joined: " x ".join(str(usual.get(name)) for name in names)}
     if levels.duplicated().any():
         raise UserError("runs differ in settings that no effect shows; name them in `vary`")
-    return pd.DataFrame([
-        line
-        for setting in levels.columns.drop(MATCHED)
-        for line in _effects_of(str(setting), levels, runs["score"], usual)
-    ])  # fmt: skip
-
-
-def _effects_of(
-    setting: str, levels: pd.DataFrame, scores: pd.Series, usual: dict[str, Any]
-) -> list[dict[str, Any]]:
-    values = sorted(levels[setting].unique(), key=sortable)
-    base = next((b for b in (*BASES, usual.get(setting)) if b in values), values[0])
-    others = [*levels.columns.drop(setting)]
-    scored = levels.assign(score=scores)
-    pairs = scored.merge(scored[scored[setting] == base], on=others, suffixes=("", "_of_base"))
-    pairs["difference"] = pairs["score"] - pairs["score_of_base"]
     lines = []
-    for value in values:
-        of_value = pairs[pairs[setting] == value]
-        if value == base or of_value.empty:
-            continue
-        rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
-        cells = [d.tolist() for _, d in rows["difference"]]
-        means = [sum(cell) / len(cell) for cell in cells]
-        lines.append({
-            "setting": setting,
-            "level": str(value),
-            "base": str(base),
-            "cells": cells,
-            "differences": sorted(of_value["difference"]),
-            "mean": sum(means) / len(means),
-            # Over pairs of rows; one or two of them say nothing of others, so over their seeds.
-            "half_width": half_width([means] if len(cells) > 2 else cells),
-        })  # fmt: skip
-    return lines
+    for setting in levels.columns.drop(MATCHED):
+        values = sorted(levels[setting].unique(), key=sortable)
+        base = next((b for b in (*BASES, usual.get(setting)) if b in values), values[0])
+        others = [*levels.columns.drop(setting)]
+        scored = levels.assign(score=runs["score"])
+        pairs = scored.merge(scored[scored[setting] == base], on=others, suffixes=("", "_of_base"))
+        pairs["difference"] = pairs["score"] - pairs["score_of_base"]
+        for value in values:
+            of_value = pairs[pairs[setting] == value]
+            if value == base or of_value.empty:
+                continue
+            rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
+            cells = [d.tolist() for _, d in rows["difference"]]
+            means = [sum(cell) / len(cell) for cell in cells]
+            lines.append({
+                "setting": setting,
+                "level": str(value),
+                "base": str(base),
+                "cells": cells,
+                "differences": sorted(of_value["difference"]),
+                "mean": sum(means) / len(means),
+                # Over pairs of rows; one or two say nothing of others, so over their seeds.
+                "half_width": half_width([means] if len(cells) > 2 else cells),
+            })  # fmt: skip
+    return pd.DataFrame(lines)
 
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
@@ -101,27 +97,8 @@ def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.Data
     return levels
 
 
-def _as_one(
-    levels: pd.DataFrame, usual: dict[str, Any], names: Sequence[str]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The settings of these names as one setting, `M x L`, with values such as `64 x 1`."""
-    for name in names:
-        if name not in levels:
-            raise UserError(
-                f"`together` names '{name}', which is no setting in which these runs differ"
-            )
-    joined = " x ".join(names)
-    values = levels[names].map(str).agg(" x ".join, axis=1)
-    if usual:
-        usual = usual | {joined: " x ".join(str(usual.get(name)) for name in names)}
-    return pd.concat([values.rename(joined), levels.drop(columns=names)], axis=1), usual
-
-
 def _number_or_text(value: Any) -> float | str:
     return value if isinstance(value, int | float) else str(value)
-
-
-# ---------------------------------------------------------------------- orders of two tables
 
 
 def agreements(table: Table, other: Table) -> pd.DataFrame:
@@ -130,33 +107,31 @@ def agreements(table: Table, other: Table) -> pd.DataFrame:
     there, by attention), correlation, low and high of its 95 % interval."""
     lines = []
     for column, task in itertools.product(table.columns, other.columns):
-        methods = _shared(table, column, other, task)
+        here, there = (_methods(t, c) for t, c in ((table, column), (other, task)))
+        here = here[here.index.isin(there.index.drop_duplicates(keep=False))]
+        theirs = there.loc[here.index, "record"]
+        pairs = zip(here["record"], theirs, strict=True)
+        # Of several rows here, that whose options differ least from those there counts, then the
+        # first by label, because a choice by score would favour the method.
+        here = here.assign(differing=[_options_differing(*pair) for pair in pairs])
+        here = here.sort_values(["differing", "row"])["score"].groupby(level=0, sort=False).first()
+        methods = pd.DataFrame({"here": here, "there": there.loc[here.index, "score"]})
+        methods = methods.reindex(there.index.intersection(here.index))
         if len(methods) >= LEAST:
-            r = spearman(methods["here"], methods["there"])
-            low, high = interval_of_spearman(r, len(methods)) or (None, None)
+            r, low, high = rank_correlation(methods["here"], methods["there"])
             lines.append({"column": column, "other": other.name, "title": other.title, "with": task,
                           "methods": methods, "correlation": r, "low": low,
                           "high": high})  # fmt: skip
     return pd.DataFrame(lines)
 
 
-def _shared(table: Table, column: str, other: Table, task: str) -> pd.DataFrame:
-    """The methods that have one row in the other table, and one or more here. If more, the row
-    counts whose options differ least from those in the other table; of equal ones the first by
-    label, because a choice by score would favour the method."""
-    here, there = table.column(column), other.column(task)
-    names = other.rows.loc[there.index, "attention"]
-    lines = {}
-    for row, attention in names.items():
-        rows = [r for r in here.index if table.rows.loc[r, "attention"] == attention]
-        if rows and (names == attention).sum() == 1:
-            theirs = there.loc[row]
-            best = min(rows, key=lambda r: (_differing(here.loc[r, "record"], theirs["record"]), r))
-            lines[attention] = {"here": here.loc[best, "score"], "there": theirs["score"]}
-    return pd.DataFrame.from_dict(lines, orient="index")
+def _methods(table: Table, column: str) -> pd.DataFrame:
+    """The cells of a column by the attention of their row."""
+    cells = table.column(column).reset_index()
+    return cells.set_index(cells["row"].map(table.rows["attention"]).rename("attention"))
 
 
-def _differing(a: pd.Series, b: pd.Series) -> int:
+def _options_differing(a: Any, b: Any) -> int:
     """Count the options of the attention that differ, of those that both records hold."""
     one, two = (record["settings.attention"] for record in (a, b))
     return sum(one[key] != two[key] for key in one if key in two)

@@ -1,4 +1,4 @@
-"""Notes for a reader of a table of training runs: the sentences under it."""
+"""Notes for a reader of a table: the sentences under it."""
 
 from __future__ import annotations
 
@@ -7,60 +7,48 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.code import UNKNOWN
 from lra.report import stats
 from lra.report.specs import TableSpec
 from lra.report.table import LEAST_DEAD, Table, one_line, pairs_of, sortable
 
-DEAD_QUERIES = (
-    "queries of the last test batch whose weights sum to 0, because all are 0 or signed ones "
-    "cancel; in the layer with most of them"
-)
 FLOOR = "∅: no better than always giving one answer"
 
 
-def notes(spec: TableSpec, table: Table) -> list[str]:
-    """All that a reader must know, the most general first."""
-    of_columns = (_column_note(table, spec, column) for column in table.columns)
-    return [*_reading(spec, table), *_caution(spec, table), *comparisons(table), *of_columns,
-            *_attempts(table.repeated)]  # fmt: skip
-
-
-def _reading(spec: TableSpec, table: Table) -> list[str]:
-    cells, runs = table.cells, table.runs
-    sentences = [
+def training_notes(spec: TableSpec, table: Table) -> list[str]:
+    """All that a reader of a table of training runs must know, the most general first."""
+    runs = table.runs
+    notes = [
         f"Runs of {table.conditions}. Test accuracy in %: mean over seeds ± sample standard "
         "deviation (number of seeds)."
     ]
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
-        sentences.append("Names leave out options that have their usual value.")
-    if any(compute_class(record["compute"]) != "-" for record in cells["record"]):
-        sentences.append(
-            'Compute: "matched" means that parameters and FLOPs are within the tolerance of the '
-            'budget named below; "×1.34" is the worse of the two ratios to that budget; "exempt" '
-            "means that no setting of the method meets it, for the reason given with its runs."
+        notes.append("Names leave out options that have their usual value.")
+    if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
+        notes.append(
+            'Compute: "matched" is within the tolerance of the budget, "×1.34" the worse of the '
+            'ratios of parameters and FLOPs to it; no setting of an "exempt" method meets it.'
         )
-    if (cells["dead"] >= LEAST_DEAD).any():
-        sentences.append(f"Dead queries: {DEAD_QUERIES}, the mean over seeds.")
+    if (table.cells["dead"] >= LEAST_DEAD).any():
+        notes.append("Dead queries: in % of those of the last test batch; their weights sum to 0.")
     if spec.choose:
-        values = sorted(runs[spec.choose].unique(), key=sortable)
-        sentences.append(
+        values = ", ".join(map(str, sorted(runs[spec.choose].unique(), key=sortable)))
+        notes.append(
             f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
-            f"with most seeds; chosen were {', '.join(map(str, values))}."
+            f"with most seeds; chosen were {values}."
         )
-    if (pretrained := runs[runs["pretrain.name"] != "none"]).size:
+    if len(pretrained := runs[runs["pretrain.name"] != "none"]):
         shared = int(pretrained.get("pretraining.run", pd.Series()).duplicated(keep=False).sum())
-        sentences.append(
-            "pretrain: before it saw a label, the network learned to predict masked tokens (masked)"
-            " or the next token (causal) of the training inputs. Steps, speed and budget are those "
-            "of the training on labels alone; the records have the training FLOPs of both phases."
-            + (
-                f" {shared} of these runs share a pretrained network with another."
-                if shared
-                else ""
-            )
+        notes.append(
+            "pretrain: the network learned before to predict masked (masked) or next tokens "
+            "(causal); steps, speed and budget are those of the training on labels."
+            + (f" {shared} of these runs share a pretrained network." if shared else "")
         )
-    return sentences
+    if not table.cells["learned"].all():
+        notes.append(f"{FLOOR}; such a row is not ranked.")
+    if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
+        notes.append(f"{n} repeated runs (rerun=true) are not shown: the first to finish counts.")
+    notes += comparisons(table)
+    return notes + [_column_note(table, spec, column) for column in table.columns]
 
 
 def comparisons(table: Table) -> list[str]:
@@ -85,41 +73,6 @@ def comparisons(table: Table) -> list[str]:
     return sentences
 
 
-def _caution(spec: TableSpec, table: Table) -> list[str]:
-    sentences = []
-    if len(table.columns) > 1 and spec.columns:
-        sentences.append("Average: the mean over all columns; tasks: how many of them the row has.")
-    elif len(table.columns) > 1:
-        sentences.append(
-            "Average: the mean over all five tasks; a row without all of them has none. Tasks: how "
-            "many of the five the row has."
-        )
-    if not table.cells["learned"].all():
-        sentences.append(f"{FLOOR}; such a row is not ranked.")
-    if (table.runs["code"] == UNKNOWN).any():
-        sentences.append(
-            "Runs from before records held the hash of their code are not averaged with later ones."
-        )
-    if not spec.speed:
-        sentences.append(
-            "Speed and memory are not shown because the runs shared their machine with other work."
-        )
-    return sentences
-
-
-def _attempts(repeated: pd.DataFrame) -> list[str]:
-    if repeated.empty:
-        return []
-    runs = ", ".join(
-        f"{r['attention']} on {r['task']} ({r['run']}: {r['score']:.1f})"
-        for r in repeated.to_dict("records")
-    )
-    return [
-        "Some runs were repeated (rerun=true); the table has the attempt that finished first. The "
-        f"others: {runs}."
-    ]
-
-
 def _column_note(table: Table, spec: TableSpec, column: str) -> str:
     runs = table.runs[table.runs["column"] == column]
     first = runs.iloc[0]
@@ -136,7 +89,7 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     parts += [f"compute budget {budget_names(runs)}", f"machine {' / '.join(machines)}"]
     if spec.speed and column not in table.timed:
-        parts.append("speed and memory are not shown because they come from different machines")
+        parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
 
 
@@ -148,9 +101,9 @@ def budget_names(runs: pd.DataFrame) -> str:
 def _budget_name(budget: Mapping[str, Any] | None) -> str:
     if budget is None:
         return "none (compute=off)"
-    parameters = f"{budget['parameters']:,} parameters" if budget.get("parameters") else ""
-    flops = f"{budget['flops'] / 1e9:.3f} GFLOPs" if budget.get("flops") else ""
-    return f"{budget.get('reference')}: " + ", ".join(filter(None, (parameters, flops)))
+    limits = [f"{budget['parameters']:,} parameters"] if budget.get("parameters") else []
+    limits += [f"{budget['flops'] / 1e9:.3f} GFLOPs"] if budget.get("flops") else []
+    return f"{budget.get('reference')}: {', '.join(limits)}"
 
 
 def compute_class(compute: Mapping[str, Any]) -> str:
@@ -158,3 +111,36 @@ def compute_class(compute: Mapping[str, Any]) -> str:
     verdict = compute.get("verdict") or "-"
     exempt = compute.get("exempt") and verdict != "matched"
     return f"exempt, {verdict}" if exempt else verdict
+
+
+def conversion_notes(
+    table: Table, control: str, floor: pd.Series, stage_2: str, usual: Mapping[str, str]
+) -> list[str]:
+    """All that a reader of a table of conversions must know; `usual` are the settings of the rows
+    of each attention that name no others."""
+    floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
+    machines = {f"{r.get('machine.device') or 'unknown device'} (torch {r.get('versions.torch')})"
+                for r in table.runs["record"]}  # fmt: skip
+    notes = [
+        "Scores in % (on images top-1 accuracies), on the dev set, of the epoch that is best on "
+        "that dev set: mean over seeds ± sample standard deviation (number of seeds).",
+        f"{control}: the teacher, which keeps its softmax, after the same stage 2 as the others.",
+        "Recovery: the score in % of the teacher's, for rows that have every task. Mean of ratios: "
+        "the mean over tasks of score / teacher. Ratio of means: mean score / mean score of the "
+        f"teacher. Headroom: the score above always giving one answer ({floors}), in % of the "
+        "teacher's, mean over tasks.",
+        *comparisons(table),
+        f"Stage 2 of every row: {stage_2}. Run on {', '.join(sorted(machines))}.",
+    ]
+    if not table.cells["learned"].all():
+        notes.append(f"{FLOOR}; not ranked, and a row with no other score has no recovery.")
+    notes += [f"Rows of {name} that name no other settings have {shown}."
+              for name, shown in usual.items() if shown]  # fmt: skip
+    if "luna" in usual:
+        notes.append(
+            "luna's options are in its rows because converted models use M = 2 head_dim, L = 1 and "
+            "exp by default, where the paper lists M=8 L=8 nonneg=True."
+        )
+    if "t2r" in usual:
+        notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
+    return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from lra.report import published, render
+from lra.report.build import FIVE
 from lra.report.notes import FLOOR, compute_class
+from lra.report.render import sections, wide
 from lra.report.stats import MOST_SEEDS
-from lra.report.table import Table, beside, mark_of, text_of
-from lra.report.training import FIVE
+from lra.report.table import Table, mark_of, text_of
 
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")
@@ -32,8 +32,8 @@ def page(tables: Sequence[Table], results: Path) -> str:
     ours = [r for r in runs if r["task"] in FIVE and r.get("protocol.name") not in SHORT]
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
-        {"render": render, "published": published, "beside": beside, "floor": FLOOR},
-        tables=[(table, dict(columns(table))) for table in tables],
+        {"sections": sections, "floor": FLOOR},
+        tables=[(table, _body(table)) for table in tables],
         pictures={t.name: sorted((results / "figures").glob(f"{t.name}-*.png")) for t in tables},
         scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
@@ -43,21 +43,13 @@ def page(tables: Sequence[Table], results: Path) -> str:
     )
 
 
-def columns(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every column but the first: its head and what its cells show, by row."""
+def _body(table: Table) -> pd.DataFrame:
+    """The table as texts; its scores as what `_score` says of them."""
+    body = wide(table, text_of).apply(lambda column: column.str.strip("–")).astype(object)
     runs = dict(iter(table.runs.groupby(["row", "column"], sort=False)))
-    digits = published.table(table.published)["digits"] if table.published else 0
-    form = f"{{:.{digits}f}} {{}}".format
-    for name in table.columns:
-        cells = table.column(name)
-        yield name, {r: _score(table, cell, runs.get((r, name))) for r, cell in cells.iterrows()}
-        if table.published and len(printed := cells.dropna(subset=["published"])):
-            lines = printed[["published", "source"]].itertuples()
-            yield f"{name}, published", {r: {"text": form(p, s), "order": p} for r, p, s in lines}
-    for name, texts in render.wide(table, text_of).drop(columns=table.columns).items():
-        yield name, {row: {"text": text.strip("–")} for row, text in texts.fillna("").items()}
-        if name in table.summaries[:1] and len(printed := table.rows["published"].dropna()):
-            yield f"{name}, published", {row: {"text": form(p, "")} for row, p in printed.items()}
+    for (row, column), cell in table.cells.iterrows():
+        body.at[row, column] = _score(table, cell, runs.get((row, column)))
+    return body
 
 
 def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> dict[str, Any]:

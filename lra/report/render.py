@@ -1,63 +1,67 @@
-"""A table as Markdown, CSV, LaTeX (booktabs, one file per tabular, for `\\input`) and JSON."""
+"""A table as frames of texts, and these as Markdown, LaTeX (booktabs, for `\\input`) and CSV."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pandas as pd
 
 from lra.base.config import csv_text
 from lra.report import published
 from lra.report.notes import compute_class
-from lra.report.table import Table, beside, mark_of, one_line, pairs_of, text_of
-from lra.results.record import STAGES, Record
+from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
+from lra.results.record import STAGES
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
 )
 PAIRS = (
-    "Score of the first row minus score of the second, in points of accuracy (on STS-B: minus 100 "
-    "times the squared error), and the p-value of a paired test: signs of the differences between "
-    "dev examples, averaged over seeds, are drawn at random; Holm's correction in each column. "
-    "*: p < 0.05."
+    "First minus second row in points of accuracy (on STS-B: minus 100 times the squared error), "
+    "and p of a paired test, in which signs of the differences between dev examples, averaged over "
+    "seeds, are drawn at random; Holm's correction in each column. *: p < 0.05."
 )
 EFFECTS = (
-    "Mean difference in points of accuracy over pairs of rows that differ in this one setting and "
-    "share every other (but for a rate chosen on dev, which each row has of its own); its 95 % "
-    "interval; the number of pairs of rows and of runs; the smallest and the largest difference "
-    "between two runs. The interval is Student's over the pairs of rows, each the mean of its "
-    "seeds, so an effect that depends on other settings widens it; for one or two pairs it is over "
-    "their seeds and says nothing of other settings. It is not corrected for the number of lines."
+    "Mean difference in points of accuracy over pairs of rows that differ in this one setting (and "
+    "in a rate chosen on dev, which each row has of its own); 95 % interval, Student's over pairs "
+    "of rows or, of one or two, over their seeds, and not corrected for the number of lines; pairs "
+    "of rows (of runs); the smallest and largest difference between two runs."
 )
 AGREEMENTS = (
-    "Spearman's correlation of the ranks that methods have here, by column, with those that they "
-    "have in [{name}]({name}.md): 1 is the same order, 0 none. The 95 % interval (Fisher's z) is "
-    "that of methods drawn at random; the spread of seeds is not in it."
+    "Spearman's correlation of the ranks of methods here, by column, with those in {name}, and its "
+    "95 % interval (Fisher's z) if methods were drawn at random; the spread of seeds is not in it."
 )
 BESIDE = (
     "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
-    "budgets, data and sometimes models than the measured runs, so the two are not compared."
+    "budgets, data and sometimes models than the measured runs, so the two are not compared. "
 )
-CSV_COLUMNS = ("row", "attention", "options", "column", "score", "deviation", "seeds", "best",
-               "worse", "p", "needs", "floor", "learned", "dead", "parameters", "gflops", "compute",
-               "steps_per_second", "peak_memory_mib", "published", "source", "data_source",
-               "fingerprint", "revisions", "runs")  # fmt: skip
+CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
+               "best", "worse", "p", "needs", "floor", "learned", "dead", "parameters", "gflops",
+               "compute", "steps_per_second", "peak_memory_mib", "published", "source",
+               "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
 TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
        "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--"}  # fmt: skip
 
 
-# ---------------------------------------------------------------------- parts of every format
+# ---------------------------------------------------------------------- frames of texts
+
+
+class Section(NamedTuple):
+    """What stands below a table."""
+
+    title: str
+    text: str
+    body: pd.DataFrame
 
 
 def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
     """The table as texts, a line per row: its cells, then costs of one column, or summaries."""
     texts = table.cells.apply(text_of, axis=1).unstack("column")
     shown = texts.reindex(index=table.rows.index, columns=table.columns).fillna("")
+    shown = shown.rename_axis("attention")
     if table.single:
         return shown.join(costs(table, table.single))
     for name in table.summaries:
@@ -65,18 +69,12 @@ def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
     return shown.assign(tasks=table.rows["coverage"])
 
 
-def escaped(shown: pd.DataFrame, table: Table, escape: Callable[[str], str]) -> pd.DataFrame:
-    """Escape what is not a cell's own text."""
-    others = [c for c in shown if c not in table.columns]
-    return shown.assign(**{c: shown[c].map(escape) for c in others})
-
-
 def costs(table: Table, column: str) -> pd.DataFrame:
     """Dead queries, if there are any; parameters, FLOPs and class of compute; speed and memory, if
     all runs were timed on one machine."""
     cells = table.column(column)
-    shown = pd.DataFrame(index=cells.index)
-    if table.dead(column):
+    shown = pd.DataFrame(index=cells.index.rename("attention"))
+    if (cells["dead"] >= LEAST_DEAD).any():
         shown["dead queries"] = cells["dead"].map(lambda d: "–" if pd.isna(d) else f"{d:.1f}%")
     shown["parameters"] = cells["parameters"].map("{:,.0f}".format)
     shown["GFLOPs"] = (cells["flops"] / 1e9).map("{:.3f}".format)
@@ -85,6 +83,42 @@ def costs(table: Table, column: str) -> pd.DataFrame:
         shown["steps/s"] = cells["steps_per_second"].map("{:.1f}".format)
         shown["peak MiB"] = cells["peak_memory_mib"].map("{:.0f}".format)
     return shown
+
+
+def sections(table: Table) -> Iterator[Section]:
+    """Cost of several columns, published numbers, effects, agreements and paired tests."""
+    for column in table.columns if table.costs and not table.single else ():
+        yield Section(f"Cost on {column}", "", costs(table, column))
+    if table.published and table.cells["published"].notna().any():
+        yield beside(table)
+    if not table.effects.empty:
+        yield Section("Effect of each setting", EFFECTS, effects(table))
+    if not table.agreements.empty:
+        name = table.agreements["other"].iloc[0]
+        yield Section(f"The order in {name}", AGREEMENTS.format(name=name), orders(table))
+    if not table.pairs.empty:
+        yield Section("Example by example", PAIRS, table.pairs)
+
+
+def beside(table: Table) -> Section:
+    """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
+    with the sources."""
+    printed = published.table(str(table.published))
+    cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
+    pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
+    both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
+    wide = both.unstack("column").reindex(columns=table.columns)
+    means = table.rows[[first, "published"]].dropna()
+    if table.rows["published"].notna().any():
+        wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
+    wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
+    sources = (
+        f"{s}: {published.contents()['sources'][s]}." for s in dict.fromkeys(cells["source"])
+    )
+    text = BESIDE.format(title=printed["title"]) + " ".join(sources)
+    return Section(
+        "Beside the published numbers", text, wide.sort_index().fillna("").rename_axis("attention")
+    )
 
 
 def effects(table: Table) -> pd.DataFrame:
@@ -122,69 +156,55 @@ def interval(low: float, high: float, digits: int) -> str:
 def markdown(table: Table, results: Path) -> str:
     parts = [f"# {escape_md(table.title)}", GENERATED]
     parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
-    parts.append(grid(escaped(wide(table, _md_cell), table, escape_md), "attention"))
+    parts.append(grid(_escaped(wide(table, _md_cell), table, escape_md)))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
-    if table.costs and not table.single:
-        for column in table.columns:
-            cost = costs(table, column).map(escape_md)
-            parts += [f"## Cost on {column}", grid(cost, "attention")]
-    if comparison := beside(table):
-        measured, sources = comparison
-        parts += ["## Beside the published numbers", escape_md(_beside(table))]
-        parts += [grid(measured, "attention"), "\n".join(f"* {source}." for source in sources)]
-    if not table.effects.empty:
-        parts += ["## Effect of each setting", EFFECTS, grid(effects(table), "setting")]
-    if not table.agreements.empty:
-        name = table.agreements["other"].iloc[0]
-        parts += [f"## The order in {name}", AGREEMENTS.format(name=name)]
-        parts.append(grid(orders(table), "column"))
-    if not table.pairs.empty:
-        pairs = table.pairs.assign(second=table.pairs["second"].map(escape_md))
-        parts += ["## Example by example", escape_md(PAIRS), grid(pairs, "first")]
-    return "\n\n".join([*parts, "## Runs", grid(_runs(table, results), "attention")]) + "\n"
+    for title, text, body in sections(table):
+        parts += [f"## {title}", escape_md(text), grid(body.map(escape_md))]
+    parts += ["## Runs", grid(_runs(table, results))]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _md_cell(cell: pd.Series) -> str:
     return (f"**{text_of(cell)}**" if cell["best"] else text_of(cell)) + mark_of(cell)
 
 
-def _beside(table: Table) -> str:
-    return BESIDE.format(title=published.table(table.published or "")["title"])
+def _escaped(shown: pd.DataFrame, table: Table, escape: Callable[[str], str]) -> pd.DataFrame:
+    """Escape what is not a cell's own text."""
+    return shown.assign(**{c: shown[c].map(escape) for c in shown if c not in table.columns})
 
 
 def _runs(table: Table, results: Path) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
-    lines = []
-    for (row, column), runs in table.runs.groupby(["row", "column"], sort=False):
+
+    def described(runs: pd.DataFrame) -> dict[str, str]:
         first, place = runs.iloc[0], Path(runs["path"].iloc[0]).resolve()
         name = first["run"].rpartition("-seed-")[0]
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
-        lines.append({
-            "attention": row,
-            "column": column,
+        scores = [r.get("scores") or {} for r in runs["record"]]
+        stages = (" → ".join(f"{s} {100 * of[s]['score']:.1f}" for s in STAGES if s in of)
+                  for of in scores)  # fmt: skip
+        return {
             "run": name,
             "seeds": " ".join(runs["seed"].map(str)),
             "score": " ".join(runs["score"].map("{:.2f}".format)),
-            **({} if table.costs else {"stages": "; ".join(map(stages, runs["record"]))}),
+            **({} if table.costs else {"stages": "; ".join(stages)}),
             "data": first["fingerprint"] or "not recorded",
             "revision": " ".join(dict.fromkeys(runs["revision"])),
-        })  # fmt: skip
+        }
+
+    groups = table.runs.groupby(["row", "column"], sort=False)
+    lines = [{"attention": row, "column": column} | described(runs)
+             for (row, column), runs in groups]  # fmt: skip
     lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
     return pd.DataFrame(lines).set_index("attention")
 
 
-def stages(record: Record) -> str:
-    """The scores of a conversion, stage by stage."""
-    scores = record.get("scores") or {}
-    return " → ".join(f"{s} {100 * scores[s]['score']:.1f}" for s in STAGES if s in scores)
-
-
-def grid(frame: pd.DataFrame, index: str) -> str:
+def grid(frame: pd.DataFrame) -> str:
     """A Markdown table; cells may hold links and bold text, row names are escaped."""
     rows = [[escape_md(str(name)), *map(str, cells)]
             for name, *cells in frame.itertuples(name=None)]  # fmt: skip
-    lines = [[index, *frame.columns], ["---"] * (frame.shape[1] + 1), *rows]
+    lines = [[frame.index.name, *frame.columns], ["---"] * (frame.shape[1] + 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -192,88 +212,19 @@ def escape_md(text: str) -> str:
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", one_line(text)).replace("<", "&lt;")
 
 
-# ---------------------------------------------------------------------- CSV and JSON
-
-
-def numbers(table: Table) -> pd.DataFrame:
-    """A line per cell, with everything that is shown of it."""
-    places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
-    cells = table.cells.reset_index().sort_values(["row", "column"], key=lambda s: s.map(places))
-    rows = table.rows.loc[cells["row"]]
-    cells["attention"] = rows["attention"].to_numpy()
-    cells["options"] = rows["options"].map(pairs_of).to_numpy()
-    cells["runs"] = cells["runs"].map(" ".join)
-    groups = table.runs.groupby(["row", "column"], sort=False)
-    facts = groups.agg(
-        fingerprint=("fingerprint", "first"),
-        revisions=("revision", lambda r: " ".join(dict.fromkeys(r))),
-        **({"data_source": ("data.source", "first")} if table.costs else {}),
-    )
-    cells = cells.join(facts, on=["row", "column"])
-    if table.costs:
-        cells["gflops"] = cells["flops"] / 1e9
-        cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
-        untimed = ~cells["column"].isin(table.timed)
-        cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None
-    return cells[[c for c in CSV_COLUMNS if c in cells]]
-
-
-def to_csv(table: Table, results: Path) -> str:
-    cells = numbers(table).assign(table=table.name)
-    whole = {c: "Int64" for c in ("seeds", "needs", "parameters") if c in cells}
-    cells = cells[["table", *cells.columns.drop("table")]].round({"parameters": 0}).astype(whole)
-    for name in cells.select_dtypes(exclude=["number", "bool"]):
-        values = [csv_text(v) if isinstance(v, str) else v for v in cells[name]]
-        cells[name] = pd.Series(values, cells.index, dtype=cells[name].dtype)
-    return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
-
-
-def to_json(table: Table) -> dict[str, Any]:
-    """The table for programs: rows with their summaries, a line per cell, effects."""
-    rows = table.rows.drop(columns=["options"]).reset_index(names="row")
-    frames = {"rows": rows, "cells": numbers(table), "effects": table.effects}
-    head = {"table": table.name, "title": table.title, "conditions": table.conditions}
-    lines = {key: json.loads(frame.to_json(orient="records", double_precision=15))
-             for key, frame in frames.items()}  # fmt: skip
-    return {**head, "columns": table.columns, **lines, "notes": table.notes}
-
-
-# ---------------------------------------------------------------------- LaTeX
+# ---------------------------------------------------------------------- LaTeX and CSV
 
 
 def latex(table: Table, results: Path) -> str:
     """The table, with the runs of each row in comments."""
-    comments = [*filter(None, [table.caveat]), *table.notes]
+    comments = [f"{table.title}. {GENERATED.replace('`', '')}", table.caveat, *table.notes]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
-    return tabular(table.title, comments, escaped(wide(table, _tex_cell), table, escape_tex))
-
-
-def latex_cost(table: Table, results: Path) -> str:
-    """The cost of runs, column by column; empty with one, whose costs are in the table itself."""
-    if table.single or not table.costs:
-        return ""
-    parts = pd.concat({column: costs(table, column) for column in table.columns}, names=["column"])
-    parts = parts.fillna("").reset_index("column").map(escape_tex)
-    return tabular(f"{table.title}: cost", table.notes, parts)
-
-
-def latex_published(table: Table, results: Path) -> str:
-    if (comparison := beside(table)) is None:
-        return ""
-    measured, sources = comparison
-    title = f"{table.title}: beside the published numbers"
-    return tabular(title, [_beside(table), *sources], measured.map(escape_tex))
-
-
-def tabular(title: str, comments: Iterable[str], body: pd.DataFrame) -> str:
-    above = [f"{title}. {GENERATED.replace('`', '')}", *comments]
-    body = body.rename(index=escape_tex, columns=escape_tex)
-    body.index.name, body.columns.name = "attention", None
-    table = body.reset_index().to_latex(
-        index=False, column_format="l" + "r" * body.shape[1], escape=False
-    )
-    return "\n".join(f"% {one_line(comment)}" for comment in above) + "\n" + table
+    body = _escaped(wide(table, _tex_cell), table, escape_tex)
+    body = body.rename(index=escape_tex, columns=escape_tex).reset_index()
+    shape = "l" + "r" * (body.shape[1] - 1)
+    text = body.to_latex(index=False, column_format=shape, escape=False)
+    return "\n".join(f"% {one_line(comment)}" for comment in comments if comment) + "\n" + text
 
 
 def _tex_cell(cell: pd.Series) -> str:
@@ -288,10 +239,33 @@ def escape_tex(text: str) -> str:
     return re.sub(special, lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text)))
 
 
-WRITERS: dict[str, Callable[[Table, Path], str]] = {
-    "md": markdown,
-    "csv": to_csv,
-    "tex": latex,
-    "cost.tex": latex_cost,
-    "published.tex": latex_published,
-}
+def to_csv(table: Table, results: Path) -> str:
+    """A line per cell, with everything that is shown of it."""
+    places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
+    cells = table.cells.reset_index().sort_values(["row", "column"], key=lambda s: s.map(places))
+    rows = table.rows.loc[cells["row"]]
+    cells["attention"] = rows["attention"].to_numpy()
+    cells["options"] = rows["options"].map(pairs_of).to_numpy()
+    cells["runs"] = cells["runs"].map(" ".join)
+    groups = table.runs.groupby(["row", "column"], sort=False)
+    facts = groups.agg(
+        fingerprint=("fingerprint", "first"),
+        revisions=("revision", lambda r: " ".join(dict.fromkeys(r))),
+        **({"data_source": ("data.source", "first")} if table.costs else {}),
+    )
+    cells = cells.join(facts, on=["row", "column"]).assign(table=table.name)
+    if table.costs:
+        cells["gflops"] = cells["flops"] / 1e9
+        cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
+        untimed = ~cells["column"].isin(table.timed)
+        cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None
+    cells = cells[[c for c in CSV_COLUMNS if c in cells]]
+    whole = {c: "Int64" for c in ("seeds", "needs", "parameters") if c in cells}
+    cells = cells.round({"parameters": 0}).astype(whole)
+    for name in cells.select_dtypes(exclude=["number", "bool"]):
+        values = [csv_text(v) if isinstance(v, str) else v for v in cells[name]]
+        cells[name] = pd.Series(values, cells.index, dtype=cells[name].dtype)
+    return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
+
+
+WRITERS = {"md": markdown, "csv": to_csv, "tex": latex}

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
-from lra.base.config import UserError
+from lra.base.config import UserError, readable
 
 SPECS = Path(__file__).with_name("tables.yaml")
 
@@ -29,7 +29,6 @@ class TableSpec(BaseModel):
     columns: str = ""
     choose: str = ""
     published: str | None = None
-    at_least: int = 1
     caveat: str = ""
     speed: bool = True
     effects: bool = False
@@ -41,23 +40,17 @@ def specs(results: Path) -> list[TableSpec]:
     """The entries of tables.yaml in a results folder, or those of the file beside this module."""
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
-    try:
+    with readable(path, "lra/report/tables.yaml explains the fields"):
         listed = yaml.safe_load(path.read_text(encoding="utf-8"))
         entries = TypeAdapter(list[TableSpec]).validate_python(listed, strict=True)
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: entry {place}: {first['msg']}") from error
-    names = [spec.name for spec in entries]
-    for spec in entries:
-        if names.count(spec.name) > 1:
-            raise UserError(f"{path} has two tables named {spec.name}")
-        if spec.together and not spec.effects:
-            raise UserError(f"{path}: table '{spec.name}' has `together`, which needs `effects`")
-        if spec.against and spec.against not in names:
-            raise UserError(f"{path} sets a table against '{spec.against}', which it does not have")
+        names = [spec.name for spec in entries]
+        for spec in entries:
+            if names.count(spec.name) > 1:
+                raise ValueError(f"two tables are named {spec.name}")
+            if spec.together and not spec.effects:
+                raise ValueError(f"{spec.name} has `together`, which needs `effects`")
+            if spec.against and spec.against not in names:
+                raise ValueError(f"{spec.name} is set against '{spec.against}', which is no table")
     return entries
 
 

@@ -5,21 +5,18 @@ are used, so that the other commands start without them."""
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import math
-import statistics
 from collections.abc import Hashable, Mapping, Sequence
-from statistics import fmean as mean
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 Array = np.ndarray
-Key = TypeVar("Key", bound=Hashable)
 
 LEVEL = 0.05  # the chance of a wrong mark anywhere in a column
-POWER = 0.8  # the chance of a mark that `seeds_needed` asks for
-MOST_SEEDS = 100  # `seeds_needed` is one more where even these are too few
+POWER = 0.8  # the chance of a mark that `needs` asks for
+MOST_SEEDS = 100  # `needs` is one more where even these are too few
 ANSWERS = 1000  # test answers assumed where a record does not say how many there are
 NOTE = (
     "↓ marks a row that is worse than the best of its column; chance alone puts such a mark "
@@ -33,43 +30,44 @@ TAIL = ((_X + 1) / 2) ** 4  # probabilities, dense near 0: small estimates of th
 TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    best: bool  # has the highest mean, as printed
-    p: float | None = None  # adjusted by Holm's method; None for the best and for single seeds
-    worse: bool = False  # p < LEVEL
-    seeds_needed: int | None = None  # of a row that is tested and not marked
-
-
 def compare_with_best(
-    samples: Mapping[Key, Sequence[float]], answers: Mapping[Key, int | None]
-) -> dict[Key, Verdict]:
+    samples: Mapping[Hashable, Sequence[float]], answers: Sequence[float | None]
+) -> pd.DataFrame:
     """Test every row of a column, one score in percent per seed, against the best mean of those
-    with two seeds or more; `answers` are the independent test examples behind each score."""
-    printed = {key: round(mean(values), 1) for key, values in samples.items()}
-    best = {key for key in samples if printed[key] == max(printed.values())}
-    verdicts = {key: Verdict(key in best) for key in samples}
-    keys = [key for key, values in samples.items() if len(values) > 1]
-    if len(keys) < 2:
-        return verdicts
-    from statsmodels.stats.multitest import multipletests
+    with two seeds or more; `answers` are the independent test examples behind each score.
 
-    means = np.array([mean(samples[key]) for key in keys])
-    seeds = np.array([len(samples[key]) for key in keys])
-    spread = np.array([statistics.variance(samples[key]) for key in keys])
-    variances, shared = moderated(means, spread, seeds, [answers[key] or ANSWERS for key in keys])
-    p_values = p_worse(means, variances, seeds, shared)
-    adjusted = multipletests(p_values, method="holm")[1]
-    first, unmarked = int(means.argmax()), int((adjusted >= LEVEL).sum())
-    for i, key in enumerate(keys):
-        if key in best or i == first:
-            continue
-        worse, needed = bool(adjusted[i] < LEVEL), None
-        if not worse:
-            pair = means[[i, first]], variances[[i, first]]
-            needed = _seeds_needed(*pair, shared.item(), len(keys), LEVEL / unmarked)
-        verdicts[key] = Verdict(False, float(adjusted[i]), worse, needed)
-    return verdicts
+    best:  the row has the highest mean, as printed
+    p:     adjusted by Holm's method; none for the best and for single seeds
+    worse: p < LEVEL
+    needs: about how many seeds per row would be needed, of a row that is tested and not worse
+    """
+    seeds = np.array([len(values) for values in samples.values()])
+    means = np.array([math.fsum(values) / len(values) for values in samples.values()])
+    index = pd.Index(range(len(samples)))
+    verdicts = pd.DataFrame({"p": np.nan, "worse": False, "needs": np.nan}, index)
+    verdicts["best"] = [round(mean, 1) == round(means.max(), 1) for mean in means]
+    rows = np.flatnonzero(seeds > 1)
+    if len(rows) > 1:
+        from statsmodels.stats.multitest import multipletests
+
+        spread = np.array(
+            [np.var(values, ddof=1) for values in samples.values() if len(values) > 1]
+        )
+        known_answers = [answers[int(i)] or ANSWERS for i in rows]
+        means, seeds = means[rows], seeds[rows]
+        variances, shared = moderated(means, spread, seeds, known_answers)
+        p = multipletests(p_worse(means, variances, seeds, shared), method="holm")[1]
+        first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
+        for i, row in enumerate(rows):
+            if verdicts.loc[row, "best"] or i == first:
+                continue
+            verdicts.loc[row, ["p", "worse"]] = p[i], p[i] < LEVEL
+            if p[i] >= LEVEL:
+                pair = means[[i, first]], variances[[i, first]]
+                verdicts.loc[row, "needs"] = _seeds_needed(
+                    *pair, shared.item(), len(rows), LEVEL / unmarked
+                )
+    return verdicts.set_axis(samples.keys())
 
 
 def _seeds_needed(
@@ -174,25 +172,22 @@ def half_width(groups: Sequence[Sequence[float]]) -> float:
         return math.nan
     from scipy.stats import t
 
-    squares = math.fsum((v - mean(values)) ** 2 for values in groups for v in values)
-    variance = squares / freedom * math.fsum(1 / len(values) for values in groups)
+    squares = sum(float(np.var(values)) * len(values) for values in groups)
+    variance = squares / freedom * sum(1 / len(values) for values in groups)
     return float(t.isf(LEVEL / 2, freedom)) * math.sqrt(variance) / len(groups)
 
 
-def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Rank correlation; 0 where one side has no order at all."""
-    if 1 in (len(set(xs)), len(set(ys))):
-        return 0.0
+def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float, float]:
+    """Spearman's correlation, 0 where one side has no order at all, and its 95 % interval, as if
+    methods were drawn at random: atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and
+    Pearson 1957). A perfect order, whose atanh is infinite, has no interval."""
     from scipy.stats import spearmanr
 
-    return float(spearmanr(xs, ys).statistic)
-
-
-def interval_of_spearman(r: float, n: int) -> tuple[float, float] | None:
-    """The 95 % interval of the rank correlation r of n methods, as if they were drawn at random:
-    atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957). The spread of
-    seeds is not in it. None for a perfect order, whose atanh(r) is infinite."""
+    if 1 in (len(set(xs)), len(set(ys))):
+        r = 0.0
+    else:
+        r = float(spearmanr(xs, ys).statistic)
     if math.isclose(abs(r), 1):
-        return None
-    z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (n - 3))
-    return math.tanh(z - half), math.tanh(z + half)
+        return r, math.nan, math.nan
+    z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (len(xs) - 3))
+    return r, math.tanh(z - half), math.tanh(z + half)

@@ -1,21 +1,21 @@
-"""A table as every format shows it. Two builders make it from a data frame of runs: training.py and
-conversions.py; render.py, terminal.py, page.py and lra/figures show any table."""
+"""A table as every format shows it: build.py makes it from a data frame of runs; render.py,
+terminal.py, page.py and lra/figures show it."""
 
 from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lra.base.config import UserError
-from lra.report import published, stats
+from lra.report import stats
 
 LISTED = 3  # attentions listed for each value of a difference
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
+PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
 
 
@@ -24,7 +24,7 @@ class Table:
     """Rows and cells of a table as data frames.
 
     rows:  a line per row in the order shown, by label: attention, options (a dict), the summaries,
-           coverage (3/5: how many columns of the summary it has), ranked (False: a reference)
+           coverage (3/5: how many columns of the summary it has)
     cells: a line per cell, by (row, column): see `cells_of`
     runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
     """
@@ -35,7 +35,7 @@ class Table:
     rows: pd.DataFrame
     cells: pd.DataFrame
     runs: pd.DataFrame
-    notes: list[str] = dataclasses.field(default_factory=list)  # what a reader must know
+    taken: pd.DataFrame  # `runs`, and those not shown: repeated, or of a rate that is not the best
     summaries: tuple[str, ...] = ()  # names of the columns over all columns
     published: str | None = None  # the published table shown beside this one
     costs: bool = False  # parameters, FLOPs and class of compute are shown
@@ -43,8 +43,7 @@ class Table:
     axis: str = ""  # what the columns are values of: pairs of `pairs=16`; "" for tasks
     conditions: str = ""  # what all runs share, in a few words
     caveat: str = ""  # what these runs cannot show
-    repeated: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # attempts not shown
-    unchosen: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # at other rates, say
+    notes: Sequence[str] = ()  # what a reader must know
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
@@ -59,22 +58,12 @@ class Table:
         cells = self.cells.xs(name, level="column")
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
-    def dead(self, column: str) -> bool:
-        """Tell if a cell of this column shows dead queries: a tenth of a percent of them."""
-        return bool((self.column(column)["dead"] >= LEAST_DEAD).any())
 
-
-def cells_of(runs: pd.DataFrame, scored: Sequence[str] | None = None) -> pd.DataFrame:
+def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame:
     """Aggregate the runs of every row and column: score and deviation in percent, seeds, the runs'
-    names and values, floor, costs, and how it compares with the best of its column among the
-    `scored` rows (all, if None). UserError where runs of a cell differ in more than the seed."""
+    names and values, floor, costs, and how it compares with the best of its column among the rows
+    that are ranked. UserError where runs of a cell differ in more than the seed."""
     groups = runs.groupby(["row", "column"], sort=False)
-    for (_, column), cell in groups:
-        if len(cell[["identity", "code"]].drop_duplicates()) > 1:
-            raise UserError(
-                f"runs of {cell['attention'].iloc[0]} on {column} differ in settings that no row "
-                "shows; name them in `vary` (docs/results.md)"
-            )
     cells = groups.agg(
         score=("score", "mean"),
         deviation=("score", "std"),
@@ -83,24 +72,30 @@ def cells_of(runs: pd.DataFrame, scored: Sequence[str] | None = None) -> pd.Data
         floor=("floor", "first"),
         runs=("run", list),
         record=("record", "first"),
+        task=("task", "first"),
+        method=("method", "first"),
+        examples=("examples", "first"),
+        dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
     )
-    cells["dead"] = 100 * groups["dead_queries"].mean()
-    cells["examples"] = groups["examples"].first()
+    networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
+    if (mixed := networks["network"].nunique() > 1).any():
+        row, column = mixed.idxmax()
+        raise UserError(
+            f"runs of {row} on {column} differ in settings that no row shows; name them in `vary` "
+            "(docs/results.md)"
+        )
     # Accuracies are float32; one example of 25,000 is 0.004. Unknown floors are passed.
     cells["learned"] = ~(cells["score"] <= cells["floor"] + 1e-3)
-    cells[["best", "worse", "p", "needs"]] = False, False, np.nan, np.nan
+    cells[["best", "worse", "p", "needs"]] = False, False, float("nan"), float("nan")
     # Cells at the floor, where nothing was learned, take no part.
-    ranked = cells["learned"] & (scored is None or cells.index.isin(scored, level="row"))
-    for _, column in cells[ranked].groupby("column", sort=False):
-        tested = {key: None if pd.isna(n) else int(n) for key, n in column["examples"].items()}
-        verdicts = stats.compare_with_best(column["values"].to_dict(), tested)
-        for key, verdict in verdicts.items():
-            # The lead of a single seed may be chance.
-            cells.loc[key, "best"] = verdict.best and cells.loc[key, "seeds"] > 1
-            cells.loc[key, "worse"] = verdict.worse
-            cells.loc[key, "p"] = np.nan if verdict.p is None else verdict.p
-            cells.loc[key, "needs"] = verdict.seeds_needed or np.nan
+    ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
+    for _, column in ranked.groupby("column", sort=False):
+        answers = [None if pd.isna(n) else int(n) for n in column["examples"]]
+        verdicts = stats.compare_with_best(column["values"].to_dict(), answers)
+        cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
+    cells = cells.astype({"best": bool, "worse": bool, "p": float, "needs": float})
+    cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
     return cells
 
 
@@ -123,32 +118,26 @@ def refuse_mixtures(
     runs: pd.DataFrame,
     of_table: Sequence[str],
     of_column: Sequence[str],
-    *,
-    remedy: str,
     absent: str | None = "absent",
 ) -> None:
     """UserError with every fact in which the runs of one table, or of one column of it, differ. A
     run without a fact has the value `absent`; if that is None, the run is ignored."""
-    lines = _differences(runs, of_table, absent)
-    for column, group in runs.groupby("column", sort=False):
-        lines += [f"on {column}, {line}" for line in _differences(group, of_column, absent)]
+    parts = [("", runs, of_table)]
+    parts += [(f"on {c}, ", part, of_column) for c, part in runs.groupby("column", sort=False)]
+    lines = []
+    for place, part, facts in parts:
+        for fact in facts:
+            values = (part[fact] if absent is None else part[fact].fillna(absent)).dropna().map(str)
+            methods = part["attention"].groupby(values).unique()
+            if len(methods) > 1:
+                listed = (f"{value} ({_listed(names)})" for value, names in methods.items())
+                lines.append(f"{place}{fact} is {' or '.join(listed)}")
     if lines:
         raise UserError(
-            f"table '{name}' would mix runs that cannot be compared; {remedy} (docs/results.md). "
-            "They differ:\n  " + "\n  ".join(lines)
+            f"table '{name}' would mix runs that cannot be compared; narrow it with `where`, or "
+            "export them to different files (docs/results.md). They differ:\n  "
+            + "\n  ".join(lines)
         )
-
-
-def _differences(runs: pd.DataFrame, facts: Iterable[str], absent: str | None) -> list[str]:
-    """`key is this (linear, luna) or that (softmax)`, for every fact with more than one value."""
-    lines = []
-    for fact in facts:
-        values = (runs[fact].dropna() if absent is None else runs[fact].fillna(absent)).map(str)
-        if values.nunique() > 1:
-            methods = runs["attention"].groupby(values).unique()
-            values_of = (f"{value} ({_listed(names)})" for value, names in methods.items())
-            lines.append(f"{fact} is {' or '.join(values_of)}")
-    return lines
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -183,25 +172,3 @@ def sortable(value: Any) -> tuple[bool, float, str]:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-# ---------------------------------------------------------------------- published numbers beside
-
-
-def beside(table: Table) -> tuple[pd.DataFrame, list[str]] | None:
-    """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked;
-    with the sources. None where no cell has a published one."""
-    cells = table.cells[table.cells["published"].notna()] if "published" in table.cells else None
-    if cells is None or cells.empty or table.published is None:
-        return None
-    pair = f"{{:.1f}} / {{:.{published.table(table.published)['digits']}f}}".format
-    both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
-    wide = both.unstack("column").reindex(columns=table.columns)
-    first = table.summaries[0]
-    lines = table.rows[[first, "published"]].dropna()
-    if table.rows["published"].notna().any():
-        wide[first] = pd.Series(map(pair, lines[first], lines["published"]), lines.index, dtype=str)
-    wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
-    sources = dict.fromkeys(cells["source"])
-    explained = published.contents()["sources"]
-    return wide.sort_index().fillna(""), [f"{s}: {explained[s]}" for s in sources]

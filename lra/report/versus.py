@@ -3,192 +3,152 @@ and the paired tests of the rows of a conversion table."""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from lra.base.config import UserError
 from lra.report import stats
-from lra.results.record import Record, first_attempts, load_records, read_record
-from lra.runs.schema import flat
+from lra.report.specs import select
+from lra.report.table import PARTS
+from lra.results.frame import frame_of
+from lra.results.record import Record, first_attempts, load_records
+from lra.runs.folder import RESULT
 
-BINS = 4  # of lengths, equally many examples in each
 LISTED = 6  # settings named in an error
 FLIPS = 10_000
 BLOCK = 100  # flips held at once; numpy draws four signs together, so a multiple of four
 REGRESSION = "stsb"
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Rows or runs `a` and `b` on the same test examples; shares are percents."""
-
-    answers: int  # as many as examples or, of a task that scores tokens, more
-    examples: int
-    together: int  # answers of one example, which the paired test flips together
-    a: float  # accuracy, mean over seeds
-    b: float
-    p: float  # of the paired test
-    agreement: float  # the same answer, right or wrong, mean over pairs of seeds
-    both: float
-    groups: pd.DataFrame  # answers, a and b of each class, and of each range of lengths
-    settings: dict[str, tuple[Any, Any]]  # those that differ
-
-
-def compare(a: Sequence[Record], b: Sequence[Record], data_dir: Path | None = None) -> Comparison:
-    """Compare two sets of runs, each of one row; lengths are known if the data are prepared."""
-    sides = [[_answers(r) for r in runs] for runs in (a, b)]
-    if len({answers.labels_digest for side in sides for answers in side}) > 1:
-        raise UserError(
-            "these runs were not tested on the same examples: compare runs on the same data"
-        )
-    labels = sides[0][0].labels
-    examples = a[0].get("test.examples", len(labels))
-    together = len(labels) // examples if len(labels) % examples == 0 else 1
-    right_a, right_b = (np.mean([answers.right for answers in side], axis=0) for side in sides)
-    right = pd.DataFrame({"answers": 1, "a": 100 * right_a, "b": 100 * right_b})
-    shares = {"answers": "sum", "a": "mean", "b": "mean"}
-    groups = [right.groupby(labels).agg(shares).rename(index="class {}".format)]
-    if (lengths := _lengths(a[0], data_dir, len(labels))) is not None:
-        bins = pd.qcut(lengths, BINS, duplicates="drop", precision=0)
-        groups.append(right.groupby(bins, observed=True).agg(shares).rename(index=str))
-    pairs = list(itertools.product(*sides))
-    return Comparison(
-        answers=len(labels),
-        examples=examples,
-        together=together,
-        a=float(right["a"].mean()),
-        b=float(right["b"].mean()),
-        p=sign_flips((right_a - right_b).reshape(-1, together).sum(1)),
-        agreement=100 * float(np.mean([(x.answers == y.answers).mean() for x, y in pairs])),
-        both=100 * float(np.mean([(x.right & y.right).mean() for x, y in pairs])),
-        groups=pd.concat(groups),
-        settings=_differences(a[0], b[0]),
-    )
-
-
-def find_runs(word: str, records: Iterable[Record]) -> list[Record]:
+def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that a word names: a run's folder, the name of a run as tables cite it, or an
     attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
-    if (place := Path(word) / "result.json").exists():
-        record = read_record(place)
-        return [record] if record else []
-    name, *options = word.split(",")
-    wanted = dict(option.partition("=")[::2] for option in options)
-
-    def meant(record: Record) -> bool:
-        return record.attention == name and all(_has(record, *pair) for pair in wanted.items())
-
-    named = [record for record in records if record.run == word or meant(record)]
-    if not named:
+    if (Path(word) / RESULT).exists():
+        return frame_of(load_records([word]))
+    attention, *options = word.split(",")
+    where: dict[str, Any] = {"attention": attention}
+    for key, _, text in (option.partition("=") for option in options):
+        with contextlib.suppress(ValueError, SyntaxError):  # it stays a text
+            text = ast.literal_eval(text)
+        where[f"attention.{key}" if f"attention.{key}" in runs else key] = text
+    named = runs[runs["run"] == word] if word in {*runs["run"]} else select(runs, where)
+    if named.empty:
         raise UserError(
             f"'{word}' names no run: give a run's folder or name, or an attention as in "
             "luna,M=8,L=8; --runs says where it is looked up"
         )
-    rows = {(r["identity"], r.code): r for r in named}
-    if len(rows) > 1:
-        pairs = itertools.pairwise(rows.values())
-        differ = sorted({key for x, y in pairs for key in _differences(x, y)})
-        more = f" and {len(differ) - LISTED} more" if len(differ) > LISTED else ""
+    if n := len(named[["identity", "code"]].drop_duplicates()) - 1:
+        settings = [key for key, (a, b) in differences(named).items()]
+        more = f" and {len(settings) - LISTED} more" if len(settings) > LISTED else ""
         raise UserError(
-            f"'{word}' names runs of {len(rows)} rows, which differ in "
-            f"{', '.join(differ[:LISTED])}{more}: name these options, or choose with --task or "
-            "--runs"
+            f"'{word}' names runs of {n + 1} rows, which differ in {', '.join(settings[:LISTED])}"
+            f"{more}: name these options, or choose with --task or --runs"
         )
     return named
 
 
-def _has(record: Record, key: str, text: str) -> bool:
-    value = record.get(f"settings.{key}", record["attention"].get(key))
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return value == float(text) if number else str(value).lower() == text.lower()
-    except ValueError:
-        return False
+def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """The settings in which runs differ, with their values."""
+    values = {c: [*dict.fromkeys(runs[c].fillna("absent").map(str))]
+              for c in runs if c == "code" or c.split(".")[0] in PARTS}  # fmt: skip
+    return {key: texts for key, texts in values.items() if len(texts) > 1}
 
 
-def print_comparison(a: str, b: str, runs: Path, task: str | None, data_dir: Path) -> None:
-    names = [w for w in (a, b) if not (Path(w) / "result.json").exists()]
-    records = first_attempts(load_records([runs]))[0] if names else []
-    records = [r for r in records if task in (None, r["task"])]
-    left, right = find_runs(a, records), find_runs(b, records)
-    c = compare(left, right, data_dir)
+def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
+    """Compare two sets of runs, each of one row, on the same test examples: the accuracies `a` and
+    `b` (in percent, means over seeds), `both` right, the `same` answer (right or wrong, mean over
+    pairs of seeds), `p` of the paired test, the number of `answers`, and how many of one example
+    are taken `together` by that test."""
+    for record in (*a, *b):
+        if record.answers is None:
+            raise UserError(f"{record.where} has no answers: the run has to be made again")
+    sides: list[list[Any]] = [[record.answers for record in runs] for runs in (a, b)]
+    if len({answers.labels_digest for side in sides for answers in side}) > 1:
+        raise UserError(
+            "these runs were not tested on the same examples: compare runs on the same data"
+        )
+    n = len(sides[0][0].labels)
+    examples = a[0].get("test.examples", n)
+    together = n // examples if n % examples == 0 else 1
+    right_a, right_b = (np.mean([answers.right for answers in side], axis=0) for side in sides)
+    pairs = list(itertools.product(*sides))
+    return {
+        "a": 100 * right_a.mean(),
+        "b": 100 * right_b.mean(),
+        "both": 100 * np.mean([(x.right & y.right).mean() for x, y in pairs]),
+        "same": 100 * np.mean([(x.answers == y.answers).mean() for x, y in pairs]),
+        "p": sign_flips((right_a - right_b).reshape(-1, together).sum(1)),
+        "answers": n,
+        "examples": examples,
+        "together": together,
+    }
+
+
+def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
+    records = load_records([folder], skip=True) if folder.exists() else []
+    runs = frame_of(first_attempts(records)[0])
+    runs = runs[runs["task"] == task] if task else runs
+    left, right = find_runs(a, runs), find_runs(b, runs)
+    c = compare([*left["record"]], [*right["record"]])
     unlike = "the answers of an example count as independent, so p may be too small"
-    count = f"the {c.together} answers of an example count as one" if c.together > 1 else unlike
-    sure = "they differ" if c.p < stats.LEVEL else "could be chance"
+    count = f"the {c['together']} answers of an example count as one"
+    several = f" ({count if c['together'] > 1 else unlike})" if c["answers"] > c["examples"] else ""
+    sure = "they differ" if c["p"] < stats.LEVEL else "could be chance"
     lines = [
         f"A  {a}, {len(left)} seeds",
         f"B  {b}, {len(right)} seeds",
-        f"{left[0]['task']}, {c.answers:,} test answers",
+        f"{left['task'].iloc[0]}, {c['answers']:,} test answers",
         "",
-        f"accuracy  A {c.a:.2f} %   B {c.b:.2f} %   difference {c.a - c.b:+.2f} points",
-        f"          paired test over examples: p = {c.p:.2g}, {sure}"
-        + (f" ({count})" if c.answers > c.examples else ""),
-        f"answers   {c.agreement:.1f} % the same; both right {c.both:.1f} %, only A "
-        f"{c.a - c.both:.1f} %, only B {c.b - c.both:.1f} %",
+        f"accuracy  A {c['a']:.2f} %   B {c['b']:.2f} %   difference {c['a'] - c['b']:+.2f} points",
+        f"          paired test over examples: p = {c['p']:.2g}, {sure}{several}",
+        f"answers   {c['same']:.1f} % the same; both right {c['both']:.1f} %, only A "
+        f"{c['a'] - c['both']:.1f} %, only B {c['b'] - c['both']:.1f} %",
         "",
-        *(f"{name:<18} {g['answers']:>7,.0f} answers   A {g['a']:5.1f} %   B {g['b']:5.1f} %   "
-          f"{g['a'] - g['b']:+6.1f}" for name, g in c.groups.iterrows()),
-        *(f"setting  {key}: A {x}, B {y}" for key, (x, y) in c.settings.items()),
-    ]  # fmt: skip
-    Console(highlight=False, markup=False, soft_wrap=True).print("\n".join(lines))
-
-
-def _answers(record: Record) -> Any:
-    if (answers := record.answers) is None:
-        raise UserError(
-            f"{record.where} has no answers: earlier versions kept none, so the run has to be made "
-            "again"
-        )
-    return answers
-
-
-def _lengths(record: Record, data_dir: Path | None, answers: int) -> np.ndarray | None:
-    """Tokens of each test example (of the longer text of a pair); None without prepared data, where
-    all are equally long, and for tasks that score tokens."""
-    from lra.data.prepare import with_fingerprint
-
-    fingerprint = record.get("data.fingerprint")
-    if data_dir is None or not fingerprint:
-        return None
-    if (prepared := with_fingerprint(data_dir, record["task"], fingerprint)) is None:
-        return None
-    split = prepared.split("test")
-    lengths = split.lengths(np.arange(len(split)))
-    lengths = lengths.max(-1) if lengths.ndim == 2 else lengths
-    return lengths if len(np.unique(lengths)) > 1 and len(lengths) == answers else None
-
-
-def _differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
-    one, other = (dict(flat(r["settings"])) | {"code": r.code} for r in (a, b))
-    keys = dict.fromkeys([*one, *other])
-    values = {key: (one.get(key, "absent"), other.get(key, "absent")) for key in keys}
-    return {key: (x, y) for key, (x, y) in values.items() if x != y}
+    ]
+    settings = differences(pd.concat([left.iloc[:1], right.iloc[:1]]))
+    lines += [f"setting   {key}: A {x}, B {y}" for key, (x, y) in settings.items()]
+    print("\n".join(lines))
 
 
 # ---------------------------------------------------------------------- paired tests of many rows
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """The difference of rows `a` and `b` on a task, in points of accuracy, with Holm's p-value."""
+def example_by_example(
+    runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
+) -> pd.DataFrame:
+    """Paired tests of a table of conversions, a line per pair of rows and a column per task: every
+    two rows that have all tasks, and every row with the usual one of its attention, whose short
+    name begins the other's."""
+    short = dict(zip(runs["row"], runs["short"], strict=True))
+    complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
 
-    a: str
-    b: str
-    difference: float
-    p: float
+    def wanted(a: str, b: str) -> bool:
+        pairs = ((short[a], short[b]), (short[b], short[a]))
+        return {a, b} <= complete or any(b.startswith((f"{a} ", f"{a},")) for a, b in pairs)
+
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for task in columns:
+        of_task = runs[runs["column"] == task]
+        records = of_task.groupby("row")["record"].agg(list).reindex(rows.index).dropna()
+        for a, b, difference, p in paired_tests(records.to_dict(), wanted):
+            shown = f"{difference:+.1f} (p {p:.2g})" + "*" * (p < stats.LEVEL)
+            lines.setdefault((a, b), dict.fromkeys(columns, ""))[task] = shown
+    body = [{"first": a, "second": b} | cells for (a, b), cells in lines.items()]
+    return pd.DataFrame(body).set_index("first") if body else pd.DataFrame()
 
 
 def paired_tests(
     rows: Mapping[str, Sequence[Record]], wanted: Callable[[str, str], bool] = lambda a, b: True
-) -> list[Pair]:
-    """The wanted pairs of rows on one task, as far as their records have answers.
+) -> list[tuple[str, str, float, float]]:
+    """The wanted pairs of rows on one task, as far as their records have answers: the two, their
+    difference in points of accuracy, and Holm's p-value.
 
     A test of the examples sees smaller differences than one of the two scores (one example is 0.36
     points on RTE). An example's value is 1 for a right answer, 0 for a wrong one (in a regression 1
@@ -207,7 +167,7 @@ def paired_tests(
 
     adjusted = multipletests([sign_flips(d) for d in pairs.values()], method="holm")[1]
     return [
-        Pair(a, b, 100 * float(d.mean()), float(p))
+        (a, b, 100 * float(d.mean()), float(p))
         for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)
     ]
 

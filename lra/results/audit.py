@@ -12,7 +12,7 @@ import json
 import math
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,60 +29,46 @@ PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 DISTINCT = 10  # of fewer different log-probabilities two runs may have the same by chance
 
-Problems = list[tuple[Record, str]]
+Problems = Iterable[tuple[Record, str]]
 
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    problems = [(r, reason) for r in records if r.kind == TRAINING for reason in _training(r)]
-    committed, now = _commit_times(), datetime.now(UTC)
-    for r in records:
-        if (finished := r.finished) is None:
-            continue
-        if finished > now + CLOCKS:
-            problems.append((r, f"it finished in the future, at {finished}"))
-        if finished < committed.get(r.get("git.revision"), finished) - CLOCKS:
-            problems.append((r, f"it finished at {finished}, before its code was written"))
-    _refuse(problems + _other_labels(records) + _copied_answers(records))
+    _refuse(itertools.chain(
+        ((r, reason) for r in records if r.kind == TRAINING for reason in _training(r)),
+        _impossible_times(records), _other_labels(records), _copied_answers(records),
+    ))  # fmt: skip
 
 
 def check_records(
     records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
 ) -> Counter[str]:
     """Make every check, the slow ones too, and count records proven, recomputed and trusted."""
+    from rich.console import Console
+    from rich.progress import track
+
     from lra.data.prepare import with_fingerprint
 
     refuse_contradictions(records)
     counts: Counter[str] = Counter()
-    problems: Problems = []
-    for place, group in itertools.groupby(sorted(records, key=_place), _place):
-        inside = list(group)
-        print(f"{place}: {len(inside)} records", flush=True)
-        for record in inside:
-            prepared = None
-            reasons = [*_score(record), *_cost(record)]
-            if record.kind == TRAINING:
-                task, fingerprint = record["task"], record["data.fingerprint"]
-                prepared = with_fingerprint(data_dir, task, fingerprint)
-            if prepared is not None:
-                reasons += _on_data(record, prepared)
-            if reevaluate:
-                reasons += _evaluated_again(record, data_dir)
-            problems += [(record, reason) for reason in reasons]
-            proof = RECOMPUTED if prepared is None else PROVEN
-            counts[TRUSTED if record.answers is None else proof] += 1
+    problems: list[tuple[Record, str]] = []
+    for record in track(records, "checking", console=Console(stderr=True)):
+        prepared, reasons = None, [*_score(record), *_cost(record)]
+        if record.kind == TRAINING:
+            prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
+        if prepared is not None:
+            reasons += _on_data(record, prepared)
+        if reevaluate:
+            reasons += _evaluated_again(record, data_dir)
+        problems += [(record, reason) for reason in reasons]
+        proof = RECOMPUTED if prepared is None else PROVEN
+        counts[TRUSTED if record.answers is None else proof] += 1
     _refuse(problems)
     return counts
 
 
-def _place(record: Record) -> str:
-    """Name a file of a sweep, or the folder of the runs of one attention."""
-    return str(record.path if record.path.name != RESULT else record.path.parents[2])
-
-
 def _refuse(problems: Problems) -> None:
-    if problems:
-        lines = [f"{record.where}: {problem}" for record, problem in problems]
+    if lines := [f"{record.where}: {problem}" for record, problem in problems]:
         raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
 
 
@@ -97,19 +83,14 @@ def _training(record: Record) -> Iterator[str]:
         yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
         if (loss := answers.loss) is not None:
             yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
-        predicted = record.get("test.predicted") or []
-        counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
-        if predicted and predicted != counted:
-            yield f"its answers are {counted} per class, but it says {predicted}"
-    curve, steps = record.get("curve") or [], record["steps"]
-    if curve and (stated := record.get("dev.accuracy")) is not None:
-        best = max(accuracy for _, accuracy in curve)
-        yield from _differ("best dev accuracy", stated, best, 2e-6)
-    if (record.get("test.step") or 0) > steps:
-        yield f"its checkpoint is of step {record['test.step']}, but it has {steps} steps"
-    done = record["steps_per_second"] * (record.get("seconds.training") or 0)
-    if done > steps * 1.01 + 1:
-        yield f"its speed and time make {done:.0f} steps, but it has {steps}"
+        if predicted := record.get("test.predicted"):
+            counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
+            if predicted != counted:
+                yield f"its answers are {counted} per class, but it says {predicted}"
+    if (curve := record["curve"]) and (stated := record.get("dev.accuracy")) is not None:
+        yield from _differ("best dev accuracy", stated, max(score for _, score in curve), 2e-6)
+    if (record.get("test.step") or 0) > record["steps"]:
+        yield f"its checkpoint is of step {record['test.step']}, but it has {record['steps']} steps"
 
 
 def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iterator[str]:
@@ -120,40 +101,13 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
 # ---------------------------------------------------------------------- beside other records
 
 
-def _other_labels(records: Sequence[Record]) -> Problems:
-    labels_of: dict[Any, str] = {}
-    problems = []
+def _impossible_times(records: Sequence[Record]) -> Problems:
+    committed, now = _commit_times(), datetime.now(UTC)
     for r in records:
-        if r.kind == TRAINING:
-            key: Any = r["data.fingerprint"], r["test.examples"]
-            labels = r.get("answers.labels")
-        else:
-            by_split = r.get("labels") or {}
-            sizes = tuple((split, len(values)) for split, values in sorted(by_split.items()))
-            key, labels = (r["task"], r.get("data.fingerprint"), sizes), json.dumps(by_split)
-        if labels and labels != labels_of.setdefault(key, labels):
-            problems.append((r, "its labels are not those of other runs on the same data"))
-    return problems
-
-
-def _copied_answers(records: Sequence[Record]) -> Problems:
-    """Runs whose answers are, to the last log-probability, those of a run of another seed, method,
-    recipe or data set. Where a network is sure of everything they may be."""
-    first: dict[str, Record] = {}
-    problems = []
-    for r in records:
-        if digest := r.get("answers.digest"):
-            other = first.setdefault(digest, r)
-            if _origin(r) == _origin(other):
-                continue
-            if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
-                problems.append((r, f"its answers are those of another run, {other.run}"))
-    return problems
-
-
-def _origin(record: Record) -> tuple[Any, ...]:
-    recipe = record.get("settings.protocol.recipe")
-    return record["seed"], record.attention, record["data.fingerprint"], recipe
+        if r.finished and r.finished > now + CLOCKS:
+            yield r, f"it finished in the future, at {r.finished}"
+        if r.finished and r.finished < committed.get(r.get("git.revision"), r.finished) - CLOCKS:
+            yield r, f"it finished at {r.finished}, before its code was written"
 
 
 def _commit_times() -> dict[str, datetime]:
@@ -168,13 +122,44 @@ def _commit_times() -> dict[str, datetime]:
     return {revision: datetime.fromtimestamp(int(time), UTC) for time, revision in pairs}
 
 
+def _other_labels(records: Sequence[Record]) -> Problems:
+    labels_of: dict[Any, str] = {}
+    for r in records:
+        if r.kind == TRAINING:
+            sizes, labels = r["test.examples"], r.get("answers.labels")
+        else:
+            by_split = r.get("labels") or {}
+            sizes = str(sorted((split, len(values)) for split, values in by_split.items()))
+            labels = json.dumps(by_split) if by_split else None
+        key = r["task"], r.get("data.fingerprint"), sizes
+        if labels and labels != labels_of.setdefault(key, labels):
+            yield r, "its labels are not those of other runs on the same data"
+
+
+def _copied_answers(records: Sequence[Record]) -> Problems:
+    """Find runs whose answers are, to the last log-probability, those of a run of another seed,
+    method, recipe or data set. Where a network is sure of everything they may be."""
+
+    def origin(r: Record) -> tuple[Any, ...]:
+        recipe = r.get("settings.protocol.recipe")
+        return r["seed"], r.attention, r["data.fingerprint"], recipe
+
+    first: dict[str, Record] = {}
+    for r in records:
+        if digest := r.get("answers.digest"):
+            other = first.setdefault(digest, r)
+            if origin(r) == origin(other):
+                continue
+            if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
+                yield r, f"its answers are those of another run, {other.run}"
+
+
 # ---------------------------------------------------------------------- with data and network
 
 
 def _score(record: Record) -> Iterator[str]:
     """Compute a conversion's score again by the metric of its task, and its floor."""
-    answers = record.answers
-    if record.kind != CONVERSION or answers is None:
+    if record.kind != CONVERSION or (answers := record.answers) is None:
         return
     import torch
 
@@ -193,60 +178,52 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
         yield from _differ("majority", majority, prepared.majority(), 1e-9)
     if (answers := record.answers) is None:
         return
-    labels, rules = np.asarray(prepared.split("test").labels), record["settings.protocol"]
-    if (rules.get("evaluation") or {}).get("drop_last"):
+    labels = np.asarray(prepared.split("test").labels)
+    if record.get("settings.protocol.evaluation.drop_last"):
         labels = labels[: len(labels) - len(labels) % record["batch"]]
-    labels = labels[labels != IGNORED]
-    if not np.array_equal(labels, answers.labels):
+    if not np.array_equal(labels[labels != IGNORED], answers.labels):
         yield "its labels are not those of the prepared data"
 
 
 def _cost(record: Record) -> Iterator[str]:
-    """Count the networks of the record's settings and of its budget again."""
-    if record.kind == CONVERSION or (count := _counted(record)) is None:
+    """Count the networks of the record's settings and of its budget again, as far as its method and
+    task are installed."""
+    if record.kind == CONVERSION:
         return
     from lra.base.config import Tolerance
     from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
+    from lra.compute.count import count_run
+    from lra.settings.experiment import read_experiment
 
     compute, budget = record["compute"], record.get("compute.budget") or {}
-    yield from _differ_in_size("network", compute, count)
-    if (reference := budget.get("reference")) is None:
+    reference, counts = budget.get("reference"), dict[str, Any]()
+    networks: list[tuple[str, dict[str, Any], Any]] = [("network", compute, None)]
+    if reference not in (None, NUMBERS):
+        networks.append(("budget", budget, {"name": reference}))
+    for what, stated, attention in networks:
+        try:
+            with readable(record.path, "its network cannot be built here, so its cost is trusted"):
+                run = read_experiment(record["settings"], record["seed"])
+                counts[what] = count_run(run, attention)
+        except UserError as error:
+            print(f"  {record.run}: {error}", flush=True)
+            continue
+        for size in ("parameters", "flops"):
+            if stated.get(size) != (number := getattr(counts[what], size)):
+                yield f"its {what} has {number:,} {size}, not {stated.get(size)}"
+    if reference is None or (count := counts.get("network")) is None:
         return
-    if reference != NUMBERS and (limit := _counted(record, {"name": reference})) is not None:
-        yield from _differ_in_size("budget", budget, limit)
     tolerance = budget.get("tolerance") or {}
     judge = Budget(
         reference,
         Cost(**{measure: budget.get(measure) for measure in MEASURES}),
         Tolerance(**{measure: tolerance.get(measure, 0) for measure in MEASURES}),
     )
-    cost = Cost(count.parameters, count.flops, record["steps"] * record["batch"])
-    ratios = judge.ratios(cost)
+    ratios = judge.ratios(Cost(count.parameters, count.flops, record["steps"] * record["batch"]))
     if "examples" in ratios and record.get("pretraining"):  # those of phase one may count too
         ratios["examples"] = record.get("compute.reference.examples") or ratios["examples"]
     if compute.get("verdict") != (verdict := judge.verdict(ratios)):
         yield f"its verdict is {compute.get('verdict')!r}, but it is {verdict!r}"
-
-
-def _counted(record: Record, attention: dict[str, Any] | None = None) -> Any:
-    """Count the network of a record's settings, or one with another attention; None, and a line
-    that says so, where it cannot be built: its method or task is not installed."""
-    from lra.compute.count import count_run
-    from lra.settings.experiment import read_experiment
-
-    try:
-        with readable(record.path, "its network cannot be built here, so its cost is trusted"):
-            run = read_experiment(record["settings"], record["seed"])
-            return count_run(run, attention)
-    except UserError as error:
-        print(f"  {record.run}: {error}", flush=True)
-        return None
-
-
-def _differ_in_size(what: str, stated: dict[str, Any], count: Any) -> Iterator[str]:
-    for size in ("parameters", "flops"):
-        if stated.get(size) != (counted := getattr(count, size)):
-            yield f"its {what} has {counted:,} {size}, not {stated.get(size)}"
 
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:

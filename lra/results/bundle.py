@@ -1,11 +1,10 @@
 """A trained network as a folder to pass on: weights, settings, and a card that says what it is.
 
     model.safetensors   the weights
-    config.json         the settings of its run, and what its record says of it
+    config.json         the record of its run, with its settings
     README.md           the card
 
-`lra.load(folder)` reads it. The folder is also what Hugging Face's hub takes:
-`huggingface_hub.upload_folder(repo_id="me/luna-listops", folder_path=folder)`.
+`lra.load(folder)` reads it, and Hugging Face's hub takes it (docs/python.md).
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 import luna
@@ -31,9 +28,7 @@ from lra.training.trained import (
 )
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-FORMAT = 1
-FACTS = ("identity", "codes", "command", "task", "attention", "test", "compute", "data", "versions",
-         "git", "machine", "times")  # fmt: skip
+FORMAT = 2
 
 TEXT = """\
 ---
@@ -43,36 +38,21 @@ metrics: [accuracy]
 ---
 # {record.attention} on {record[task]}
 
-A Transformer, layers: {run.model.n_layers}, width: {run.model.d_model}, with the attention \
-*{record.attention}*, trained by
-luna-lra {version}.
+A Transformer with the attention *{record.attention}*, trained by luna-lra {version}: `{command}`.
 
 | | |
 |---|---|
-| test accuracy | {record[test.accuracy]:.2%} of {answers:,} answers \
-({select} checkpoint by dev accuracy) |
-| always answering the most frequent class | {record[data.majority]:.2%} |
+| test accuracy | {record.score:.2f}% of {answers:,} answers ({select} checkpoint by dev accuracy) |
+| always giving one answer | {record.floor:.2f}% |
 | data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
 | compute | {record[compute.parameters]:,} parameters, {gflops:.3g} GFLOPs per example forward |
-| training | {record[steps]:,} steps of {record[batch]}, \
-protocol {run.protocol.name} v{run.protocol.version}, budget {run.budget:g}, seed {run.seed} |
+| training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
+v{record[protocol.version]}, budget {record[budget]:g}, seed {record[seed]} |
 | code | {record.code}, revision {record.revision} |
 
-## Use
-
-```python
-import lra
-
-trained = lra.load("{folder}")
-trained.predict(examples).classes  # texts, pictures or ids
-```
-
-It was made by `{command}`.
-
-## Cite
+`lra.load("{folder}").predict(examples).classes` answers texts, pictures or ids.
 
 * {paper.title} ({paper.year}): {paper.url}
-* luna-lra, a framework to compare efficient attention on the Long Range Arena, version {version}.
 * Tay et al. 2021, Long Range Arena: https://arxiv.org/abs/2011.04006
 """
 
@@ -83,22 +63,30 @@ def write_bundle(trained: Trained, folder: Path) -> list[Path]:
     record = read_record(result) if result.exists() else None
     if record is None:
         raise UserError(f"{trained.folder} has not finished: run its command again, then export it")
-    state = trained.network.state_dict()
-    config = {
-        "format": FORMAT,
-        "settings": record["settings"],
-        "seed": trained.run.seed,
-        "weights": trained.weights,
-        "streams": _streams(state),
-        "record": {key: record.get(key) for key in FACTS},
-    }
+    tensors = trained.network.state_dict()
+    streams = {name: tensors.pop(name) for name in [*tensors] if isinstance(tensors[name], dict)}
+    for name, stream in streams.items():  # of random numbers; safetensors hold tensors alone
+        tensors |= {f"{name}/{kind}": tensor for kind, tensor in stream.items()}
+    config = {"format": FORMAT, "weights": trained.weights, "streams": [*streams],
+              "record": record.facts}  # fmt: skip
+    card = TEXT.format(
+        record=record,
+        paper=luna.get(record.attention).paper,
+        version=luna.__version__,
+        answers=record.get("test.scored") or record["test.examples"],
+        select=trained.weights,
+        gflops=record["compute.flops"] / 1e9,
+        folder=folder.name,
+        command=record.get("command") or "lra.train",
+    )
     with lock(folder, f"another process is writing {folder}; waiting for it"):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is there already: name a new folder")
         with new_folder(folder) as partial, disk_errors(folder):
             write_json(partial / CONFIG, config)
-            write_atomically(partial / CARD, _card(trained, record, folder.name).encode())
-            write_atomically(partial / WEIGHTS, save(_flat(state)))
+            write_atomically(partial / CARD, card.encode())
+            weights = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+            write_atomically(partial / WEIGHTS, weights)
     return [folder / name for name in (WEIGHTS, CONFIG, CARD)]
 
 
@@ -107,57 +95,22 @@ def open_network(
 ) -> Trained:
     """Load the network of a run's folder or record, or of a folder that `lra export` wrote."""
     place = folder.folder if isinstance(folder, Record) else Path(folder)
-    read_network = read_bundle if (place / WEIGHTS).exists() else load_trained
-    return read_network(place, data_dir=data_dir, device=device)
-
-
-def read_bundle(folder: Path, *, data_dir: str | Path, device: str) -> Trained:
-    config = read_json(folder / CONFIG) or {}
+    if not (place / WEIGHTS).exists():
+        return load_trained(place, data_dir=data_dir, device=device)
+    config = read_json(place / CONFIG) or {}
     if config.get("format") != FORMAT:
-        raise UserError(f"{folder / CONFIG} is not of a network that lra export wrote")
-    try:
-        weights: dict[str, torch.Tensor] = load((folder / WEIGHTS).read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{folder / WEIGHTS} is damaged: {error}") from error
-    with readable(folder / CONFIG, TRAIN_AGAIN):
-        run = read_experiment(config["settings"], config["seed"])
-        fingerprint = config["record"]["data"]["fingerprint"]
-        state, which = _nested(weights, config["streams"]), str(config["weights"])
-    network = build_network(run, state, folder, device)
-    return Trained(network, run, folder, Path(data_dir), which, fingerprint)
-
-
-def _flat(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """safetensors hold tensors alone; random streams are a level deeper in a state dict."""
-    tensors = {name: tensor for name, tensor in state.items() if not isinstance(tensor, dict)}
-    tensors |= {f"{name}/{kind}": s for name in _streams(state) for kind, s in state[name].items()}
-    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def _nested(weights: dict[str, torch.Tensor], streams: list[str]) -> dict[str, Any]:
-    state: dict[str, Any] = {name: {} for name in streams}
-    for name, tensor in weights.items():
-        stream, deep, kind = name.partition("/")
-        if deep:
-            state[stream][kind] = tensor
-        else:
-            state[name] = tensor
-    return state
-
-
-def _streams(state: dict[str, Any]) -> list[str]:
-    return [name for name, value in state.items() if isinstance(value, dict)]
-
-
-def _card(trained: Trained, record: Record, folder: str) -> str:
-    return TEXT.format(
-        run=trained.run,
-        record=record,
-        paper=luna.get(record.attention).paper,
-        version=luna.__version__,
-        answers=record.get("test.scored") or record["test.examples"],
-        select=trained.weights,
-        gflops=record["compute.flops"] / 1e9,
-        folder=folder,
-        command=record.get("command") or "lra.train",
-    )
+        raise UserError(
+            f"{place / CONFIG} is not of a network that this version's lra export wrote"
+        )
+    with readable(place / WEIGHTS, "export it again"):
+        weights = load((place / WEIGHTS).read_bytes())
+    with readable(place / CONFIG, TRAIN_AGAIN):
+        record, which = config["record"], str(config["weights"])
+        run = read_experiment(record["settings"], record["seed"])
+        state: dict[str, Any] = {name: {} for name in config["streams"]}
+        for name, tensor in weights.items():
+            stream, deep, kind = name.partition("/")
+            (state[stream] if deep else state)[kind or name] = tensor
+        fingerprint = record["data"]["fingerprint"]
+    network = build_network(run, state, place, device)
+    return Trained(network, run, place, Path(data_dir), which, fingerprint)

@@ -13,43 +13,22 @@ RECORDS = "results/records"
 
 
 def add_parsers(commands: Any) -> None:
-    records = commands.add_parser(
-        "records", help="export the records of finished runs, or import those of another machine"
-    )
+    records = commands.add_parser("records", help="records of finished runs: export, import, check")
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
-    export = actions.add_parser(
-        "export", help="write the records of a folder of runs into one small file, to be committed"
-    )
-    export.add_argument(
-        "target",
-        nargs="?",
-        type=Path,
-        help=f"a file such as {RECORDS}/mine.jsonl, to which new runs are added (default: a file "
-        f"in {RECORDS} for each folder, of its name)",
-    )
+    export = actions.add_parser("export", help="write them into one small file, to be committed")
+    export.add_argument("target", nargs="?", type=Path, help=f"a file such as {RECORDS}/mine.jsonl "
+                        "(default: one for each folder, of its name)")  # fmt: skip
     export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
-    export.add_argument(
-        "--without-answers",
-        action="store_true",
-        help="leave out the answers to test examples, some kB a run",
-    )
-    export.set_defaults(run=_export)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
-    bring.add_argument(
-        "--replace", action="store_true", help="replace records that are there with other outcomes"
-    )
-    bring.set_defaults(run=_import)
-    checked = actions.add_parser(
-        "check", help="recompute what can be recomputed of records, and refuse what cannot be right"
-    )
-    checked.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
-    checked.add_argument("--data-dir", default="data", help="prepared data, for the labels")
-    checked.add_argument(
-        "--reevaluate", action="store_true", help="run the checkpoints of run folders again"
-    )
-    checked.set_defaults(run=_check)
+    bring.add_argument("--replace", action="store_true", help="replace those with other outcomes")
+    check = actions.add_parser("check", help="recompute what can be, refuse what cannot be right")
+    check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
+    check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
+    check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
+    for parser, run in ((export, _export), (bring, _import), (check, _check)):
+        parser.set_defaults(run=run)
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -58,8 +37,7 @@ def _export(arguments: argparse.Namespace) -> None:
     target, runs = arguments.target, arguments.runs
     if target is not None and target.suffix != ".jsonl":
         raise UserError(f"name a file, such as {target}/mine.jsonl, not the folder {target}")
-    sources_of = targets(runs, Path(RECORDS)) if target is None else {target: runs}
-    _copy(sources_of, answers=not arguments.without_answers)
+    _copy(targets(runs, Path(RECORDS)) if target is None else {target: runs}, replace=False)
 
 
 def _import(arguments: argparse.Namespace) -> None:
@@ -68,14 +46,13 @@ def _import(arguments: argparse.Namespace) -> None:
     _copy(targets(arguments.sources, arguments.into), replace=arguments.replace)
 
 
-def _copy(sources_of: Mapping[Path, Sequence[str | Path]], **options: bool) -> None:
+def _copy(sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool) -> None:
     from lra.results.export import export
 
-    copied = export(sources_of, **options)
-    where = ", ".join(map(str, sources_of))
+    copied, where = export(sources_of, replace=replace), ", ".join(map(str, sources_of))
     print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
     for record in copied["other"]:
-        end = "replaced by it" if options.get("replace") else "kept (import --replace takes it)"
+        end = "replaced by it" if replace else "kept (import --replace takes it)"
         print(f"  {record.where} has another outcome than the record there, which is {end}")
 
 

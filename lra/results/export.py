@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
 from lra.results import audit
 from lra.results.packed import write_packed
-from lra.results.record import (
-    Key,
-    Record,
-    lines_of,
-    load_records,
-    paths,
-    read_sweep,
-)
-
-# A record, and the one of the same run that has the answers.
-Answered = tuple[Record, Record | None]
+from lra.results.record import Record, lines_of, load_records, paths, read_sweep
 
 
 def export(
-    sources_of: Mapping[Path, Sequence[str | Path]],
-    *,
-    answers: bool = True,
-    replace: bool = False,
+    sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool = False
 ) -> dict[str, list[Record]]:
-    """Add the records of files and folders to files of sweeps, all or none of them; with the
-    answers to test examples or without them. A run that is there stays as it is: nobody can repeat
-    a run, or forge its times, until it has another outcome. With `replace` it is replaced.
+    """Add the records of files and folders, with their answers, to files of sweeps, all or none of
+    them. A run that is there stays as it is: nobody can repeat a run, or forge its times, until it
+    has another outcome. With `replace` it is replaced.
 
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome).
@@ -42,59 +28,29 @@ def export(
             raise UserError(f"there is no finished run in {', '.join(map(str, sources))}")
     audit.refuse_contradictions([r for records in incoming.values() for r in records])
     sorted_out: dict[str, list[Record]] = {"new": [], "known": [], "other": []}
-    merged: dict[Path, dict[Key, Answered]] = {}
+    merged: dict[Path, list[Record]] = {}
     for target, records in incoming.items():
-        there = {r.key: r for r in (read_sweep(target) if target.exists() else [])}
-        merged[target] = {key: (r, r) for key, r in there.items()}
+        by_key = {r.key: r for r in (read_sweep(target) if target.exists() else [])}
         for record in records:
-            old = there.get(record.key)
+            old = by_key.get(record.key)
             # The loss as text, so that NaN equals NaN.
             outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
             kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
             sorted_out[kind].append(record)
-            merged[target][record.key] = _merge(old, record, answers, replace)
-    for target, pairs in merged.items():
-        _write(target, sorted(pairs.values(), key=lambda pair: pair[0].order))
+            if replace or old is None:
+                by_key[record.key] = record
+        merged[target] = sorted(by_key.values(), key=lambda r: r.order)
+    for target, records in merged.items():
+        answers = {r.run: a for r in records if r.get("answers") and (a := r.answers) is not None}
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            packed = write_packed(target.with_suffix(".npz"), answers) if answers else {}
+            lines = lines_of([
+                r.facts | {"answers": r["answers"] | {"packed": packed[r.run]}}
+                if r.run in packed else r.facts for r in records
+            ])  # fmt: skip
+            write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
     return sorted_out
-
-
-def _merge(old: Record | None, new: Record, answers: bool, replace: bool) -> Answered:
-    first = new if replace or old is None else old
-    for giver in (old, new if answers else None):
-        same = giver and giver.get("answers.digest") == first.get("answers.digest")
-        if giver and same and giver.answers is not None:
-            return first, giver
-    return first, None
-
-
-def _write(target: Path, pairs: Sequence[Answered]) -> None:
-    answers = {r.run: giver.answers for r, giver in pairs if r.get("answers") and giver}
-    stored = {run: a for run, a in answers.items() if a is not None}
-    with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        packed = write_packed(target.with_suffix(".npz"), stored) if stored else {}
-        lines = lines_of([_exported(r.facts, packed.get(r.run)) for r, _ in pairs])
-        write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
-
-
-def _exported(facts: dict[str, Any], packed: str | None) -> dict[str, Any]:
-    """The facts of a line: without what follows from others (the cost of each part from settings,
-    how often each class was answered from answers), with the digest of the answers in the file."""
-    facts = _without(facts, "compute", "parts")
-    if not facts.get("answers"):
-        return facts
-    counted = facts["test"].get("predicted")  # of the checkpoint that gave the answers
-    for test in ("test", "test_best", "test_last"):
-        if packed and (facts.get(test) or {}).get("predicted") == counted:
-            facts = _without(facts, test, "predicted")
-    answers = {key: value for key, value in facts["answers"].items() if key != "packed"}
-    return facts | {"answers": answers | ({"packed": packed} if packed else {})}
-
-
-def _without(facts: dict[str, Any], group: str, fact: str) -> dict[str, Any]:
-    if not facts.get(group):
-        return facts
-    return facts | {group: {k: v for k, v in facts[group].items() if k != fact}}
 
 
 def targets(sources: Iterable[str | Path], into: Path) -> dict[Path, list[str | Path]]:

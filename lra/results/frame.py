@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from lra.base.code import PRETRAINING, Code
-from lra.base.groups import later_options, usual_options
 from lra.results.record import Record
 from lra.runs.schema import TRAINING, flat
+from lra.settings.presets import later_options, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",
@@ -25,13 +25,21 @@ NUMBERS = ("score", "floor", "loss", "parameters", "flops", "steps_per_second", 
 # Facts of which nobody makes a column: long lists, and details of a conversion's stages.
 LEFT_OUT = ("test.predicted", "test_best.predicted", "test_last.predicted", "compute.parts.",
             "predictions.", "labels.", "stage1.", "stage2.", "digest", "codes")  # fmt: skip
+# Columns with another name than their fact.
+RENAMED = {"protocol": "protocol.name", "loss": "test.loss", "parameters": "compute.parameters",
+           "flops": "compute.flops", "fingerprint": "data.fingerprint",
+           "dead_queries": "test.dead_rows", "examples": "test.examples"}  # fmt: skip
 
 
 class Records(list[Record]):
     """Finished runs as a list, and as a data frame."""
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of finished runs; .to_pandas() makes a data frame of them>"
+
     def to_pandas(self) -> pd.DataFrame:
-        return frame_of(self).infer_objects()
+        frame = frame_of(self).infer_objects()
+        return frame.assign(score=frame["score"].round(4))  # an accuracy is a float32
 
     def _repr_html_(self) -> str:
         return str(self.to_pandas()[list(MAIN)]._repr_html_())
@@ -56,25 +64,17 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
             yield name.removeprefix("settings."), str(value) if text else value
     for option, value in options_of(record).items():
         yield f"attention.{option}", str(value) if isinstance(value, list) else value
-    settings = record["settings"]
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
-    yield "processes", settings.get("processes") or "none"
-    yield "kind", record.kind
-    yield "task", record["task"]
-    yield "attention", record.attention
-    yield "protocol", record.get("protocol.name")
-    yield "score", record.score
-    yield "floor", record.floor
-    yield "loss", record.get("test.loss")
-    yield "parameters", record.get("compute.parameters")
-    yield "flops", record.get("compute.flops")
-    yield "fingerprint", record.get("data.fingerprint")
-    yield "dead_queries", record.get("test.dead_rows")
-    yield "examples", record.get("test.examples")
-    yield "code", record.code
-    yield "code_of_training", _code_of_training(record)
-    yield "revision", record.revision
-    yield "run", record.run
+    yield "processes", record.get("settings.processes") or "none"
+    yield "task", record["task"]  # its name, not its settings
+    for column in ("kind", "attention", "score", "floor", "code", "revision", "run"):
+        yield column, getattr(record, column)
+    for column, fact in RENAMED.items():
+        yield column, record.get(fact)
+    parts = record.get("code") or {}
+    shared = {part: value for part, value in parts.items() if part not in PRETRAINING}
+    # That of the parts which runs with and without pretraining share.
+    yield "code_of_training", record.code if shared == parts else Code(shared).hash
     yield "path", str(record.path)
 
 
@@ -88,10 +88,3 @@ def options_of(record: Record) -> dict[str, Any]:
 def usual_of(record: Record) -> dict[str, Any]:
     """Give the options that `attention=<name>` sets on the run's task and protocol."""
     return usual_options(record.attention, record["settings.task.name"], record["protocol.name"])
-
-
-def _code_of_training(record: Record) -> str:
-    """Hash the parts of the code that runs with and without pretraining share."""
-    parts = record.get("code") or {}
-    shared = {part: value for part, value in parts.items() if part not in PRETRAINING}
-    return record.code if shared == parts else Code(shared).hash

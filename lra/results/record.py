@@ -13,12 +13,15 @@ lra/results/audit.py recomputes the numbers.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from functools import cached_property, reduce
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +29,21 @@ import numpy as np
 import yaml
 
 from lra.base.code import UNKNOWN
-from lra.base.config import UserError, readable
+from lra.base.config import UserError, nearest, readable
 from lra.results.packed import read_packed
 from lra.runs.answers import Answers, read_answers
 from lra.runs.folder import RESULT, digest, read_metrics
-from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, kind_of
+from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of
 from lra.settings.experiment import identity_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
+MISSING = object()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One finished run."""
 
@@ -51,7 +55,13 @@ class Record:
         return find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
-        return find_fact(self.facts, key, KeyError)
+        if (value := self.get(key, MISSING)) is MISSING:
+            names = {name for name, _ in flat(self.facts)}
+            raise KeyError(f"this record has no fact '{key}'{nearest(key, names)}")
+        return value
+
+    def __repr__(self) -> str:
+        return f"<{self['task']}, {self.attention}, seed {self['seed']}: {self.score:.2f} %>"
 
     @property
     def kind(self) -> str:
@@ -59,7 +69,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        return self.facts["identity"], self.code, self.facts["seed"], self.get("attempt", 1)
+        return self["identity"], self.code, self["seed"], self.get("attempt", 1)
 
     @property
     def code(self) -> str:
@@ -73,7 +83,7 @@ class Record:
     @property
     def score(self) -> float:
         """Return percent: the test accuracy of a training run, the dev score of a conversion."""
-        return 100 * (self["test.accuracy"] if self.kind == TRAINING else self["score"])
+        return 100 * self["test.accuracy" if self.kind == TRAINING else "score"]
 
     @property
     def floor(self) -> float | None:
@@ -125,67 +135,76 @@ class Record:
             split = next(iter(labels or ()), None)
             return Answers(np.array(predictions[split]), np.array(labels[split])) if split else None
         packed = self.path.suffix == ".jsonl"
-        file = self.path.with_suffix(".npz") if packed else self.path.with_name("answers.npz")
-        if self.get("answers.packed" if packed else "answers") is None or not file.exists():
+        if self.get("answers.packed" if packed else "answers") is None:
             return None
+        file = self.path.with_suffix(".npz") if packed else self.path.with_name("answers.npz")
+        if not file.exists():
+            raise UserError(f"{self.where} has answers, but the file that holds them, {file}, is "
+                            "not there")  # fmt: skip
         if packed:
-            try:
-                return read_packed(file, self.run, self["answers"])
-            except UserError as error:
-                raise UserError(f"{self.where}: {error}") from error
+            return read_packed(file, self.run, self["answers"])
         stored = read_answers(file)
         if stored.facts() != {key: self[f"answers.{key}"] for key in ("digest", "labels")}:
             raise UserError(f"{file} is damaged or not of the record beside it")
         return stored
 
 
-def load_records(folders: Iterable[str | Path], kind: str | None = None) -> list[Record]:
-    return unique_runs(read_all(folders), kind)
+# ---------------------------------------------------------------------- reading files and folders
 
 
-def read_all(places: Iterable[str | Path]) -> list[Record]:
-    """Read every record in these files and folders, a run as often as it is there."""
+def load_records(
+    folders: Iterable[str | Path], kind: str | None = None, *, skip: bool = False
+) -> list[Record]:
+    """Read each run once (of one kind), sorted. Of a run that is there twice the one that finished
+    first counts, so that nobody can repeat a run until they like its number; of equal times the one
+    with the longer curve."""
+    by_key = defaultdict[Key, list[Record]](list)
+    for record in read_all(folders, skip=skip):
+        if kind in (None, record.kind):
+            by_key[record.key].append(record)
+    first = (
+        min(same, key=lambda r: (_end(r), -len(r.get("curve", ())))) for same in by_key.values()
+    )
+    return sorted(first, key=lambda r: r.order)
+
+
+def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record]:
+    """Read every record in these files and folders, a run as often as it is there. With `skip` what
+    is damaged is left out, and a line says so."""
     records: list[Record] = []
     for place in map(Path, places):
         if not place.exists():
             raise UserError(f"{place} does not exist; the first run makes it: lra train")
         for path in paths(place) if place.is_dir() else [place]:
-            if path.suffix == ".jsonl":
-                records += read_sweep(path)
-            elif (record := read_record(path)) is not None:
-                records.append(record)
+            with _damage(skip):
+                if path.suffix == ".jsonl":
+                    records += read_sweep(path, skip=skip)
+                elif (record := read_record(path)) is not None:
+                    records.append(record)
     return records
 
 
-def unique_runs(records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """Return each run once (of one kind), sorted."""
-    by_key: dict[Key, Record] = {}
-    for record in records:
-        if kind in (None, record.kind):
-            by_key[record.key] = earliest(by_key.get(record.key), record)
-    return sorted(by_key.values(), key=lambda r: r.order)
-
-
-def earliest(a: Record | None, b: Record) -> Record:
-    """Choose of two records of one run the one that finished first, so that nobody can repeat a
-    run until they like its number; of equal times the one with the longer curve. If a time is
-    missing it is `a`, which was there before."""
-    if a is None:
-        return b
-    if a.finished is None or b.finished is None:
-        return a
-    return min(a, b, key=lambda r: (r.finished, -len(r.get("curve", ()))))
+@contextlib.contextmanager
+def _damage(skip: bool) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        if not skip:
+            raise
+        print(f"left out: {error}", file=sys.stderr)
 
 
 def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     """Return of every run the attempt that finished first, which tables show, and the others."""
-    by_run: dict[tuple[str, str, int], list[Record]] = {}
+    by_run = defaultdict[Any, list[Record]](list)
     for record in records:
-        by_run.setdefault(record.key[:3], []).append(record)
-    for attempts in by_run.values():
-        attempts.sort(key=lambda r: (r.finished is None, r.finished, r.key))
-    every = by_run.values()
+        by_run[record.key[:3]].append(record)
+    every = [sorted(attempts, key=lambda r: (_end(r), r.key)) for attempts in by_run.values()]
     return [a[0] for a in every], [repeated for a in every for repeated in a[1:]]
+
+
+def _end(record: Record) -> datetime:
+    return record.finished or datetime.max.replace(tzinfo=UTC)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -193,69 +212,103 @@ def paths(folder: Path) -> list[Path]:
     return sorted(p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
 
 
-def read_sweep(path: Path) -> list[Record]:
+def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:
     """Read and check the records of a file with one a line."""
-
-    def digest_of(facts: dict[str, Any]) -> str:
-        return line_digest(merged(shared, facts))
-
     with readable(path, "it holds no records"):
         lines = path.read_text(encoding="utf-8").split("\n")
     records: list[Record] = []
     shared: dict[str, Any] = {}  # in the first line, where several runs have it
     for number, text in enumerate(lines, 1):
-        if not text:
-            continue
-        facts, expected = _facts_of(text, f"record {path}, line {number}", digest_of)
-        if number == 1 and isinstance(facts.get("shared"), dict):
-            shared.update(facts["shared"])
-            continue
-        facts = merged(shared, facts)
-        run = f"{facts.get('identity')}-seed-{facts.get('seed')}"
-        where = f"record {path}, line {number}, run {run:.100}"
-        if facts.get("digest") != expected:
-            raise UserError(f"{where} is damaged or was edited: its digest does not fit")
-        check_record(where, facts)
-        records.append(Record(facts, path))
+        where = f"record {path}, line {number}"
+        with _damage(skip), readable(where, "export the runs again"):
+            facts = json.loads(text or "{}")
+            if number == 1 and facts.keys() == {"shared"}:
+                shared = facts["shared"]
+            elif facts:
+                facts = merged(shared, facts)
+                where += f", run {facts.get('identity')}-seed-{facts.get('seed')}"[:106]
+                if facts.get("digest") != line_digest(facts):
+                    raise UserError(f"{where} is damaged or was edited: its digest does not fit")
+                check_record(where, facts)
+                records.append(Record(facts, path))
     return records
 
 
-def _facts_of(
-    text: str, where: str, digest_of: Callable[[dict[str, Any]], str]
-) -> tuple[dict[str, Any], str]:
-    """Parse the facts of a record and compute the digest that they must have."""
-    try:
-        facts = json.loads(text)
-        if not isinstance(facts, dict):
-            raise UserError(f"{where} is not a record: it holds a {type(facts).__name__}")
-        return facts, digest_of(facts)
-    except (ValueError, RecursionError) as error:  # no JSON, no Unicode, too deep
-        raise UserError(f"{where} is damaged: {error}") from error
+def read_record(path: Path) -> Record | None:
+    """Read and check the record of a run's folder; None for a teacher: it is no conversion."""
+    where = f"record {path}"
+    with readable(where, "remove the folder and run again"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        made = facts.pop("digest", None)
+        edited = made != digest(facts)
+    if kind_of(facts) == CONVERSION:
+        if facts.get("attention") is None:
+            return None
+        facts = _conversion(facts, path)
+    elif edited:
+        raise UserError(f"{where} was edited after its run: its digest does not fit")
+    else:
+        facts |= _beside(path)
+    check_record(where, facts)
+    return Record(facts, path)
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """Read the settings and the curve from the other files in a training run's folder."""
+    config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
+    with readable(config, "a record needs its settings"):
+        settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
+        settings = json.loads(json.dumps(settings))
+    with readable(metrics, "remove it: a record may be without its curve"):
+        rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
+        curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
+    return {"settings": settings, "curve": curve}
+
+
+def _conversion(facts: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
+    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
+    with readable(path, "it holds no conversion"):
+        attention = {"name": facts.pop("attention")} | facts.pop("options")
+        settings = {"task": facts["task"], "model": path.parents[3].name, "attention": attention,
+                    "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
+        fingerprint = facts.pop("data", None)
+        return facts | {
+            "identity": identity_of(settings, fingerprint),
+            "model": settings["model"],
+            "attention": attention,
+            "settings": settings,
+            "data": {"fingerprint": fingerprint},
+            "machine": {key: facts.pop(key, None) for key in ("device", "threads")},
+            "versions": {"torch": facts.pop("torch", None)} | facts.get("versions", {}),
+            "seconds": {"total": facts.pop("seconds", None)},
+        }
+
+
+# ---------------------------------------------------------------------- lines of a sweep
 
 
 def lines_of(records: Sequence[dict[str, Any]]) -> list[str]:
     """Write a line per record, with its digest, without what all share: that is the first line."""
     digested = [facts | {"digest": line_digest(facts)} for facts in records]
-    shared = reduce(_shared, digested) if len(digested) > 1 else {}
-    head = [{"shared": shared}] if shared else []
-    return [*map(_compact, head), *(_compact(_rest(facts, shared)) for facts in digested)]
+    shared, lines = _split(digested) if len(digested) > 1 else ({}, digested)
+    return [_compact(line) for line in [*([{"shared": shared}] if shared else []), *lines]]
 
 
-def _shared(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts that two records have in common, as text: 1 is not 1.0."""
-    same = {key: value for key, value in a.items()
-            if key in b and _compact(value) == _compact(b[key])}  # fmt: skip
-    parts = {key: _shared(a[key], b[key]) for key in (a.keys() & b.keys()) - same.keys()
-             if isinstance(a[key], dict) and isinstance(b[key], dict)}  # fmt: skip
-    return same | {key: part for key, part in parts.items() if part}
-
-
-def _rest(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the facts that are shared, so that `merged` gives back all of them."""
-    alone = {key: value for key, value in facts.items() if key not in shared}
-    parts = {key: _rest(value, shared[key]) for key, value in facts.items()
-             if key in shared and isinstance(value, dict)}  # fmt: skip
-    return alone | {key: part for key, part in parts.items() if part}
+def _split(groups: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Take apart the facts that all groups have in common, as text: 1 is not 1.0; and the rest of
+    each, to which `merged` adds them again."""
+    shared, rests = dict[str, Any](), [dict(facts) for facts in groups]
+    for key in set.intersection(*map(set, groups)):
+        values = [facts[key] for facts in groups]
+        if len({_compact(value) for value in values}) == 1:
+            shared[key], parts = values[0], [dict[str, Any]()] * len(values)
+        elif all(isinstance(value, dict) for value in values):
+            shared[key], parts = _split(values)
+        if shared.get(key):
+            rests = [rest | {key: part} for rest, part in zip(rests, parts, strict=True)]
+    shared = {key: value for key, value in shared.items() if value != {}}
+    return shared, [{k: v for k, v in r.items() if v != {} or k not in shared} for r in rests]
 
 
 def merged(shared: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
@@ -272,53 +325,3 @@ def line_digest(facts: dict[str, Any]) -> str:
 
 def _compact(facts: Any) -> str:
     return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-def read_record(path: Path) -> Record | None:
-    """Read and check the record of a run's folder; None for a teacher: it is no conversion."""
-    with readable(path, "it holds no record"):
-        facts, expected = _facts_of(path.read_text(encoding="utf-8"), f"record {path}", digest)
-    made = facts.pop("digest", None)
-    if kind_of(facts) == CONVERSION:
-        if facts.get("attention") is None:
-            return None
-        facts = _conversion(facts, path)
-    elif made != expected:
-        raise UserError(f"{path} was edited after its run: its digest no longer fits")
-    else:
-        facts |= _beside(path)
-    check_record(f"record {path}", facts)
-    return Record(facts, path)
-
-
-def _beside(path: Path) -> dict[str, Any]:
-    """Read the settings and the curve from the other files in a training run's folder."""
-    config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
-    with readable(config, "a record needs its settings"):
-        settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
-        settings = json.loads(json.dumps(settings))
-    with readable(metrics, "remove it: a record may be without its curve"):
-        rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
-        curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
-    return {"settings": settings, "curve": curve}
-
-
-def _conversion(result: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
-    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
-    with readable(path, "it holds no conversion"):
-        facts = dict(result)
-        attention = {"name": facts.pop("attention")} | facts.pop("options")
-        settings = {"task": facts["task"], "model": path.parents[3].name, "attention": attention,
-                    "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
-        fingerprint = facts.pop("data", None)
-        return facts | {
-            "identity": identity_of(settings, fingerprint),
-            "model": settings["model"],
-            "attention": attention,
-            "settings": settings,
-            "data": {"fingerprint": fingerprint},
-            "machine": {key: facts.pop(key, None) for key in ("device", "threads")},
-            "versions": {"torch": facts.pop("torch", None)} | facts.get("versions", {}),
-            "seconds": {"total": facts.pop("seconds", None)},
-        }

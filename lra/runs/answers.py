@@ -10,10 +10,10 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Answers:
     @cached_property
     def digest(self) -> str:
         """Hash the values, whatever compressed them."""
-        return hash_arrays(*(getattr(self, f.name) for f in fields(self)))
+        return hash_arrays(self.answers, self.labels, self.log_p, self.log_p_label)
 
     @property
     def labels_digest(self) -> str:
@@ -84,9 +84,8 @@ class Answers:
 
     def write(self, path: Path) -> None:
         content = io.BytesIO()
-        np.savez_compressed(
-            content, **{f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
-        )
+        values: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        np.savez_compressed(content, **values)
         write_atomically(path, content.getvalue())
 
 
@@ -96,21 +95,21 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             if sum(part.file_size for part in archive.infolist()) > LARGEST:
                 raise UserError("more bytes than any test set has")
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            return dict(file)
 
 
 def read_answers(path: Path) -> Answers:
     arrays = read_arrays(path)
-    with readable(path, "it holds no answers"):
+    with readable(path, "train the run again"):
         stored = Answers(**arrays)
-    same = stored.answers.shape == stored.labels.shape and stored.answers.ndim == 1
-    p, p_label = stored.log_p, stored.log_p_label
-    if not same or not len(stored.labels) or p is None or p.shape != stored.labels.shape:
-        raise UserError(f"{path} is damaged: it does not hold one answer per label")
-    if p_label is None or len(p_label) != int((~stored.right).sum()):
-        raise UserError(f"{path} is damaged: a wrong answer has no log-probability of its label")
-    if (p > 0).any() or (p_label > p[~stored.right]).any():  # NaN is neither
-        raise UserError(f"{path} is damaged: it holds what is no log-probability of an answer")
+        p, p_label = stored.log_p, stored.log_p_label
+        n, wrong = len(stored.labels), ~stored.right
+        if p is None or p_label is None or not stored.answers.shape == p.shape == (n,) or not n:
+            raise UserError("it does not hold one answer per label")
+        if len(p_label) != wrong.sum():
+            raise UserError("a wrong answer has no log-probability of its label")
+        if (p > 0).any() or (p_label > p[wrong]).any():  # NaN is neither
+            raise UserError("it holds what is no log-probability of an answer")
     return stored
 
 

@@ -39,9 +39,13 @@ def versions() -> dict[str, str]:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    cuda = device.type == "cuda"
+    name = platform.processor() or platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    for line in cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []:
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
     return {
-        "device": torch.cuda.get_device_name(device) if cuda else _cpu_name(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else name,
         "kind": device.type,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -50,36 +54,30 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def switches() -> dict[str, str]:
     """Collect the switches that can change numbers, as far as somebody has set them."""
-    torch_has = {
-        "torch deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "torch float32 matmul precision": torch.get_float32_matmul_precision(),
-    }
-    usual = {"False", "highest"}
     changed = {name: os.environ[name] for name in SWITCHES if name in os.environ}
-    return changed | {name: value for name, value in torch_has.items() if value not in usual}
+    if torch.are_deterministic_algorithms_enabled():
+        changed["torch deterministic algorithms"] = "True"
+    if (precision := torch.get_float32_matmul_precision()) != "highest":
+        changed["torch float32 matmul precision"] = precision
+    return changed
 
 
 def git() -> dict[str, Any]:
-    """The revision, and whether the files differ from it; None for both outside a checkout, even if
-    the installed package lies inside another repository."""
+    """Return the revision, and whether the files differ from it; None for both outside a checkout,
+    even if the installed package lies inside another repository."""
 
-    def ask(*arguments: str) -> str | None:
+    def ask(*words: str) -> str:
         # Without the lock that a git which is killed with its run would leave in the checkout.
-        command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), *arguments]
-        try:
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=10
-            ).stdout.strip()
-        except (OSError, subprocess.SubprocessError):
-            return None
+        command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), *words]
+        return subprocess.run(
+            command, capture_output=True, check=True, timeout=10, text=True
+        ).stdout
 
-    if ask("ls-files", "--error-unmatch", str(Path(__file__).resolve())) is None:
-        return {"revision": None, "dirty": None}
-    changes = ask("status", "--porcelain")  # files that git does not know count too
-    return {
-        "revision": ask("rev-parse", "HEAD"),
-        "dirty": None if changes is None else bool(changes),
-    }
+    if (REPOSITORY / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            changes = ask("status", "--porcelain")  # files that git does not know count too
+            return {"revision": ask("rev-parse", "HEAD").strip(), "dirty": bool(changes)}
+    return {"revision": None, "dirty": None}
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -88,12 +86,3 @@ def peak_memory_mib(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -24,7 +24,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,20 @@ import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of
 from lra.base.config import Objective, UserError, readable
-from lra.base.disk import disk_errors, read_json, take_lock, write_json
+from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
-from lra.settings.experiment import SCHEMA_VERSION
+from lra.settings.experiment import SCHEMA_VERSION, plain
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
+TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
 def digest(facts: dict[str, Any]) -> str:
     """Hash a record's facts, which hold the hash themselves, so that an edited one is noticed."""
     content = {key: value for key, value in facts.items() if key != "digest"}
-    return hashlib.sha256(text_of(content).encode()).hexdigest()[:16]
-
-
-def text_of(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class RunFolder:
@@ -57,127 +55,109 @@ class RunFolder:
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
         pretrained = run.pretrain.name is not Objective.none
         parts = SHARED | PRETRAINING if pretrained else SHARED
-        self.identity = run.experiment.identity(fingerprint)
-        self.code = code_of(run.attention["name"], parts)
         result = PHASE_ONE if run.pretrain.is_the_run else RESULT
-        self.path, self.attempt = _folder(run, self.identity, self.code.hash, result, again)
+        self.run, self.identity = run, run.experiment.identity(fingerprint)
+        self.code = code_of(run.attention["name"], parts)
+        self.code_facts = {"codes": [self.code.hash], "code": self.code.parts}
+        self.name = f"{self.identity}-{self.code.hash}"
+        group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
+        first = group / run.attention["name"] / self.name / f"seed-{run.seed}"
+        self.path, self.attempt = first, 1
+        while run.rerun:
+            following = first.with_name(f"{first.name}-attempt-{self.attempt + 1}")
+            if not (following.exists() or (again and (self.path / result).exists())):
+                break
+            self.path, self.attempt = following, self.attempt + 1
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
-        self.result_file, self.status_file = self.path / result, self.path / "status.json"
-        self.begun_with = self.path / "begun_with.json"
-        self.answers = self.path / "answers.npz"
-        self.last = self.path / "checkpoints" / "last.ckpt"
-        self.best = self.path / "checkpoints" / "best.ckpt"
-        self._started = _now()
-        self._updated = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.path.parent.name
+        self.status_file, self.result_file = self.path / "status.json", self.path / result
+        self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
+        self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
+        self._started, self._updated = time.strftime(TIME), 0.0
+        self._begun = (read_json(self.status_file) or {}).get(
+            "begun", self._started
+        )  # the first time
 
     def changed_code(self) -> str:
         """Say what has changed in the code since the latest run of these settings, and that its
         folder is kept; empty where that run had this code, or there is none."""
-        if self.config.exists():
+        configs = self.path.parents[1].glob(f"{self.identity}*/seed-{self.run.seed}/config.yaml")
+        latest = max(configs, key=lambda file: file.stat().st_mtime, default=self.config)
+        if latest.parents[1] == self.path.parent:
             return ""
-        seed = self.path.name.partition("-attempt-")[0]
-        configs = self.path.parents[1].glob(f"{self.identity}*/{seed}/config.yaml")
-        for config in sorted(configs, key=lambda file: -file.stat().st_mtime):
-            older, facts = config.parent, _read_config(config)
-            if facts.get("codes") == [self.code.hash]:
-                break
-            changed = self.code.changed_since(facts.get("code") or {})
-            if result := read_result(older / self.result_file.name):
-                how = f"({score_of(result)})"
-            elif (older / "checkpoints" / "last.ckpt").exists():
-                how = "was interrupted"
-            else:
-                continue
-            return (
-                f"the code of {changed} has changed since {older} {how}: beginning anew, that "
-                "folder is kept"
-            )
-        return ""
-
-    def code_facts(self) -> dict[str, Any]:
-        return {"codes": [self.code.hash], "code": self.code.parts}
+        with readable(latest, "remove that folder and run again"):
+            parts = yaml.safe_load(latest.read_text(encoding="utf-8")).get("code") or {}
+        result = read_result(latest.with_name(self.result_file.name))
+        return (
+            f"the code of {self.code.changed_since(parts)} has changed since {latest.parent} "
+            f"{f'({score_of(result)})' if result else 'was interrupted'}: beginning anew, that "
+            "folder is kept"
+        )
 
     @contextlib.contextmanager
-    def lock(self, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Hold the lock of this run inside the block. While another process holds it, call `wait`
-        with who that is; UserError where there is no `wait`."""
+    def lock(self, *, wait: bool = False) -> Iterator[None]:
+        """Hold the lock of this run inside the block; UserError if another process holds it and
+        this one is not to wait."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             # Without a buffer: closing would write it once more to a disk that is full.
             handle = (self.path / "lock").open("a+b", buffering=0)
         with handle:
-            while not take_lock(handle, self.path):
+            if not take_lock(handle, self.path):
                 handle.seek(0)
                 holder = handle.read().decode(errors="replace").strip() or "another process"
-                if wait is None:
+                if not wait:
                     raise UserError(
                         f"{self.path} is being run by {holder}; wait for it, or stop it first"
                     )
-                wait(holder)
+                print(f"{self.path} is being run by {holder}: waiting for it", flush=True)
+                take_lock(handle, self.path, wait=True)
             with writing(self.path):
                 handle.truncate(0)
                 handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
             yield
 
+    def begin(self) -> None:
+        """Write the run's settings, and that it is running."""
+        facts = {"settings": self.run.experiment.settings(), "seed": self.run.seed}
+        text = yaml.safe_dump(plain(facts | self.code_facts), sort_keys=False)
+        with writing(self.config):
+            write_atomically(self.config, text.encode())
+        self.set_status("running")
+
     def result(self) -> dict[str, Any] | None:
         return read_result(self.result_file)
 
-    def status(self) -> dict[str, Any]:
-        return read_json(self.status_file) or {"status": "new"}
-
     def set_status(self, status: str, **facts: Any) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "started": self._started} | facts
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "begun": self._begun,
+                 "started": self._started} | facts  # fmt: skip
         with writing(self.path):
-            write_json(self.status_file, {"status": status, "updated": _now()} | facts)
+            write_json(self.status_file, {"status": status, "updated": time.strftime(TIME)} | facts)
 
     def ensure_finished(self) -> None:
         """Set the status of a run that was killed between its result and its status."""
-        if self.status()["status"] != "finished":
+        if (read_json(self.status_file) or {}).get("status") != "finished":
             self.set_status("finished")
 
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
+            if not (self.path / "lock").exists():  # another process could begin beside this one
+                raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
     def finish(self, result: dict[str, Any]) -> None:
-        result = {
-            "schema": SCHEMA_VERSION,
-            "status": "finished",
-            "identity": self.identity,
-            "attempt": self.attempt,
-            **self.code_facts(),
-        } | result
-        result |= {"times": {"started": self._started, "finished": _now()}}
+        facts = {"schema": SCHEMA_VERSION, "status": "finished", "identity": self.identity}
+        facts |= {"attempt": self.attempt} | self.code_facts | result
+        facts |= {
+            "times": {
+                "begun": self._begun,
+                "started": self._started,
+                "finished": time.strftime(TIME),
+            }
+        }
         with writing(self.path):
-            write_json(self.result_file, result | {"digest": digest(result)})
+            write_json(self.result_file, facts | {"digest": digest(facts)})
         self.set_status("finished")
-
-
-def _folder(run: Run, identity: str, code: str, result: str, again: bool) -> tuple[Path, int]:
-    """Decide the folder of a run, and which attempt that is. Every folder is of one code: one that
-    an earlier version of luna-lra has resumed with other code is passed over."""
-    group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
-    first = group / run.attention["name"] / f"{identity}-{code}" / f"seed-{run.seed}"
-    path, attempt = first, 1
-    while True:
-        following = first.with_name(f"{first.name}-attempt-{attempt + 1}")
-        of_other_code = _read_config(path / "config.yaml").get("codes", [code]) != [code]
-        repeated = run.rerun and (following.exists() or (again and (path / result).exists()))
-        if not (of_other_code or repeated):
-            return path, attempt
-        path, attempt = following, attempt + 1
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    with readable(path, "remove that folder and run again"):
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
 
 
 def find(run: Run) -> RunFolder | None:
@@ -185,9 +165,10 @@ def find(run: Run) -> RunFolder | None:
     from lra.data.prepare import find_prepared
 
     if run.compute.solve:  # the search decides some of the options, and they identify the run
-        from lra.compute.gate import with_solved_options
+        from lra.compute.budget import budget_of
+        from lra.compute.solve import solve
 
-        run = with_solved_options(run)
+        run, _ = solve(run, budget_of(run))
     length = run.protocol.data.max_length
     prepared = find_prepared(run.task, max_length=length, data_dir=run.data_dir)
     return None if prepared is None else RunFolder(run, prepared.fingerprint)
@@ -219,7 +200,3 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 def writing(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turn errors of the disk into UserError, for blocks that write into a run's folder."""
     return disk_errors(path, "point runs_dir elsewhere; the same command then resumes the run")
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

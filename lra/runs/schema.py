@@ -1,8 +1,7 @@
-"""What the record of a finished run holds, and what must be true of it whatever else it says.
+"""What the record of a finished run holds: one model of what is written, read back and checked.
 
-A training run writes a `TrainingResult`; with its settings, its curve, and who made it when, it is
-a `TrainingRecord`. A conversion is a `ConversionRecord`. Facts that are not named here are kept as
-they are: records of other versions have some. lra/results/audit.py recomputes the numbers.
+Facts that are not named here stay as they are: records of other versions have some.
+lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
@@ -41,23 +40,19 @@ def _is_option(value: Any) -> Any:
     return value
 
 
-_WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
-
-
-def _steers(value: Any) -> str | None:
-    """Find a text of a record, or a name of a fact, whose characters are not only to be read."""
+def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        return None if value.translate(_WHITE).isprintable() else value
-    if isinstance(value, dict):
-        return next(filter(None, map(_steers, (*value, *value.values()))), None)
-    if isinstance(value, list):
-        return next(filter(None, map(_steers, value)), None)
-    return None
+        yield value
+    elif isinstance(value, dict | list):
+        for part in (*value, *(value.values() if isinstance(value, dict) else ())):
+            yield from _texts(part)
 
 
+WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
 # A name is part of paths and tables.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
 Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
+Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
 Number = Annotated[float, Field(ge=0, lt=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(ge=-1, le=1)]  # an accuracy, or a correlation
@@ -71,24 +66,22 @@ class Facts(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class Named(Facts):
-    name: Name
-
-
-class Attention(Named):
+class Attention(Facts):
     """A method and its options."""
 
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_is_option)]]
 
-
-class Evaluation(Facts):
-    every: Annotated[Whole, Field(ge=1)] | None = None  # steps between two points of the curve
+    name: Name
 
 
-class Protocol(Named):
+class Protocol(Facts):
+    name: Name
     version: Whole
-    recipe: Group | None = None
-    evaluation: Evaluation | None = None
+
+
+class Settings(Facts):
+    attention: Attention
+    protocol: Group | None = None
 
 
 class Budget(Facts):
@@ -99,10 +92,6 @@ class Budget(Facts):
     tolerance: dict[str, Number] | None = None
 
 
-class Ratios(Facts):
-    examples: Number | None = None
-
-
 class Compute(Facts):
     """The cost of a network, and of its training in one phase or two."""
 
@@ -111,8 +100,8 @@ class Compute(Facts):
     verdict: str | None = None
     exempt: str | None = None
     budget: Budget | None = None
-    reference: Ratios | None = None  # to the budget
     training: dict[str, Number] | None = None
+    reference: dict[str, str | Number] | None = None  # ratios to the budget, and its name
 
 
 class Data(Facts):
@@ -123,19 +112,15 @@ class Data(Facts):
     options: Group | None = None
 
 
-class Dev(Facts):
-    accuracy: Share | None = None
-    step: Whole | None = None
-
-
 class Test(Facts):
     """A checkpoint's score on the test examples, or on their scored tokens."""
 
     accuracy: Share
     loss: Loss
-    examples: Annotated[Whole, Field(ge=1)]
-    scored: Annotated[Whole, Field(ge=1)] | None = None
+    examples: Positive
+    scored: Positive | None = None
     step: Whole | None = None
+    select: Literal["best", "last"] | None = None  # which checkpoint gave the score of the run
     predicted: list[Whole] | None = None  # how often each class was answered
     dead_rows: Share | None = None
 
@@ -150,10 +135,6 @@ class Test(Facts):
         return self
 
 
-class SelectedTest(Test):
-    select: Literal["best", "last"]
-
-
 class AnswersDigests(Facts):
     digest: Name
     labels: Name
@@ -164,97 +145,28 @@ class Machine(Facts):
     device: str
 
 
-class Pretraining(Facts):
-    """Phase one, of which a run has a part of the facts."""
-
-    run: Name | None = None
-    held_out: Group | None = None
-
-
 class Git(Facts):
     revision: Name | None = None
     dirty: bool | None = None
 
 
 class Times(Facts):
-    started: Time | None = None  # the last time, where a run was resumed
+    begun: Time | None = None  # the first time, where a run was resumed
+    started: Time | None = None  # the last time
     finished: Time
 
     @model_validator(mode="after")
     def _in_order(self) -> Times:
-        first, last = self.started or self.finished, self.finished
-        if datetime.fromisoformat(last) < datetime.fromisoformat(first):
-            raise ValueError(f"it finished at {last}, before it started at {first}")
+        if self.since(self.started) < 0:
+            raise ValueError(f"it finished at {self.finished}, before it started at {self.started}")
         return self
 
-
-class Described(Facts):
-    """What a run of either kind is."""
-
-    command: str | None = None
-    task: Name
-    attention: Attention
-    model: Name
-    seed: Whole
-    git: Git | None = None
+    def since(self, time: str | None) -> float:
+        end = datetime.fromisoformat(self.finished)
+        return (end - datetime.fromisoformat(time or self.finished)).total_seconds()
 
 
-class TrainingResult(Described):
-    """What a training run knows when it ends."""
-
-    preset: str | None = None
-    departs: str | None = None  # from the profile of the protocol
-    protocol: Protocol
-    budget: Number
-    steps: Whole
-    batch: Whole
-    compute: Compute
-    pretraining: Pretraining | None = None
-    data: Data
-    dev: Dev | None = None
-    test: SelectedTest
-    test_last: Test | None = None
-    test_best: Test | None = None
-    answers: AnswersDigests | None = None
-    seconds: dict[str, Number] | None = None
-    steps_per_second: Number
-    peak_memory_mib: Number
-    precision: str
-    evaluation: str | None = None
-    machine: Machine
-    versions: Group | None = None
-    switches: Group | None = None
-
-    @classmethod
-    def of(cls, settings: Group, **facts: Any) -> Group:
-        """Check the facts of a run that has ended, and add those that repeat its settings."""
-        protocol, recipe = settings["protocol"], settings["protocol"]["recipe"]
-        facts |= {
-            "task": settings["task"]["name"],
-            "attention": settings["attention"],
-            "model": settings["model"]["name"],
-            "protocol": {key: protocol[key] for key in ("name", "version")},
-            "budget": settings["budget"],
-            "steps": recipe["steps"],
-            "batch": recipe["batch"],
-            "precision": settings["precision"],
-        }
-        cls.model_validate(facts)
-        return facts
-
-
-class Settings(Facts):
-    attention: Attention
-
-
-class TrainingSettings(Settings):
-    task: Named
-    model: Named
-    protocol: Protocol
-    pretrain: Group | None = None
-
-
-class AnyRecord(Described):
+class RunRecord(Facts):
     """What records of both kinds hold beside their own facts."""
 
     repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
@@ -265,14 +177,21 @@ class AnyRecord(Described):
     attempt: Whole | None = None
     codes: Annotated[list[Name], Field(max_length=10)] | None = None
     code: Group | None = None
+    command: str | None = None
+    task: Name
+    attention: Attention
+    model: Name
+    seed: Whole
+    settings: Settings
+    git: Git | None = None
 
     @model_validator(mode="wrap")
     @classmethod
     def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
-        record = check(facts)
-        if text := _steers(facts):
-            raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
-        settings = facts["settings"]
+        record, settings = check(facts), facts["settings"]
+        for text in _texts(facts):
+            if not text.translate(WHITE).isprintable():
+                raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
         if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")
         for fact, setting in cls.repeats.items():
@@ -290,7 +209,7 @@ class AnyRecord(Described):
         return record
 
 
-class TrainingRecord(TrainingResult, AnyRecord):
+class TrainingRecord(RunRecord):
     repeats = {"attention": "attention", "task": "task.name", "model": "model.name",
                "protocol.name": "protocol.name", "protocol.version": "protocol.version",
                "budget": "budget", "steps": "protocol.recipe.steps",
@@ -300,19 +219,45 @@ class TrainingRecord(TrainingResult, AnyRecord):
                "pretraining.steps": "pretrain.recipe.steps",
                "pretraining.batch": "pretrain.recipe.batch"}  # fmt: skip
 
-    settings: TrainingSettings
-    curve: list[Point]
-    times: Times
+    protocol: Protocol
+    budget: Number
+    steps: Whole
+    batch: Whole
+    precision: str
+    compute: Compute
+    pretraining: Group | None = None
+    data: Data
+    dev: dict[str, Number | None] | None = None
+    test: Test
+    test_last: Test | None = None
+    test_best: Test | None = None
+    answers: AnswersDigests | None = None
     predictions: None = None  # its answers are in a file of their own
     labels: None = None
+    curve: list[Point]
+    seconds: dict[str, Number] | None = None
+    steps_per_second: Number
+    peak_memory_mib: Number
+    machine: Machine
+    times: Times
+
+    @classmethod
+    def facts_of(cls, settings: Group, **facts: Any) -> Group:
+        """Add to what a run knows when it ends the facts that repeat its settings."""
+        for name, setting in cls.repeats.items():
+            group, _, fact = name.rpartition(".")
+            if group not in ("data", "pretraining"):  # say so themselves
+                place = facts.setdefault(group, {}) if group else facts
+                place[fact or name] = find_fact(settings, setting)
+        return facts
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainingRecord:
         tested = self.test_best if self.test.select == "best" else self.test_last
         if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
             raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
-        evaluation = self.settings.protocol.evaluation
-        if self.curve and evaluation and (every := evaluation.every):
+        every = find_fact(self.settings.protocol, "evaluation.every")  # steps between two points
+        if self.curve and isinstance(every, int):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
             if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
@@ -320,6 +265,12 @@ class TrainingRecord(TrainingResult, AnyRecord):
                     f"its curve has {len(steps)} points up to step {steps[-1]}, not one every "
                     f"{every} of {self.steps} steps"
                 )
+        parts, wall = self.seconds or {}, self.times.since(self.times.begun)
+        done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
+        if done > self.steps * 1.01 + 1:
+            raise ValueError(f"its speed and time make {done:.0f} steps, but it has {self.steps}")
+        if self.times.begun and seconds > wall + 60:
+            raise ValueError(f"it took {seconds:.0f} seconds, but from start to end {wall:.0f}")
         return self
 
 
@@ -328,13 +279,11 @@ class StageScore(Facts):
 
 
 class ConversionSettings(Settings):
-    task: Name
-    model: Name
     recipe: Group
     teacher: str
 
 
-class ConversionRecord(AnyRecord):
+class ConversionRecord(RunRecord):
     repeats = {"attention": "attention", "task": "task", "model": "model"}
 
     settings: ConversionSettings
@@ -366,11 +315,11 @@ class ConversionRecord(AnyRecord):
         return self
 
 
-def kind_of(facts: dict[str, Any]) -> str:
+def kind_of(facts: Group) -> str:
     return CONVERSION if "scores" in facts else TRAINING
 
 
-def check_record(where: str, facts: dict[str, Any]) -> None:
+def check_record(where: str, facts: Group) -> None:
     """UserError, beginning with `where`, for the first thing that no record has."""
     if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
         raise UserError(
@@ -381,25 +330,21 @@ def check_record(where: str, facts: dict[str, Any]) -> None:
     try:
         model.model_validate(facts)
     except ValidationError as error:
-        raise UserError(f"{where} is damaged or was edited: {_problem(error)}") from error
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    name, value = ".".join(map(str, first["loc"])), first["input"]
-    if first["type"] == "missing" or value is None:
-        return f"{name} is missing"
-    if first["type"] == "value_error":
-        return f"{name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
-    return f"{name} is {value!r:.200}: {first['msg'].lower()}"
+        first = error.errors(include_url=False)[0]
+        name, value = ".".join(map(str, first["loc"])), first["input"]
+        if first["type"] == "missing" or value is None:
+            problem = f"{name} is missing"
+        elif first["type"] == "value_error":
+            problem = ": ".join([*([name] if name else []), str(first["ctx"]["error"])])
+        else:
+            problem = f"{name} is {value!r:.200}: {first['msg'].lower()}"
+        raise UserError(f"{where} is damaged or was edited: {problem}") from error
 
 
 def find_fact(facts: Any, key: str, default: Any = None) -> Any:
-    """Look up a fact by its dotted name; with KeyError as default a missing one raises it."""
+    """Look up a fact by its dotted name."""
     for part in key.split("."):
         if not isinstance(facts, dict) or part not in facts:
-            if default is KeyError:
-                raise KeyError(key)
             return default
         facts = facts[part]
     return facts

@@ -7,6 +7,7 @@ answer at once.
 
 from __future__ import annotations
 
+import inspect
 import io
 import math
 import os
@@ -17,22 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import hydra
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    OmegaConfBaseException,
-)
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
 
 from lra import data
 from lra.base import disk, groups
 from lra.base.config import (
-    CONFIGS,
     Compute,
     Gate,
-    Loggers,
+    Mask,
     Model,
     Objective,
+    Pad,
     Pooling,
     Pretrain,
     Protocol,
@@ -42,7 +42,10 @@ from lra.base.config import (
     nearest,
     printable,
 )
+from lra.data.registry import check_options
 from lra.settings.experiment import Experiment
+from lra.settings.presets import NO_OPTIONS, fill_in_preset
+from lra.settings.search_path import initialised
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
@@ -60,7 +63,7 @@ class Run:
     pretrain: Pretrain
     compute: Compute
     trainer: Trainer
-    logger: Loggers
+    logger: dict[str, Any]  # by name, each with its class and arguments
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # kept however small the budget
@@ -84,121 +87,117 @@ class Run:
         )  # fmt: skip
 
 
-# What a value other than None must be, in words and as a function, and the settings it holds for.
-RANGES: dict[str, tuple[Callable[[Any, Run], bool], str]] = {
-    "greater than 0": (
-        lambda x, _: x > 0,
-        "budget limit_minutes protocol.recipe.lr pretrain.recipe.lr",
-    ),
-    "at least 1": (
-        lambda x, _: x >= 1,
-        "min_evaluations protocol.recipe.steps protocol.recipe.batch protocol.evaluation.every "
-        "pretrain.recipe.steps pretrain.recipe.batch pretrain.every model.n_layers "
-        "trainer.num_nodes trainer.checkpoint_every trainer.log_every",
-    ),
-    "at least 0": (lambda x, _: x >= 0, "retries protocol.recipe.warmup pretrain.recipe.warmup"),
-    "between 0 and 2**31 - 1": (lambda x, _: 0 <= x < 2**31, "seed pretrain.seed"),
-    "in [0, 1)": (lambda x, _: 0 <= x < 1, "model.dropout model.attention_dropout"),
-    "greater than 0 and at most 1": (
-        lambda x, _: 0 < x <= 1,
-        "compute.tolerance.parameters compute.tolerance.flops compute.tolerance.examples",
-    ),
-    "between 1 and protocol.data.pad_to={run.protocol.data.pad_to}": (
-        lambda x, run: 1 <= x <= run.protocol.data.pad_to,
-        "protocol.data.max_length",
-    ),
-    "a divisor of model.qkv_dim={run.model.qkv_dim}": (
-        lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
-        "model.n_heads",
-    ),
-    "the run's attention, or one of model.methods": (
-        lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
-        "model.sizes_of",
-    ),
-    "a number of devices or a list of them, because it is part of the run's identity": (
-        lambda x, _: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
-        "trainer.devices",
-    ),
-    "false under compute=off, which has no budget to meet": (
-        lambda x, run: not x or run.compute.mode is not Gate.off,
-        "compute.solve",
-    ),
-    "none, unless pretrain.recipe and pretrain.every are set": (
-        lambda x, run: x is Objective.none or bool(run.pretrain.recipe and run.pretrain.every),
-        "pretrain.name",
-    ),
-    "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none": (
-        lambda x, run: 0 < x < 1 and run.pretrain.name is not Objective.causal,
-        "pretrain.rate",
-    ),
-}
+def _is_reference(value: Any, _: Run) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    numbers = [type(number) in (int, float) and number > 0 for number in value.values()]
+    return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
+
+
+# Settings, what a value other than None must be, and the same in words.
+RANGES: list[tuple[str, Callable[[Any, Run], bool], str]] = [
+    ("budget limit_minutes protocol.recipe.lr pretrain.recipe.lr", lambda x, _: x > 0,
+     "greater than 0"),
+    ("min_evaluations protocol.recipe.steps protocol.recipe.batch protocol.evaluation.every "
+     "pretrain.recipe.steps pretrain.recipe.batch pretrain.every model.n_layers trainer.num_nodes "
+     "trainer.checkpoint_every trainer.log_every", lambda x, _: x >= 1, "at least 1"),
+    ("retries protocol.recipe.warmup pretrain.recipe.warmup", lambda x, _: x >= 0, "at least 0"),
+    ("seed pretrain.seed", lambda x, _: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
+    ("model.dropout model.attention_dropout", lambda x, _: 0 <= x < 1, "in [0, 1)"),
+    ("compute.tolerance.parameters compute.tolerance.flops compute.tolerance.examples",
+     lambda x, _: 0 < x <= 1, "greater than 0 and at most 1"),
+    ("compute.reference", _is_reference, "an attention, or numbers greater than 0 for some of "
+     "examples, flops, parameters: {{parameters: .., flops: ..}}"),
+    ("compute.solve", lambda x, run: not x or run.compute.mode is not Gate.off,
+     "false under compute=off, which has no budget to meet"),
+    ("protocol.data.max_length", lambda x, run: 1 <= x <= run.protocol.data.pad_to,
+     "between 1 and protocol.data.pad_to={run.protocol.data.pad_to}"),
+    ("protocol.data.pad", lambda x, run: x is not Pad.sorted
+     or not {run.protocol.style.pooling, run.protocol.data.mask} & {Pooling.mean, Mask.none},
+     "full or batch where the mean or the mask takes padding for tokens"),
+    ("model.n_heads", lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
+     "a divisor of model.qkv_dim={run.model.qkv_dim}"),
+    ("model.sizes_of",
+     lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
+     "the run's attention, or one of model.methods"),
+    ("trainer.devices",
+     lambda x, _: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
+     "a number of devices or a list of them, because it is part of the run's identity"),
+    ("pretrain.name",
+     lambda x, run: x is Objective.none or bool(run.pretrain.recipe and run.pretrain.every),
+     "none, unless pretrain.recipe and pretrain.every are set"),
+    ("pretrain.rate",
+     lambda x, run: 0 < x < 1 and run.pretrain.name is not Objective.causal,
+     "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none"),
+]  # fmt: skip
+
+
+def compose(words: Sequence[str]) -> Run:
+    return check_settings(composed(words))
+
+
+def composed(words: Sequence[str]) -> DictConfig:
+    """Compose the config of a run from words, unchecked."""
+    with explained(), initialised():
+        return hydra.compose("train", list(words))
 
 
 def check_settings(cfg: DictConfig) -> Run:
     """Check and resolve a composed config, and scale it by its budget; UserError names the first
     mistake."""
-    from lra.data.options import check_options
-
     row_of_own_task(cfg)
-    try:
+    with explained():
         typed = OmegaConf.merge(_schema(cfg), cfg)
-        groups.fill_in_preset(typed.attention, typed.task.name)
+        attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
+        fill_in_preset(attention, typed.task.name)
+        typed.attention = attention
         OmegaConf.resolve(typed)
-        missing = sorted(OmegaConf.missing_keys(typed))
-        if missing:
-            raise UserError(
-                f"{missing[0]} has no value: set it on the command line, {missing[0]}=..."
-            )
         run = cast(Run, OmegaConf.to_object(typed))
-    except OmegaConfBaseException as error:
-        raise UserError(explain(error)) from error
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
     move_cost_facts(run)
-    _check_ranges(run)
-    _check_reference(run.compute.reference)
+    for keys, allowed, words in RANGES:
+        for key in keys.split():
+            value: Any = run
+            for name in key.split("."):
+                value = getattr(value, name, None)  # pretrain.recipe may be None
+            if value is not None and not allowed(value, run):
+                must = words.format(run=run)
+                raise UserError(f"{key}={value} is out of range: it must be {must}")
     scale(run)
     return run
 
 
-def compose(overrides: Sequence[str]) -> Run:
-    import hydra
-    from hydra.errors import HydraException
-
-    try:
-        with initialised(overrides):
-            return check_settings(hydra.compose("train", list(overrides)))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explain(error)) from error
-
-
-@contextmanager
-def initialised(words: Sequence[str]) -> Iterator[None]:
-    """Let hydra.compose read configs/ and the user's folder inside the block, for these words."""
-    import hydra
-
-    from lra.settings import search_path
-
-    search_path.install(words)
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
-        yield
+def task_settings(name: str, protocol: str) -> tuple[dict[str, Any], int]:
+    """Compose a task's options under a protocol, and read its length there: the task's own where
+    the protocol has no row for it."""
+    task = data.get(name)
+    cfg = composed([f"task={name}", f"protocol={protocol}"])
+    row_of_own_task(cfg)
+    with explained():
+        options = cast(dict[str, Any], OmegaConf.to_container(cfg.task, resolve=True))
+        rows = cfg.protocol.get("tasks") or {}
+        length = cfg.protocol.data.max_length if name in rows else task.max_length
+    return options, length or task.max_length
 
 
 def _schema(cfg: DictConfig) -> DictConfig:
     """Make Run an OmegaConf schema, with the Options of the chosen task. An attention's options
     stay unchecked here, because that needs torch: luna.build checks them before data are read."""
-    from lra.settings.search_path import method_options
-
     name, attention = OmegaConf.select(cfg, "task.name"), OmegaConf.select(cfg, "attention.name")
-    if name is None:
-        raise UserError(f"task has no name; choose one: {', '.join(data.names())}")
+    if name is None or not isinstance(attention, str):
+        missing = "task" if name is None else "attention"
+        raise UserError(f"{missing} has no name: choose one, such as task=listops attention=luna")
     schema, task = OmegaConf.structured(Run), data.get(name)
     with open_dict(schema):
         schema.task = OmegaConf.structured(task.Options)
         schema.task.source = next(iter(task.sources))
-        if isinstance(attention, str) and groups.find("attention", attention) is None:
-            options = method_options(attention)
-            schema.attention = {k: v for k, v in options.items() if k not in cfg.attention}
+        if groups.find("attention", attention) is None:
+            import luna
+
+            defaults = {key: option.default for key, option in luna.options(attention).items()}
+            required = inspect.Parameter.empty
+            schema.attention = {k: "???" if v is required else v for k, v in defaults.items()}
     return schema
 
 
@@ -238,7 +237,7 @@ def move_cost_facts(run: Run) -> None:
     """Move what an attention's file says about its cost to `run.compute`; the options that remain
     are built and identify the run. Later options are left out at the values that they had before
     they were options, so that older runs of the same settings are found."""
-    about = {key: run.attention.pop(key, None) for key in groups.NO_OPTIONS}
+    about = {key: run.attention.pop(key, None) for key in NO_OPTIONS}
     for option, value in (about["later"] or {}).items():
         if run.attention.get(option) == value:
             del run.attention[option]
@@ -246,33 +245,6 @@ def move_cost_facts(run: Run) -> None:
     run.compute.knobs = about["knobs"] or {}
     exempt = about["exempt"]
     run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
-
-
-def _check_reference(reference: Any) -> None:
-    if isinstance(reference, str):
-        return
-    limits = {"parameters", "flops", "examples"}
-    numbers = reference if isinstance(reference, dict) else {}
-    allowed = all(type(number) in (int, float) and number > 0 for number in numbers.values())
-    if not numbers or set(numbers) - limits or not allowed:
-        raise UserError(
-            f"compute.reference must be an attention, or numbers greater than 0 for some of "
-            f"{', '.join(sorted(limits))}: {{parameters: .., flops: ..}}; got {reference}"
-        )
-
-
-def _check_ranges(run: Run) -> None:
-    for words, (allowed, keys) in RANGES.items():
-        for key in keys.split():
-            value: Any = run
-            for name in key.split("."):
-                value = getattr(value, name, None)  # pretrain.recipe may be None
-            if value is not None and not allowed(value, run):
-                raise UserError(
-                    f"{key}={value} is out of range: it must be {words.format(run=run)}"
-                )
-    if not isinstance(run.attention.get("name"), str):
-        raise UserError("attention has no name: choose a file of configs/attention, attention=luna")
 
 
 def scale(run: Run) -> None:
@@ -300,61 +272,62 @@ def _scale(recipe: Recipe, every: int, run: Run) -> int:
 # ---------------------------------------------------------------------- errors
 
 
-def explain(error: Exception) -> str:
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of Hydra, OmegaConf and YAML into a UserError."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise UserError(explain(error)) from error
+
+
+def explain(error: BaseException) -> str:
     """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
     other one in the library's own words."""
-    from hydra.errors import ConfigCompositionException, MissingConfigException
-
-    if isinstance(error, MissingConfigException) and error.options:
+    if isinstance(error, MissingConfigException):
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        return f"unknown {group} '{name}'{nearest(name, error.options)}"
-    missing = getattr(error, "missing_cfg_file", None) or ""
-    if missing.startswith("hydra/"):
-        return f"{missing} needs an extra that is not installed: docs/clusters.md"
-    cause = error.__cause__
-    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
-        return explain(cause)
+        if error.options:
+            return f"unknown {group} '{name}'{nearest(name, error.options)}"
+        if group.startswith("hydra"):
+            return f"{group}/{name} needs an extra that is not installed: docs/clusters.md"
+    if isinstance(error, HydraException) and isinstance(error.__cause__, OmegaConfBaseException):
+        error = error.__cause__
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
-        key, parent = str(error.full_key or error.key), error.parent_node
-        name = key.rpartition(".")[2]
-        if not isinstance(parent, DictConfig):
+        key = str(error.full_key or error.key)
+        if not isinstance(parent := error.parent_node, DictConfig):
             return f"'{key}' is not a setting"
-        elsewhere = _places(name, parent)
-        close = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
-        return f"'{key}' is not a setting{close or nearest(name, map(str, parent))}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if full_key := getattr(error, "full_key", None):  # the lines that follow repeat it
-        return f"{full_key}: {lines[0]}"
-    return "invalid settings: " + ", ".join(lines)
+        name, whole = key.rpartition(".")[2], parent._get_root()  # OmegaConf has no public way up
+        if elsewhere := list(_places(name, OmegaConf.to_container(cast(DictConfig, whole)))):
+            return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
+        others = {str(other) for other in parent} - {"name", *NO_OPTIONS}
+        return f"'{key}' is not a setting{nearest(name, others)}"
+    lines = (line.strip() for line in str(error).splitlines() if "_type=" not in line)
+    return f"invalid settings: {' '.join(filter(None, lines))}"
 
 
-def _places(name: str, cfg: DictConfig) -> list[str]:
-    """Find the settings of this name in the whole config of `cfg`: lr is protocol.recipe.lr."""
-
-    def find(nested: Any, above: str) -> Iterator[str]:
-        for key, value in nested.items():
-            if key == name:
-                yield f"{above}{key}"
-            elif isinstance(value, dict) and key not in TABLES:
-                yield from find(value, f"{above}{key}.")
-
-    whole = cast(DictConfig, cfg._get_root())  # OmegaConf has no public way up
-    return list(find(OmegaConf.to_container(whole, resolve=False), ""))
+def _places(name: str, nested: Any, above: str = "") -> Iterator[str]:
+    """Find the settings of this name in a config: lr is protocol.recipe.lr."""
+    for key, value in nested.items():
+        if key == name:
+            yield f"{above}{key}"
+        elif isinstance(value, dict) and key not in TABLES:
+            yield from _places(name, value, f"{above}{key}.")
 
 
 def guard(command: Callable[[], Any]) -> int:
     """Run a command; a mistake of the user becomes one sentence on stderr and exit code 2."""
-    from hydra.errors import HydraException
-
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
+    message = None
     try:
         command()
-    except (UserError, HydraException, OmegaConfBaseException) as error:
-        message = str(error) if isinstance(error, UserError) else explain(error)
+    except UserError as error:
+        message = str(error)
+    except (HydraException, OmegaConfBaseException) as error:
+        message = explain(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
@@ -364,14 +337,13 @@ def guard(command: Callable[[], Any]) -> int:
         if error.errno not in (*disk.FULL, *disk.BROKEN):
             raise
         place = error.filename or "this command's files"
-        message = disk.sentence(error, place, "point runs_dir and data_dir elsewhere") or ""
+        message = disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
     except ValueError as error:
         luna = sys.modules.get("luna")  # if it is not imported, the error is not its own
         if luna is None or not isinstance(error, luna.LunaError):
             raise
         message = str(error)
-    else:
+    if message is None:
         return 0
-    for number, line in enumerate(message.splitlines()):
-        print(printable(line if number else f"error: {line}"), file=sys.stderr)
+    print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
     return 2

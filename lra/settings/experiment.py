@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lra import data
-from lra.base.config import Model, Objective, Pretrain, Protocol
+from lra.base.config import Model, Objective, Pretrain, Protocol, UserError
 
 SCHEMA_VERSION = 1  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
@@ -65,6 +65,8 @@ def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
 
 def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
     """Read what a config.yaml or a record holds, checked against its schemas."""
+    if "${" in str(settings):  # would be looked up in this machine's environment
+        raise UserError("its settings hold an interpolation, ${..}")
     options = {key: value for key, value in settings["task"].items() if key != "name"}
     words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
     return Experiment(

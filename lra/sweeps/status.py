@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import fcntl
 import itertools
 import socket
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lra.base.config import UserError, printable, readable
 from lra.base.disk import is_running, read_json
@@ -22,14 +21,10 @@ FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
 
 
-@dataclasses.dataclass(frozen=True)
-class RunState:
+class RunState(NamedTuple):
     name: str  # its folder within the runs folder, or its overrides where it has none
     state: str  # one of ORDER; lost: its status says running, but no process holds its lock
     detail: str = ""
-
-    def __str__(self) -> str:
-        return printable(f"{self.state:<12} {self.name}  {self.detail}".rstrip())
 
 
 def add_parser(commands: Any) -> None:
@@ -39,9 +34,7 @@ def add_parser(commands: Any) -> None:
         nargs="*",
         help="settings of a sweep, as for lra train -m; without them, all runs of --runs",
     )
-    status.add_argument(
-        "-m", "--multirun", action="store_true", help="allowed as in lra train; has no effect"
-    )
+    status.add_argument("-m", "--multirun", action="store_true", help="allowed; has no effect")
     status.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
     status.set_defaults(run=_show)
 
@@ -56,7 +49,8 @@ def summary(states: Sequence[RunState]) -> str:
     count = Counter(s.state for s in states)
     counts = ", ".join(f"{count[s]} {s}" for s in ORDER if count[s])
     shown = [s for s in states if s.state not in ("done", "to do")]
-    lines = [str(s) for s in sorted(shown, key=lambda s: (ORDER.index(s.state), s.name))]
+    shown.sort(key=lambda s: (ORDER.index(s.state), s.name))
+    lines = [printable(f"{s.state:<12} {s.name}  {s.detail}".rstrip()) for s in shown]
     return "\n".join([f"{len(states)} runs: {counts}" if states else "no runs", *lines])
 
 
@@ -76,10 +70,9 @@ def of_run(folder: Path, name: str) -> RunState:
 
 
 def _state_of(folder: Path) -> tuple[str, str]:
-    if (result := read_result(folder / RESULT)) is not None:
-        return "done", f"{result['test']['accuracy']:.1%}"
-    if (first := read_result(folder / PHASE_ONE)) is not None:
-        return "done", score_of(first)
+    for file in (RESULT, PHASE_ONE):
+        if (result := read_result(folder / file)) is not None:
+            return "done", score_of(result)
     status = read_json(folder / "status.json")
     if status is None:
         return "to do", ""
@@ -101,10 +94,8 @@ def _locked(lock: Path) -> bool:
     try:
         with lock.open(encoding="utf-8") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
     return False
 
 
@@ -122,20 +113,18 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
 
 
 def of_sweep(words: Sequence[str]) -> list[RunState]:
-    """Return the state of every job of `lra train -m <words>`. Refused settings make a job fail;
-    UserError if those of every job are refused."""
+    """Return the state of every job of `lra train -m <words>`; refused settings make one fail."""
     import hydra
 
-    from lra.settings.compose import check_settings, initialised
+    from lra.settings.compose import check_settings
+    from lra.settings.search_path import initialised
 
-    states: list[RunState] = []
-    refused: list[UserError] = []
-    with initialised(words):
+    states = list[RunState]()
+    with initialised():
         for job in jobs(words):
             try:
                 run = check_settings(hydra.compose("train", job))
             except UserError as error:
-                refused.append(error)
                 different = " ".join(word for word in job if word not in words)
                 states.append(RunState(different, "failed", str(error)))
                 continue
@@ -144,8 +133,6 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()
                 states.append(of_run(folder.path, name))
-    if refused and len(refused) == len(states):
-        raise refused[0]
     return states
 
 
@@ -171,14 +158,12 @@ def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
         yield list(words)
         return
     params = composed.hydra.sweeper.params or {}  # of a named sweep, such as sweep=seeds
-    named = [f"{key}={value}" for key, value in params.items()]
+    named = parser.parse_overrides([f"{key}={value}" for key, value in params.items()])
     axes: dict[str, list[str]] = {}
-    for override in [*parser.parse_overrides(named), *parsed]:  # the later of two wins
-        key = override.get_key_element()
+    for override in [*named, *parsed]:  # the later of two wins
+        key, sweep = override.get_key_element(), override.is_sweep_override()
         values = (
-            override.sweep_string_iterator()
-            if override.is_sweep_override()
-            else [override.get_value_element_as_str()]
+            override.sweep_string_iterator() if sweep else [override.get_value_element_as_str()]
         )
         axes[key] = [f"{key}={value}" for value in values]
     yield from map(list, itertools.product(*axes.values()))

@@ -22,7 +22,6 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra.base import groups
-from lra.base.config import UserError, first_line, readable
+from lra.base.config import UserError, first_line
 from lra.base.disk import read_json, write_json
 from lra.runs.folder import find, read_result, writing
 from lra.settings.compose import Run, check_settings, guard
@@ -42,26 +41,15 @@ GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to s
 LOCKED = " is being run by "  # in the error of a run whose lock another process holds
 LATE = 128 + signal.SIGALRM  # exit code of a run that reached its limit
 RECORD = "record: "  # begins the last line of a finished run
-NAMES = {
-    "done": "done",
-    "skipped": "finished before",
-    "elsewhere": "running elsewhere",
-    "failed": "failed",
-}
+STATES = ("done", "finished before", "running elsewhere", "failed")
 
 
 @dataclasses.dataclass
 class Outcome:
     job: list[str]  # its overrides
-    state: str  # one of NAMES
+    state: str  # one of STATES
     reason: str = ""
-    accuracy: float | None = None  # on the test set
-    dev: float | None = None
-
-    @property
-    def score(self) -> float:
-        """Return dev accuracy, which a search maximises; 0 for a failed run."""
-        return self.dev or 0.0
+    score: float = 0.0  # dev accuracy, which a search maximises
 
 
 # ---------------------------------------------------------------------- one job
@@ -90,25 +78,21 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
     folder = None if run.rerun else find(run)
     if folder is not None and (result := folder.result()) is not None:
-        return _succeeded(words, "skipped", result)
+        return Outcome(words, "finished before", score=result["dev"]["accuracy"])
     reason = ""
     for _ in range(run.retries + 1):
         code, lines = run_alone(words, label, run.limit_minutes)
         if code == 0:
             record = next(line for line in reversed(lines) if line.startswith(RECORD))
-            result = read_result(Path(record.removeprefix(RECORD)))
-            return _succeeded(words, "done", result or {})
+            result = read_result(Path(record.removeprefix(RECORD))) or {}
+            return Outcome(words, "done", score=result["dev"]["accuracy"])
         reason = _reason(code, lines, run.limit_minutes)
         if LOCKED in reason:
-            return Outcome(words, "elsewhere", reason)
+            return Outcome(words, "running elsewhere", reason)
         if code == 2:  # a mistake of the user fails at every attempt
             break
         print(f"{label} {reason}", file=sys.stderr, flush=True)
     return Outcome(words, "failed", reason)
-
-
-def _succeeded(words: list[str], state: str, result: dict[str, Any]) -> Outcome:
-    return Outcome(words, state, "", result["test"]["accuracy"], result["dev"]["accuracy"])
 
 
 def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
@@ -121,10 +105,9 @@ def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
     if messages := [line for line in lines if line.startswith("error: ")]:
         return messages[-1].removeprefix("error: ")
     # The first line of the last exception's message, which may have several, as CUDA's do.
-    traces = [i for i, line in enumerate(lines) if line.startswith("Traceback (")]
-    below = lines[traces[-1] + 1 :] if traces else []
-    message = next((line for line in below if line and not line.startswith(" ")), None)
-    return message or next(filter(str.strip, reversed(lines)), f"exit code {code}")
+    begin = max((i for i, line in enumerate(lines) if line.startswith("Traceback (")), default=-1)
+    text = lines[begin + 1 :] if begin >= 0 else lines[::-1]
+    return next((s for s in text if s and not s.startswith(" ")), f"exit code {code}")
 
 
 # ---------------------------------------------------------------------- its process
@@ -147,16 +130,23 @@ def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tupl
     lines: list[str] = []
     reader = threading.Thread(target=_echo, args=(output, label, lines), daemon=True)
     reader.start()
-    in_time = False
+    end, orphaned = time.monotonic() + 60 * (limit_minutes or math.inf), False
+    launcher = multiprocessing.parent_process()  # of a worker of joblib
     try:
-        in_time = _wait(process, math.inf if limit_minutes is None else 60 * limit_minutes)
+        while process.exitcode is None and time.monotonic() < end and not orphaned:
+            process.join(CHECK_EVERY)
+            orphaned = launcher is not None and launcher.pid != os.getppid()
+        code = LATE if process.exitcode is None else process.exitcode
     finally:
         if process.exitcode is None:  # late, or the sweep is being stopped
-            _stop(process)
-        with contextlib.suppress(ProcessLookupError):  # processes it left behind, such as DDP's
+            process.terminate()  # upon which a run writes a checkpoint
+            process.join(GRACE)
+        with contextlib.suppress(ProcessLookupError):  # with what it left behind, such as DDP's
             os.killpg(process.pid or 0, signal.SIGKILL)
         reader.join(GRACE)
-    return (process.exitcode or 0) if in_time else LATE, lines
+    if orphaned:
+        os._exit(1)  # or this worker would start the next job of a dead sweep
+    return code, lines
 
 
 def _run(words: list[str], environment: dict[str, str], output: Connection) -> None:
@@ -165,11 +155,8 @@ def _run(words: list[str], environment: dict[str, str], output: Connection) -> N
     os.setsid()  # Ctrl-C reaches the sweep alone, which passes on one signal
     for number in (1, 2):
         os.dup2(output.fileno(), number)
-    sys.stdout, sys.stderr = (
-        open(number, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
-        for number in (1, 2)
-    )
     output.close()
+    sys.stdout, sys.stderr = (open(n, "w", 1, "utf-8", closefd=False) for n in (1, 2))  # noqa: SIM115
     os.environ.clear()
     # With this Lightning's other processes import the same code, wherever they start.
     code = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
@@ -186,28 +173,14 @@ def _echo(output: Connection, label: str, lines: list[str]) -> None:
             lines.append(line.rstrip())
 
 
-def _wait(process: ForkServerProcess, seconds: float) -> bool:
-    """Wait for a run; False if it takes longer."""
-    end = time.monotonic() + seconds
-    launcher = multiprocessing.parent_process()  # of a worker of joblib
-    while process.exitcode is None and (left := end - time.monotonic()) > 0:
-        if launcher is not None and launcher.pid != os.getppid():  # it has died
-            _stop(process)
-            os._exit(1)  # or this worker would start the next job of a dead sweep
-        process.join(min(CHECK_EVERY, left))
-    return process.exitcode is not None
-
-
-def _stop(process: ForkServerProcess) -> None:
-    """Send SIGTERM, upon which a run writes a checkpoint; then SIGKILL to its whole session."""
-    process.terminate()
-    process.join(GRACE)
-    if process.exitcode is None:
-        os.killpg(process.pid or 0, signal.SIGKILL)
-        process.join()
-
-
 # ---------------------------------------------------------------------- their outcomes
+
+
+def _folder(sweep_dir: str) -> Path:
+    folder = Path(sweep_dir, "outcomes")
+    with writing(Path(sweep_dir)):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
@@ -216,10 +189,11 @@ def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
 
 
 def result_of_dead_worker(
-    sweep_dir: str, number: int, words: Sequence[str], reason: str
+    config: DictConfig, number: int, words: Sequence[str], reason: str
 ) -> JobReturn:
     """Return for a launcher the result of a job whose worker died: failed, unless its outcome was
     already written."""
+    sweep_dir = config.hydra.sweep.dir
     written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     write_outcome(sweep_dir, number, outcome)
@@ -237,37 +211,23 @@ class Summary(Callback):
             raise SystemExit(code)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        outcomes = read_outcomes(config.hydra.sweep.dir)
-        if not outcomes:
+        files = sorted(_folder(config.hydra.sweep.dir).glob("*.json"), key=lambda f: int(f.stem))
+        if not files:
             print("error: this sweep has no jobs: does a glob match nothing?", file=sys.stderr)
             raise SystemExit(2)
+        outcomes = [Outcome(**(read_json(file) or {})) for file in files]
         print(summarise(outcomes))
         if any(outcome.state == "failed" for outcome in outcomes):
             raise SystemExit(1)
 
 
-def read_outcomes(sweep_dir: str) -> list[Outcome]:
-    outcomes = []
-    for path in sorted(_folder(sweep_dir).glob("*.json"), key=lambda p: int(p.stem)):
-        with readable(path, "remove it"):
-            outcomes.append(Outcome(**(read_json(path) or {})))
-    return outcomes
-
-
 def summarise(outcomes: list[Outcome]) -> str:
     count = Counter(outcome.state for outcome in outcomes)
-    parts = [f"{count[state]} {name}" for state, name in NAMES.items() if count[state]]
+    parts = [f"{count[state]} {state}" for state in STATES if count[state]]
+    lines = [f"sweep of {len(outcomes)}: {', '.join(parts)}"]
     shared = set.intersection(*(set(o.job) for o in outcomes)) if len(outcomes) > 1 else set()
-    failed = [
-        f"  failed  {' '.join(word for word in o.job if word not in shared)}: {o.reason}"
-        for o in outcomes
-        if o.state == "failed"
-    ]
-    return "\n".join([f"sweep of {len(outcomes)}: {', '.join(parts)}", *failed])
-
-
-def _folder(sweep_dir: str) -> Path:
-    folder = Path(sweep_dir, "outcomes")
-    with writing(Path(sweep_dir)):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    for outcome in outcomes:
+        if outcome.state == "failed":
+            words = " ".join(word for word in outcome.job if word not in shared)
+            lines.append(f"  failed  {words}: {outcome.reason}")
+    return "\n".join(lines)

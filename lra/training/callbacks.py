@@ -1,36 +1,38 @@
-"""Lightning callbacks: checkpoints and signals, compilation, and the metrics file."""
+"""Lightning callbacks: signals and checkpoints, compilation, and the metrics file."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import ctypes
 import io
 import math
 import multiprocessing
+import os
 import signal
-import time
+import sys
+import traceback
 from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
 
-from lra.base.config import Compile, UserError
+from lra.base.config import Compile, UserError, first_line
 from lra.base.disk import write_atomically
 from lra.runs.folder import RunFolder, read_metrics, writing
-from lra.training.checkpoints import load_checkpoint
+from lra.training.trained import load_checkpoint
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LIMIT = signal.SIGALRM  # stands for `limit_minutes`; it is never sent
+# SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
+PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
 
 class Interrupted(BaseException):
-    """Says that a signal, or the time limit, asked the run to stop. Like KeyboardInterrupt it is no
-    Exception, because library code may catch those."""
+    """Says that a signal asked the run to stop. Like KeyboardInterrupt it is no Exception, because
+    library code may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -38,19 +40,49 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def stop_at_once() -> Iterator[None]:
-    """End the block with Interrupted at SIGTERM and Ctrl-C. During training Checkpoints replaces
-    this: it waits for the end of the step and saves."""
-    before = {signum: signal.signal(signum, _interrupt) for signum in SIGNALS}
+def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
+    """End the block with Interrupted at SIGTERM, at Ctrl-C and after these seconds. During training
+    Checkpoints replaces this: it waits for the end of the step and saves."""
+
+    def interrupt(signum: int, frame: Any) -> None:
+        raise Interrupted(signum)
+
+    caught = [s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # as under nohup
+    before = {signum: signal.signal(signum, interrupt) for signum in caught}
     try:
+        if seconds < math.inf:
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
         yield
     finally:
+        if seconds < math.inf:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise Interrupted(signum)
+@contextlib.contextmanager
+def noting_the_end(folder: RunFolder) -> Iterator[None]:
+    """Write into the folder why the block did not come to its end."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        late = interrupted.signum == signal.SIGALRM
+        how = (
+            f"at its limit of {folder.run.limit_minutes:g} minutes" if late else f"by {interrupted}"
+        )
+        folder.set_status("interrupted", how=how)
+        print(f"interrupted {how}; run the same command again to resume", file=sys.stderr)
+        raise SystemExit(128 + interrupted.signum) from None
+    except (KeyboardInterrupt, BrokenPipeError) as error:  # the second Ctrl-C; nobody reads
+        stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE
+        folder.set_status("interrupted", how=f"by {stopped.name}")
+        raise
+    except BaseException as error:
+        with contextlib.suppress(UserError, OSError):  # the disk fails too: show the first error
+            folder.set_status("failed", error=f"{type(error).__name__}: {first_line(error)}")
+            if not isinstance(error, UserError):
+                write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
+        raise
 
 
 def sweep_has_died() -> bool:
@@ -60,45 +92,46 @@ def sweep_has_died() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint completely or not at all. Lightning itself writes to TMPDIR and moves the
-    file: across file systems a move is a copy, and kill -9 can leave half of it."""
+def is_main_process() -> bool:
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        path = Path(path)
+
+def end_with_first() -> None:
+    """Let the kernel kill this process together with the one that started it, the first of the run:
+    under NCCL it would wait for that one for half an hour, with its GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint of a run completely or not at all. Lightning itself writes to TMPDIR and
+    moves the file: across file systems a move is a copy, and kill -9 can leave half of it."""
+
+    def __init__(self, run: str):
+        self.run = run
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, *_: Any, **__: Any) -> None:
         content = io.BytesIO()
-        torch.save(checkpoint, content)
+        torch.save(checkpoint | {"identity": self.run}, content)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content.getbuffer())
 
-    def load_checkpoint(
-        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
-    ) -> dict[str, Any]:
-        return load_checkpoint(Path(path))
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return load_checkpoint(path, self.run)
 
 
 class Checkpoints(pl.Callback):
     """Saves `last.ckpt` to resume from and `best.ckpt` (weights only) by dev accuracy; stops
-    cleanly on SIGTERM, on Ctrl-C and at the deadline, a time of `time.monotonic()`.
+    cleanly on SIGTERM, on Ctrl-C and at the run's time limit.
 
     `last.ckpt` is never written between the last training step before an evaluation and that
     evaluation: resuming there, Lightning would skip it.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        every: int,
-        evaluate_every: int,
-        select_after: int,
-        deadline: float = math.inf,
-    ):
-        self.folder, self.every, self.evaluate_every = folder, every, evaluate_every
-        self.select_after, self.deadline = select_after, deadline
+    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int):
+        self.folder, self.every = folder, every
+        self.evaluate_every, self.select_after = evaluate_every, select_after
         self.best_accuracy, self.best_step = -1.0, 0
         self._signum = 0
 
@@ -108,20 +141,25 @@ class Checkpoints(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        if trainer.global_step and not trainer.testing and trainer.is_global_zero:
+            print(f"resuming at step {trainer.global_step}/{trainer.max_steps}")
         for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
-            signal.signal(signum, self._on_signal)
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, self._on_signal)
 
-    def on_test_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_test_start(self, trainer: pl.Trainer, module: Any) -> None:
         self.on_train_start(trainer, module)
 
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if trainer.global_step and trainer.global_step % self.evaluate_every == 0:
+            self._stop_if_asked(trainer, saved=True)  # behind the line that shows the evaluation
+
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        step = trainer.global_step
-        if step % self.evaluate_every == 0:
-            return  # on_validation_end follows
-        self._stop_if_asked(trainer)
-        if step % self.every == 0:
-            trainer.save_checkpoint(self.folder.last, weights_only=False)
+        if trainer.global_step % self.evaluate_every:  # else on_validation_end follows
+            self._stop_if_asked(trainer)
+            if trainer.global_step % self.every == 0:
+                trainer.save_checkpoint(self.folder.last)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         accuracy, step = float(trainer.callback_metrics["dev/accuracy"]), trainer.global_step
@@ -130,34 +168,32 @@ class Checkpoints(pl.Callback):
             if step > self.select_after:
                 self.best_step = step
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
-        self._stop_if_asked(trainer)
-        trainer.save_checkpoint(self.folder.last, weights_only=False)
+        trainer.save_checkpoint(self.folder.last)
+
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._stop_if_asked(trainer, saved=True)
 
     def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        if signum := self._signal_to_stop_for(trainer):
-            raise Interrupted(signum)  # the checkpoint of the last step exists already
+        self._stop_if_asked(trainer, saved=True)
 
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+    def _on_signal(self, signum: int, frame: Any) -> None:
         if self._signum:  # the second signal: stop at once and keep the last checkpoint
             raise KeyboardInterrupt
         self._signum = signum
 
-    def _signal_to_stop_for(self, trainer: pl.Trainer) -> int:
-        """Return a signal, or 0. All processes stop after the same step, whichever of them received
-        it; the death of the parent sweep counts as SIGTERM."""
+    def _stop_if_asked(self, trainer: pl.Trainer, *, saved: bool = False) -> None:
+        """Save and stop, in all processes after the same step, whichever received the signal. The
+        death of the parent sweep counts as SIGTERM."""
         signum = self._signum
-        if trainer.is_global_zero and not signum:
-            late = time.monotonic() > self.deadline
-            signum = signal.SIGTERM if sweep_has_died() else LIMIT if late else 0
-        if trainer.world_size == 1:
-            return signum
-        flag = torch.tensor(signum, device=trainer.strategy.root_device)
-        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-        return int(flag)
-
-    def _stop_if_asked(self, trainer: pl.Trainer) -> None:
-        if signum := self._signal_to_stop_for(trainer):
-            trainer.save_checkpoint(self.folder.last, weights_only=False)
+        if trainer.is_global_zero and not signum and sweep_has_died():
+            signum = signal.SIGTERM
+        if trainer.world_size > 1:
+            flag = torch.tensor(signum, device=trainer.strategy.root_device)
+            torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+            signum = int(flag)
+        if signum:
+            if not saved:
+                trainer.save_checkpoint(self.folder.last)
             raise Interrupted(signum)
 
 
@@ -185,55 +221,43 @@ class Metrics(pl.Callback):
     """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
     loggers. A resumed run drops the rows after its checkpoint, since it does these steps again."""
 
-    COLUMNS = (
-        "step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows", "lr",
-        "seconds",
-    )  # fmt: skip
+    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows",
+               "lr", "seconds")  # fmt: skip
 
-    def __init__(self, path: Path, *, every: int):
-        self.path, self.every = path, every
+    def __init__(self, folder: RunFolder, *, every: int):
+        self.path, self.every = folder.metrics, every
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if not trainer.is_global_zero:
-            return
-        rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        with writing(self.path):
-            write_atomically(self.path, text.getvalue().encode())
+        if trainer.is_global_zero:
+            rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
+            lines = [",".join(self.COLUMNS), *(",".join(row.values()) for row in rows), ""]
+            with writing(self.path):
+                write_atomically(self.path, "\n".join(lines).encode())
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.global_step % self.every == 0:
             loss, accuracy, *_ = module.meter.mean(trainer)
-            module.meter.reset()
-            _check_finite("training", loss, trainer.global_step)
+            module.meter.sums = None
             lr = trainer.optimizers[0].param_groups[0]["lr"]
             self._write_row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
-        _check_finite("dev", loss, trainer.global_step)
         dead = module.dead_rows()
         more = {} if dead is None else {"dead_rows": dead}
         self._write_row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
 
     def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
-        if not trainer.is_global_zero:
-            return
-        seconds = sum(module.clock.read().values())
-        row = {"step": trainer.global_step, "seconds": f"{seconds:.2f}"}
-        row |= {name: f"{value:.6g}" for name, value in values.items()}
-        with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
-            csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=trainer.global_step)
-
-
-def _check_finite(split: str, loss: float, step: int) -> None:
-    if not math.isfinite(loss):
-        raise UserError(
-            f"the {split} loss is {loss} at step {step}: the run diverged; "
-            "lower protocol.recipe.lr or clip gradients"
-        )
+        (name, loss), step = next(iter(values.items())), trainer.global_step
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the {name.replace('_', ' ')} is {loss} at step {step}: the run diverged; lower "
+                "protocol.recipe.lr or clip gradients"
+            )
+        if trainer.is_global_zero:
+            row: dict[str, Any] = {name: f"{value:.6g}" for name, value in values.items()}
+            row |= {"step": step, "seconds": f"{sum(module.clock.read().values()):.2f}"}
+            with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
+                csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
+            for logger in trainer.loggers:
+                logger.log_metrics(values, step=step)

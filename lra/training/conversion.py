@@ -13,15 +13,14 @@ from typing import Any, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from lra.base import groups
 from lra.base.code import CONVERSION, code_of
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
 from lra.data.store import lock
 from lra.runs import environment
-from lra.settings.compose import explain
+from lra.settings.compose import explained
+from lra.settings.presets import fill_in_preset
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
@@ -67,12 +66,12 @@ class Conversion:
 
 
 def check_conversion(cfg: DictConfig) -> Conversion:
-    try:
+    with explained():
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
-        groups.fill_in_preset(typed.attention, typed.task)
+        attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
+        fill_in_preset(attention, typed.task)
+        typed.attention = attention
         run = cast(Conversion, OmegaConf.to_object(typed))
-    except OmegaConfBaseException as error:
-        raise UserError(explain(error)) from error
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
     for key in ("preset", "presets"):

@@ -8,7 +8,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from lra.base.config import Recipe
@@ -25,9 +24,6 @@ class LossMeter:
     """Sums loss and hits over labels, on the device; only reading them synchronises."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
         self.sums: Tensor | None = None  # loss, hits, scored labels, examples
 
     def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
@@ -57,29 +53,25 @@ class Clock:
     def __init__(self) -> None:
         self.seconds = {"starting": 0.0, "training": 0.0, "evaluation": 0.0}
         self.steps = {"starting": 0, "training": 0}
-        self._since: float | None = None  # when the running phase began
-        self._phase = "starting"
+        self._phase, self._since = "", 0.0  # the phase that runs, and when it began
 
     def start(self, phase: str) -> None:
-        self.stop()
-        self._phase, self._since = phase, time.monotonic()
+        """Begin a phase, and end the one before it; none begins with an empty name."""
+        now = time.monotonic()
+        if self._phase:
+            self.seconds[self._phase] += now - self._since
+        self._phase, self._since = phase, now
 
-    def stop(self) -> None:
-        if self._since is not None:
-            self.seconds[self._phase] += time.monotonic() - self._since
-            self._since = None
+    def read(self) -> dict[str, float]:
+        """Return the seconds so far, without stopping."""
+        self.start(self._phase)
+        return dict(self.seconds)
 
     def step(self) -> None:
         """Count a training step that has ended."""
         self.steps[self._phase] += 1
         if self._phase == "starting":
             self.start("training")
-
-    def read(self) -> dict[str, float]:
-        """Return the seconds so far, without stopping."""
-        if self._since is not None:
-            self.start(self._phase)
-        return dict(self.seconds)
 
     @property
     def steps_per_second(self) -> float:
@@ -109,28 +101,19 @@ class LRAModule(pl.LightningModule):
     def __init__(self, network: nn.Module, recipe: Recipe, classes: int, seed: int = 0):
         super().__init__()
         self.network, self.recipe, self.classes, self.seed = network, recipe, classes, seed
-        self.identity = ""  # of the run, set once its data are known; stored in checkpoints
         self.random_state: dict[str, Tensor] = {}  # of a checkpoint, until the first batch
         self.meter = LossMeter()  # of training, since the last row of metrics
         self.evaluation = LossMeter()
         self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
         self.clock = Clock()
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.network(ids, mask)
-
-    # ------------------------------------------------------------------ training
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
+    def configure_optimizers(self) -> Any:
         # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
         fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
         optimizer, schedule = optim.build_optimizer(
             self.parameters(), self.recipe, fused=self.device.type in fused or None
         )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
     def on_train_start(self) -> None:
         torch.manual_seed(self.seed * 1_000_003 + self.trainer.global_rank)
@@ -158,16 +141,16 @@ class LRAModule(pl.LightningModule):
         self.clock.step()
 
     def on_train_end(self) -> None:
-        self.clock.stop()
-
-    # ------------------------------------------------------------------ evaluation
+        self.clock.start("")
 
     def on_validation_start(self) -> None:
         self.clock.start("evaluation")
 
+    def on_validation_end(self) -> None:
+        self.clock.start("training")
+
     def on_validation_epoch_start(self) -> None:
-        self.evaluation.reset()
-        self._answers = []
+        self.evaluation, self._answers = LossMeter(), []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.network(batch.ids, batch.mask).float()
@@ -178,35 +161,21 @@ class LRAModule(pl.LightningModule):
             self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
 
     def on_validation_epoch_end(self) -> None:
-        self._end_evaluation("dev")
-
-    def on_validation_end(self) -> None:
-        self.clock.start("training")
-
-    def on_test_epoch_end(self) -> None:
-        self._end_evaluation("test")
+        names = ("loss", "accuracy", "scored", "examples")
+        split = "test" if self.trainer.testing else "dev"
+        means = map(float, self.evaluation.mean(self.trainer))
+        # Not to the loggers, to which lra.training.callbacks.Metrics sends them.
+        self.log_dict({f"{split}/{k}": v for k, v in zip(names, means, strict=True)}, logger=False)
 
     on_test_epoch_start = on_validation_epoch_start
     test_step = validation_step
-
-    def _end_evaluation(self, split: str) -> None:
-        loss, accuracy, scored, examples = self.evaluation.mean(self.trainer)
-        self.log_dict(
-            {
-                f"{split}/loss": loss,
-                f"{split}/accuracy": accuracy,
-                f"{split}/scored": float(scored),
-                f"{split}/examples": float(examples),
-            },
-            logger=False,  # lra.training.callbacks.Metrics sends them to the loggers
-        )
+    on_test_epoch_end = on_validation_epoch_end
 
     def dead_rows(self) -> float | None:
         """Return the fraction of queries that attended to nothing, in the worst layer on the last
         batch evaluated. Feature maps with zeros fail so; None for other methods."""
         dead = [getattr(m, "dead_fraction", None) for m in self.network.modules()]
-        fractions = [float(x) for x in dead if x is not None]
-        return max(fractions) if fractions else None
+        return max((float(x) for x in dead if x is not None), default=None)
 
     def answers(self) -> Answers:
         """Return the answers of the last test, of all processes, in the order of the examples."""
@@ -214,13 +183,10 @@ class LRAModule(pl.LightningModule):
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
         return Answers.of(*zip(*in_order, strict=True))
 
-    # ------------------------------------------------------------------ resuming
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         random_state = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             random_state["cuda"] = torch.cuda.get_rng_state(self.device)
-        checkpoint["identity"] = self.identity
         checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
         checkpoint["processes"] = of_each_process(
             self.trainer, {"meter": self.meter.sums, "random_state": random_state}

@@ -1,4 +1,4 @@
-"""Progress of a training run on the screen: a bar on a terminal, lines elsewhere."""
+"""What a run shows: what it trains, how far it is, and its result."""
 
 from __future__ import annotations
 
@@ -12,58 +12,59 @@ from typing import Any
 import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
 
+import luna
+from lra.compute.gate import BudgetCheck
 from lra.runs.folder import RunFolder
+from lra.settings.compose import Run
+from lra.settings.experiment import plain
 
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 
 
 class ProgressReport(pl.Callback):
-    """Shows step, loss, dev accuracy, speed and time left, and writes the step to status.json."""
+    """Shows step, loss, dev accuracy, speed and time left, as a bar on a terminal and in lines
+    elsewhere, and writes the step to status.json."""
 
     def __init__(self, folder: RunFolder, *, style: str, every: float):
         self.folder = folder
-        self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
+        terminal = sys.stderr is not None and sys.stderr.isatty()  # None where it is closed
+        self.style = style if style != "auto" else "bar" if terminal else "lines"
         self.every = BAR_EVERY if self.style == "bar" else every
-        self._start: tuple[int, float] | None = None  # step and time from which the speed counts
-        self._shown = 0.0  # when it was last shown
-        self._dev = ""
+        self._shown, self._dev = time.monotonic(), ""
         self._bar: Progress | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        if self.style == "bar" and trainer.is_global_zero:
-            step = _step(trainer)
-            whole = Column(no_wrap=True, min_width=len(step))
-            cut = Column(no_wrap=True)  # at its end, where the terminal is narrow
-            self._bar = Progress(
-                TextColumn("{task.description}", table_column=whole),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[numbers]}", table_column=cut),
-                console=Console(stderr=True),
-                transient=True,
+        if not trainer.is_global_zero:
+            self.style = "off"
+        if self.style == "bar":
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(None),
+                TextColumn("{task.fields[n]}"),
             )
-            self._bar.add_task(step, total=trainer.max_steps, numbers="")
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task(_step(trainer), total=trainer.max_steps, n="")
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
-        if not trainer.is_global_zero:
+        if trainer.is_global_zero:
+            self.folder.progress(trainer.global_step, trainer.max_steps)
+        if self.style == "off" or time.monotonic() - self._shown < self.every:
             return
-        self.folder.progress(trainer.global_step, trainer.max_steps)
-        now = time.monotonic()
-        if self._start is None:  # the first step is not timed: it compiles and warms up
-            self._start, self._shown = (trainer.global_step, now), now
-        if self.style == "off" or now - self._shown < self.every:
-            return
-        self._shown = now
-        numbers = self._numbers(trainer, module, now)
-        if self._bar:
-            self._move(trainer, numbers)
-        else:
-            print(f"  {_step(trainer)}  {numbers}", flush=True)
+        self._shown, step, numbers = time.monotonic(), trainer.global_step, [self._dev]
+        if module.meter.sums is not None:  # its mean would wait for other processes
+            loss, hits, scored, _ = module.meter.sums.tolist()
+            numbers = [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}", self._dev]
+        # Of the whole run, evaluations included, as `lra status` has it.
+        speed = step / max(sum(module.clock.read().values()), 1e-9)
+        numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s"]
+        numbers += [f"{clock((trainer.max_steps - step) / speed)} left"]
+        self._show(trainer, "  ".join(filter(None, numbers)))
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
-        self._move(trainer, "evaluating")
+        if self._bar:
+            self._show(trainer, "evaluating")
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
@@ -71,7 +72,7 @@ class ProgressReport(pl.Callback):
         line = f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
         if self._bar:
             self._bar.console.print(line, highlight=False)
-        elif self.style != "off" and trainer.is_global_zero:
+        elif self.style != "off":
             print(line, flush=True)
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
@@ -79,45 +80,66 @@ class ProgressReport(pl.Callback):
             self._bar.stop()
             self._bar = None
 
-    def _numbers(self, trainer: pl.Trainer, module: Any, now: float) -> str:
-        numbers, sums = [], module.meter.sums  # not .mean(), which waits for other processes
-        if sums is not None:
-            loss, hits, scored, _ = sums.tolist()
-            numbers += [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}"]
-        if self._dev:
-            numbers.append(self._dev)
-        if self._start and trainer.global_step > self._start[0]:
-            # Both numbers come from one speed, evaluations included, so that they agree.
-            speed = (trainer.global_step - self._start[0]) / max(now - self._start[1], 1e-9)
-            left = clock((trainer.max_steps - trainer.global_step) / speed)
-            numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s"]
-            numbers += [f"{left} left"]
-        return "  ".join(numbers)
-
-    def _move(self, trainer: pl.Trainer, numbers: str) -> None:
+    def _show(self, trainer: pl.Trainer, numbers: str) -> None:
+        step = _step(trainer)
         if self._bar:
             [task] = self._bar.task_ids
-            step = trainer.global_step
-            self._bar.update(task, completed=step, description=_step(trainer), numbers=numbers)
+            self._bar.update(task, completed=trainer.global_step, description=step, n=numbers)
+        else:
+            print(f"  {step}  {numbers}", flush=True)
 
 
-def _step(trainer: pl.Trainer) -> str:
-    """`step   100/400`, padded so that its width stays the same."""
-    steps = trainer.max_steps
-    return f"step {trainer.global_step:>{len(str(steps))}}/{steps}"
+def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
+    """Show what is trained, on which data, at what cost, and where."""
+    run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
+    usual = {key: plain(p.default) for key, p in luna.options(name).items()}
+    usual |= luna.get(name).former_options | {"name": name, "dwc": "none"}
+    options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
+    preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
+    together = f", {count} processes" if (count := run.processes) > 1 else ""
+    if changed := folder.changed_code():
+        say(changed)
+    say(f"task       {run.task.name}  {data}")
+    say(f"attention  {name}  {' '.join(options)}{preset}")
+    say("compute    " + check.describe().replace("\n", "\n" + " " * 11))
+    say(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
+    if recipe.warmup > recipe.steps:
+        say(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
+    say(f"run        {folder.path}")
 
 
-def say(text: str, *, indent: int = 0) -> None:
-    """Print text; on a terminal, lines break between words and go on `indent` columns in."""
-    if sys.stdout.isatty():
-        wrapper = textwrap.TextWrapper(
-            shutil.get_terminal_size().columns, subsequent_indent=" " * indent,
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
-        text = "\n".join(map(wrapper.fill, text.splitlines()))
-    print(text, flush=True)
+def introduce_phase_one(run: Run, folder: RunFolder) -> None:
+    recipe, rate = run.protocol.recipe, run.pretrain.rate
+    target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
+    if changed := folder.changed_code():
+        say(changed)
+    say(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+        f"seed {run.seed}; dev here: held-out training inputs")  # fmt: skip
+    say(f"run        {folder.path}")
+
+
+def show_result(result: dict[str, Any]) -> None:
+    test, seconds = result["test"], sum(result["seconds"].values())
+    say(f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
+        f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}")  # fmt: skip
+    if max(test["predicted"]) == sum(test["predicted"]):
+        print("note: every answer is the same class; the run has collapsed")
+
+
+def say(text: str) -> None:
+    """Print text; on a terminal, lines break between words and go on behind the label."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 11, break_long_words=False,
+                                   break_on_hyphens=False)  # fmt: skip
+    print(*map(wrapper.fill, text.splitlines()), sep="\n", flush=True)
 
 
 def clock(seconds: float) -> str:
     """Return `1:02:03`, and `2:03` below an hour."""
     return str(timedelta(seconds=round(seconds))).removeprefix("0:").removeprefix("0")
+
+
+def _step(trainer: pl.Trainer) -> str:
+    """`step   100/400`, padded so that its width stays the same."""
+    return f"step {trainer.global_step:>{len(str(trainer.max_steps))}}/{trainer.max_steps}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,20 +17,18 @@ from torch import Tensor
 
 from lra import data, model
 from lra.base.config import Protocol, UserError, readable
-from lra.base.disk import read_json
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
+from lra.runs.folder import read_result
 from lra.settings.experiment import Experiment, read_experiment
-from lra.training.checkpoints import load_checkpoint
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
 
 TRAIN_AGAIN = "it does not hold the settings of a run; train or export it again"
-See = Callable[..., None]  # of (layer, q, k, mask, x)
 DTYPES = {"16": torch.float16, "bf16": torch.bfloat16, "32": torch.float32, "64": torch.float64}
 
 
@@ -73,8 +72,8 @@ class Trained:
         prepared = find_prepared(self.run.task, max_length=length, data_dir=self.data_dir)
         if prepared is None:
             raise UserError(
-                f"the data of {self.folder} are not in {self.data_dir}: prepare them with lra data "
-                "prepare, or name their folder with --data-dir"
+                f"the data of {self.folder} are not in {self.data_dir}: prepare them, or name "
+                "their folder with --data-dir"
             )
         if self.fingerprint not in (None, prepared.fingerprint):
             raise UserError(
@@ -83,11 +82,16 @@ class Trained:
             )
         return prepared
 
-    def batches(self, split: str, size: int | None = None) -> Loader:
+    def batches(self, split: str | Split, size: int | None = None) -> Loader:
         """Load a split in order, in batches of the training's size."""
-        if split not in SPLITS:
-            raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
-        return self._batches(self.prepared.split(split), size)
+        if isinstance(split, str):
+            if split not in SPLITS:
+                raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
+            split = self.prepared.split(split)
+        batch = self.protocol.recipe.batch
+        drop_last = size is None and self.protocol.evaluation.drop_last
+        size = min(batch, size or batch)
+        return Loader(split, size, rules=self.protocol.data, drop_last=drop_last)
 
     def predict(self, examples: Sequence[Any] | Iterable[Batch]) -> Predictions:
         """Answer examples of the user's: texts, pictures, ids (as `Task.encode` reads
@@ -132,13 +136,7 @@ class Trained:
             return listed
         width = self.task.width(self.run.task, self.protocol.data.max_length)
         encoded = [self.task.encode(example) for example in listed]
-        return self._batches(Split.held(self.task, width, encoded), len(encoded))
-
-    def _batches(self, split: Split, size: int | None) -> Loader:
-        batch = self.protocol.recipe.batch
-        drop_last = size is None and self.protocol.evaluation.drop_last
-        size = min(batch, size or batch)
-        return Loader(split, size, rules=self.protocol.data, drop_last=drop_last)
+        return self.batches(Split.held(self.task, width, encoded), len(encoded))
 
     @torch.no_grad()
     def _logits(self, batch: Batch) -> Tensor:
@@ -153,30 +151,44 @@ def load_trained(
     folder: str | Path, *, data_dir: str | Path = "data", device: str = "cpu"
 ) -> Trained:
     folder = Path(folder)
-    if folder.suffix == ".json":  # a record's own file
-        folder = folder.parent
+    folder = folder.parent if folder.suffix == ".json" else folder  # a record's own file
     file = folder / "config.yaml"
     if not file.is_file():
-        raise UserError(
-            f"{folder} is not the folder of a training run, because it has no config.yaml; records "
-            "that were exported hold no weights, and converted models are read by transformers"
-        )
+        raise UserError(f"{folder} is not the folder of a run, because it has no config.yaml")
     with readable(file, TRAIN_AGAIN):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
         run = read_experiment(config["settings"], config["seed"])
-    result = read_json(folder / "result.json") or {}
-    selected = result.get("test", {}).get("select")
-    names = [selected] if selected else ["best", "last"]
-    checkpoints = (folder / "checkpoints" / f"{name}.ckpt" for name in names)
-    path = next((path for path in checkpoints if path.exists()), None)
+    result = read_result(folder / "result.json") or {}
+    with readable(folder / "result.json", TRAIN_AGAIN):
+        selected = result["test"]["select"] if result else None
+        fingerprint = result["data"]["fingerprint"] if result else None
+    checkpoints = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
+    path = next((p for p in checkpoints if p.exists() and selected in (None, p.stem)), None)
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
     state = load_checkpoint(path)["state_dict"]
-    weights = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
-    return Trained(
-        build_network(run, weights, folder, device), run, folder, Path(data_dir), path.stem,
-        result.get("data", {}).get("fingerprint"),
-    )  # fmt: skip
+    weights = {key.removeprefix("network."): value for key, value in state.items()}
+    network = build_network(run, weights, folder, device)
+    return Trained(network, run, folder, Path(data_dir), path.stem, fingerprint)
+
+
+def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Load a checkpoint; UserError for a damaged file and for one of another run."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if (part := archive.testzip()) is not None:  # torch reads past the checksums
+                raise ValueError(f"{part} has another checksum")
+        checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # without torch's text, which advises to trust such a file
+        raise UserError(
+            f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
+            "remove it to start from the beginning"
+        ) from error
+    if run is not None and checkpoint.get("identity") != run:
+        raise UserError(
+            f"{path} belongs to run {checkpoint.get('identity')}, not to {run}; remove it"
+        )
+    return checkpoint
 
 
 def build_network(
@@ -200,7 +212,7 @@ def build_network(
 
 
 @contextmanager
-def watching(layers: Iterable[Attention], see: See) -> Iterator[None]:
+def watching(layers: Iterable[Attention], see: Callable[..., None]) -> Iterator[None]:
     """Call `see(layer, q, k, mask, x)` before every forward pass of these layers; no gradients."""
 
     def hook(layer: Any, inputs: tuple[Any, ...]) -> None:

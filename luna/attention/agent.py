@@ -13,16 +13,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from luna.base import Attention, Paper, Slot, at_least, register
+from luna.base import Attention, Mask, Paper, Slot, at_least, register
 from luna.blocks import masked_softmax, segment_means, valid_segments
 
 
 @register("agent")
 class Agent(Attention):
     paper = Paper(
-        title="Agent Attention: On the Integration of Softmax and Linear Attention",
-        year=2024,
-        url="https://arxiv.org/abs/2312.08874",
+        "Agent Attention: On the Integration of Softmax and Linear Attention",
+        2024,
+        "https://arxiv.org/abs/2312.08874",
     )
     complexity = "O(n m (d + e))"
     equivariant = False  # agents are means of neighbours
@@ -32,13 +32,11 @@ class Agent(Attention):
         at_least("agent", 1, agents=agents)
         self.agents = agents
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         F, G = self.factors(q, k, mask)
         return F @ (G @ v)
 
-    def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def factors(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         """F (B, H, n, m) and G (B, H, m, n). An example shorter than m has as many agents as
         tokens."""
         n = q.shape[2]
@@ -48,6 +46,6 @@ class Agent(Attention):
         real = None if mask is None else mask[:, None, None, :]
         return masked_softmax(q @ a.mT, present), masked_softmax(a @ k.mT, real)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         F, G = self.factors(q, k, mask)
         return torch.einsum("bhim,bhmj->bhij", F, G)

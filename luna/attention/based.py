@@ -11,12 +11,10 @@ of HazyResearch/based: its layers of sliding-window attention and its short conv
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from luna.base import Paper, Slot, at_least, register
+from luna.base import Mask, Paper, Slot, at_least, register
 from luna.feature_maps.headwise import HeadwiseLinear, products
 from luna.linear import KernelAttention
 
@@ -24,11 +22,11 @@ from luna.linear import KernelAttention
 @register("based")
 class Based(KernelAttention):
     paper = Paper(
-        title="Simple linear attention language models balance the recall-throughput tradeoff",
-        year=2024,
-        url="https://arxiv.org/abs/2402.18668",
+        "Simple linear attention language models balance the recall-throughput tradeoff",
+        2024,
+        "https://arxiv.org/abs/2402.18668",
     )
-    complexity: ClassVar[str] = "O(n d'² e)"
+    complexity = "O(n d'² e)"
     tokenwise = True
 
     def __init__(self, slot: Slot, *, d_out: int = 16):
@@ -38,10 +36,10 @@ class Based(KernelAttention):
         self.map_q = HeadwiseLinear(slot.n_heads, slot.head_dim, d_out, bias=False)
         self.map_k = HeadwiseLinear(slot.n_heads, slot.head_dim, d_out, bias=False)
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self._taylor(self.map_q(q))
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self._taylor(self.map_k(k))
 
     def _taylor(self, x: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ with one softmax over the gathered keys. The random blocks are the graph, (H, N,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from luna.base import Attention, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
 from luna.blocks import attend_visible, fill, official_fill, real_tokens, to_blocks
 
 if TYPE_CHECKING:  # the public codes draw with its generator; the strict profile needs torch alone
@@ -35,9 +35,7 @@ CAP = 1024
 @register("bigbird")
 class BigBird(Attention):
     paper = Paper(
-        title="Big Bird: Transformers for Longer Sequences",
-        year=2020,
-        url="https://arxiv.org/abs/2007.14062",
+        "Big Bird: Transformers for Longer Sequences", 2020, "https://arxiv.org/abs/2007.14062"
     )
     complexity = "O(n (5 + R) b d)"
     profiles = ("strict", "published", "official")
@@ -46,20 +44,14 @@ class BigBird(Attention):
 
     rank: Tensor  # (H, N, N) under strict
 
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        block: int = 64,
-        random_blocks: int = 3,
-        graph_seed: int | None = None,
-    ):
+    former_options: ClassVar = {"graph_seed": None}
+
+    def __init__(self, slot: Slot, *, block: int = 64, random_blocks: int = 3):
         super().__init__(slot)
         at_least("bigbird", 1, block=block)
         at_least("bigbird", 0, random_blocks=random_blocks)
         self.block, self.R = block, random_blocks
-        default = PUBLISHED_SEED if self.profile == "published" else slot.seed
-        self.graph_seed = default if graph_seed is None else graph_seed
+        self.graph_seed = PUBLISHED_SEED if self.profile == "published" else slot.seed
         self.bound_to_max_len = self.profile == "strict"  # type: ignore[misc]
         self.graph: Tensor | None = None  # (H, N, R): set it to override the drawn one
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
@@ -72,9 +64,7 @@ class BigBird(Attention):
             rank = torch.rand(self.n_heads, N, N, generator=generator).argsort(-1).int()
             self.register_buffer("rank", rank)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n, b = q.shape[-2], self.block
         q, k, v, real = self._filled(q, k, v, real_tokens(mask, q))
         graph = self.random_graph(q.shape[-2], q.device)  # (H, N, R)
@@ -131,7 +121,7 @@ class BigBird(Attention):
         rank, graph = rank.topk(min(self.R, N), largest=False)
         return graph.masked_fill(rank == worst, -1)
 
-    @torch.compiler.disable  # NumPy's generator does not compile
+    @uncompiled  # NumPy's generator does not compile
     def _public_graph(self, n: int) -> np.ndarray:
         import numpy as np
 
@@ -143,7 +133,7 @@ class BigBird(Attention):
         last = cap // self.block - 1 if cap > 2 * self.block else N - 1
         return capped_graph(H, N, R, last, rng, official)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]
         q, k, _, real = self._filled(q, k, k, real_tokens(mask, q))
         graph = self.random_graph(q.shape[-2], q.device)

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Paper, Slot, register
+from luna.base import Attention, LunaError, Mask, Paper, Slot, register
 
 
 @register("conv")
 class Conv(Attention):
     paper = Paper(
-        title="On the locality bias and results in the Long Range Arena",
-        year=2025,
-        url="https://arxiv.org/abs/2501.14850",
+        "On the locality bias and results in the Long Range Arena",
+        2025,
+        "https://arxiv.org/abs/2501.14850",
     )
     complexity = "O(n κ e)"
     compares = False
@@ -39,9 +39,7 @@ class Conv(Attention):
         channels, bound = slot.n_heads * slot.head_dim, kernel**-0.5  # as nn.Conv1d begins
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel).uniform_(-bound, bound))
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         H, e = self.n_heads, self.head_dim
         values = v.mT.flatten(1, 2)  # (B, H e, n); padded values are 0 already
         out = F.conv1d(values, self.weight.to(v.dtype), padding=self.kernel // 2, groups=H * e)

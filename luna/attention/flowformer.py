@@ -10,8 +10,8 @@
 The causal form is the paper's: each sum over all tokens becomes one over those up to the row, t its
 number of tokens, 1 / O_j and 1 / I_i become t_j / O_j and t_i / I_i inside the sums, I' and O' are
 divided by t, and the softmax of source j is among the sources up to j. So row i is not what the
-bidirectional form makes of its prefix. The authors' PyTorch code bounds O' at 1 (`clamp=1`), that
-of their runs on the Long Range Arena does not.
+bidirectional form makes of its prefix. The authors' PyTorch code bounds O' at 1, that of their runs
+on the Long Range Arena does not, and nor does this.
 
 `strict`     flows are kept above 1e-6
 `published`  thuml/Flowformer, Flowformer_LRA: phi = relu + 1e-6, and 1e-6 is added to both factors
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, positive, register, zero_padding
+from luna.base import LunaError, Mask, Paper, Slot, register, zero_padding
 from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
@@ -46,9 +46,9 @@ class FlowState(NamedTuple):
 @register("flowformer")
 class Flowformer(StreamingAttention):
     paper = Paper(
-        title="Flowformer: Linearizing Transformers with Conservation Flows",
-        year=2022,
-        url="https://arxiv.org/abs/2202.06258",
+        "Flowformer: Linearizing Transformers with Conservation Flows",
+        2022,
+        "https://arxiv.org/abs/2202.06258",
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published")
@@ -58,19 +58,18 @@ class Flowformer(StreamingAttention):
         "causal": "what a source sends depends on the queries up to it, and not on later ones"
     }
 
-    def __init__(self, slot: Slot, *, clamp: float | None = None):
+    former_options: ClassVar = {"clamp": None}
+
+    def __init__(self, slot: Slot):
         super().__init__(slot)
-        if clamp is not None:
-            positive("flowformer", clamp=clamp)
         if self.causal and self.profile != "strict":
             raise LunaError("flowformer has no causal form under profile=published: use strict")
-        self.clamp = clamp
 
-    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         phi_q, phi_k, weight, share = self.capacities(q, k, key_mask)
         return (phi_q @ (phi_k.mT @ (share.unsqueeze(-1) * v))) * weight.unsqueeze(-1)
 
-    def capacities(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    def capacities(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, ...]:
         """phi_q, phi_k, and what multiplies the rows and the columns of phi_q phi_k^T, (B, H, n)
         each."""
         phi_q, phi_k = self.phi(q, mask), self.phi(k, mask)
@@ -82,7 +81,7 @@ class Flowformer(StreamingAttention):
         share = O.softmax(1) if self.profile == "published" else masked_softmax(O, mask)
         return phi_q, phi_k, weight, m * share
 
-    def phi(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def phi(self, x: Tensor, mask: Mask) -> Tensor:
         return x.relu() + EPS if self.profile == "published" else zero_padding(x.sigmoid(), mask)
 
     def _flows(
@@ -100,10 +99,10 @@ class Flowformer(StreamingAttention):
         incoming, outgoing = flow(phi_q, phi_k), flow(phi_k, phi_q)
         received = flow(phi_q, phi_k * (t / outgoing).unsqueeze(-1)) / t
         sent = flow(phi_k, phi_q * (t / incoming).unsqueeze(-1)) / t
-        return received.sigmoid() / incoming, sent.clamp_max(self.clamp) if self.clamp else sent
+        return received.sigmoid() / incoming, sent
 
     def causal_capacities(
-        self, state: FlowState | None, q: Tensor, k: Tensor, mask: Tensor | None
+        self, state: FlowState | None, q: Tensor, k: Tensor, mask: Mask
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor, Tensor]]:
         """Return `capacities`, and the state's `sums`, `rivals` and `t` after these tokens."""
         phi_q, phi_k = self.phi(q, mask), self.phi(k, mask)
@@ -127,7 +126,7 @@ class Flowformer(StreamingAttention):
         return (phi_q, phi_k, weight, t * (O - rivals).exp()), after
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[FlowState, Tensor]:
         (phi_q, phi_k, weight, share), after = self.causal_capacities(state, q, k, mask)
         v = share.unsqueeze(-1) * v
@@ -137,7 +136,7 @@ class Flowformer(StreamingAttention):
             N, S = N + phi_q @ state.S, S + state.S
         return FlowState(S, *after), N * weight.unsqueeze(-1)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         phi_q, phi_k, weight, share = (
             self.causal_capacities(None, q, k, mask)[0]
             if self.causal

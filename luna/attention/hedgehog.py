@@ -14,12 +14,12 @@ attention. The public stable form is therefore not offered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Paper, Slot, at_least, register
+from luna.base import LunaError, Mask, Paper, Slot, at_least, register
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.weighted import TINY, WeightedKernelAttention
 
@@ -49,11 +49,11 @@ BOUNDED: dict[str, Callable[[Tensor], Tensor]] = {
 @register("hedgehog")
 class Hedgehog(WeightedKernelAttention):
     paper = Paper(
-        title="The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry",
-        year=2024,
-        url="https://arxiv.org/abs/2402.04347",
+        "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry",
+        2024,
+        "https://arxiv.org/abs/2402.04347",
     )
-    complexity: ClassVar[str] = "O(n d' (d + e))"
+    complexity = "O(n d' (d + e))"
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class Hedgehog(WeightedKernelAttention):
         for each in (self.map_q, self.map_k):
             _initialise(each, init)
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         y = self.map_q(q)
         return self.bounded(y) if self.bounded else scaled_exp(y)[0]
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self.bounded(self.map_k(k)) if self.bounded else super().phi_k(k, mask, start)
 
     def weigh(self, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.attention.softmax import alibi_bias
-from luna.base import Attention, Paper, register
+from luna.base import Attention, Mask, Paper, register
 
 
 def gaussian(x: Tensor, z: Tensor) -> Tensor:
@@ -26,9 +26,9 @@ def gaussian(x: Tensor, z: Tensor) -> Tensor:
 @register("kernelized")
 class Kernelized(Attention):
     paper = Paper(
-        title="Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
-        year=2021,
-        url="https://arxiv.org/abs/2111.00035",
+        "Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
+        2021,
+        "https://arxiv.org/abs/2111.00035",
     )
     complexity = "O(n² d)"
     cross_form = True
@@ -38,9 +38,7 @@ class Kernelized(Attention):
     convex = False
     linear_in_n = False
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         scale = self.head_dim**-0.25
         # Without a normaliser the zero values of padding are all the mask that is needed.
         C = gaussian(q * scale, k * scale)  # (B, H, n, n)
@@ -48,7 +46,7 @@ class Kernelized(Attention):
             C = C * alibi_bias(q, k).exp()
         return F.dropout(C, self.slot.dropout, self.training) @ v
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
         exponent = -distance.square() / (2 * self.head_dim**0.5)
         C = (exponent + alibi_bias(q, k) if self.slot.alibi else exponent).exp()

@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Paper, Slot, positive, register
+from luna.base import Mask, Paper, Slot, positive, register
 from luna.linear import KernelAttention
 
 
 @register("linear")
 class Linear(KernelAttention):
     paper = Paper(
-        title="Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention",
-        year=2020,
-        url="https://arxiv.org/abs/2006.16236",
+        "Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention",
+        2020,
+        "https://arxiv.org/abs/2006.16236",
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published", "official")
@@ -32,7 +32,7 @@ class Linear(KernelAttention):
         self.sees_padding = self.profile == "official"
         self.tokenwise = not self.sees_padding
 
-    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return F.elu(x) + 1
 
     def den(self, c: Tensor) -> Tensor:

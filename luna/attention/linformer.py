@@ -20,7 +20,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, positive, register, zero_padding
+from luna.base import (
+    Attention,
+    LunaError,
+    Mask,
+    Paper,
+    Slot,
+    at_least,
+    positive,
+    register,
+    zero_padding,
+)
 
 Share = Literal["none", "kv", "heads", "heads_kv"]
 Init = Literal["normal", "paper", "uniform", "xavier"]
@@ -41,9 +51,7 @@ INIT: dict[str, Callable[[Tensor, float], Tensor]] = {
 @register("linformer")
 class Linformer(Attention):
     paper = Paper(
-        title="Linformer: Self-Attention with Linear Complexity",
-        year=2020,
-        url="https://arxiv.org/abs/2006.04768",
+        "Linformer: Self-Attention with Linear Complexity", 2020, "https://arxiv.org/abs/2006.04768"
     )
     complexity = "O(n k d)"
     profiles = ("strict", "published", "official")
@@ -99,9 +107,7 @@ class Linformer(Attention):
         E = self.E[..., :n].to(dtype)
         return E, E if self.one_projection else self.F[..., :n].to(dtype)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile == "published":  # under strict they are 0 already; official reads them
             k, v = zero_padding(k, mask), zero_padding(v, mask)
         E, F = self.projections(k.shape[-2], q.dtype)
@@ -109,7 +115,7 @@ class Linformer(Attention):
         scores = (q * self.head_dim**-0.5) @ K.mT  # (B, H, n, k)
         return scores.softmax(-1) @ V
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         E, F = self.projections(k.shape[-2], q.dtype)
         if mask is not None and self.profile != "official":
             E, F = (t * mask[:, None, None, :] for t in (E, F))  # (B, H or 1, k, n)

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
 from luna.blocks import (
     attend_visible,
     dense_weights,
@@ -46,9 +46,9 @@ def join(t: Tensor, pattern: str) -> Tensor:
 @register("local")
 class Local(Attention):
     paper = Paper(
-        title="Long Range Arena: A Benchmark for Efficient Transformers",
-        year=2020,
-        url="https://arxiv.org/abs/2011.04006",
+        "Long Range Arena: A Benchmark for Efficient Transformers",
+        2020,
+        "https://arxiv.org/abs/2011.04006",
     )
     complexity = "O(n b d)"
     profiles = ("strict", "official")
@@ -73,9 +73,7 @@ class Local(Attention):
         self.block, self.look_back, self.look_ahead = block, look_back, look_ahead
         self.pattern = pattern or ("strided" if self.official else "block")
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n, look = q.shape[-2], (self.look_back, self.look_ahead)
         real = real_tokens(mask, q)
         if self.official:
@@ -96,7 +94,7 @@ class Local(Attention):
         out = attend_visible(q, k, v, visible, dropout)  # (B N, H, b, e)
         return join(out.unflatten(0, shape), self.pattern)[:, :, :n]
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n, b = q.shape[-2], self.block
         N = n // b + 1 if self.official else -(-n // b)
         t = torch.arange(N * b, device=q.device)

@@ -20,16 +20,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, to_blocks
 
 
 @register("longformer")
 class Longformer(Attention):
     paper = Paper(
-        title="Longformer: The Long-Document Transformer",
-        year=2020,
-        url="https://arxiv.org/abs/2004.05150",
+        "Longformer: The Long-Document Transformer", 2020, "https://arxiv.org/abs/2004.05150"
     )
     complexity = "O(n w d)"
     uses_dropout = True
@@ -62,9 +60,7 @@ class Longformer(Attention):
         positions = torch.tensor(self.global_tokens, dtype=torch.long)
         self.register_buffer("positions", positions, persistent=False)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]
         c, back, ahead = self._chunks(n)
         G = self.positions[: sum(g < n for g in self.global_tokens)]
@@ -103,7 +99,7 @@ class Longformer(Attention):
         key = torch.arange(-back * c, (ahead + 1) * c, device=device)[None, :]
         return (-self.left <= key - row) & (key - row <= self.right)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]
         t = torch.arange(n, device=q.device)
         offset = t[None, :] - t[:, None]

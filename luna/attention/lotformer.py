@@ -5,25 +5,25 @@
 
     o = n_v P^Q (diag(1 / zeta) (P^K v))
 
-with a uniform over the n_v real tokens and zeta the masses of the pivots. The implied matrix is of
-rank <= R, and doubly stochastic once Sinkhorn has converged; after T half-steps one side is exact:
-its rows sum to 1 for odd T, its columns for even T.
+with a uniform over the n_v real tokens and zeta = 1 / R, the masses of the pivots. The implied
+matrix is of rank <= R, and doubly stochastic once Sinkhorn has converged; after T half-steps one
+side is exact: its rows sum to 1 for odd T, its columns for even T.
 
 `published`  the LRA code (anonymous13761234/LOTFormer): padding takes part, scores are clamped to
-             +-50, and both plans are multiplied by R^(-1/2) where R^(+1/2) was meant
-             (`scaling=listed`), so that rows sum to 1 / R²
+             +-50, and both plans are multiplied by R^(-1/2) where R^(+1/2) was meant, so that rows
+             sum to 1 / R²
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, positive, register
+from luna.base import Attention, Mask, Paper, Slot, at_least, positive, register
 
 
 class ShiftedLogSumExp(torch.autograd.Function):
@@ -70,51 +70,28 @@ def sinkhorn(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tens
 @register("lotformer")
 class LOTFormer(Attention):
     paper = Paper(
-        title="LOTFormer: Doubly-Stochastic Linear Attention via Low-Rank Optimal Transport",
-        year=2025,
-        url="https://arxiv.org/abs/2509.23436",
+        "LOTFormer: Doubly-Stochastic Linear Attention via Low-Rank Optimal Transport",
+        2025,
+        "https://arxiv.org/abs/2509.23436",
     )
-    complexity: ClassVar[str] = "O(n R (d + e + T))"
-    profiles: ClassVar[tuple[str, ...]] = ("strict", "published")
-    row_stochastic: ClassVar[bool] = False  # exactly so for an odd number of half-steps only
-    convex: ClassVar[bool] = False
+    complexity = "O(n R (d + e + T))"
+    profiles = ("strict", "published")
+    row_stochastic = False  # exactly so for an odd number of half-steps only
+    convex = False
+    former_options: ClassVar = {
+        "masses": "uniform", "mass_temperature": 0.5, "init": "lra", "scaling": None
+    }  # fmt: skip
     exempt: ClassVar[dict[str, str]] = {
         "constant": "after an even number of half-steps rows sum to 1 as far as Sinkhorn converged"
     }
 
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        R: int = 32,
-        eps: float = 0.1,
-        half_steps: int = 50,
-        masses: Literal["uniform", "learned"] = "uniform",
-        mass_temperature: float = 0.5,
-        init: Literal["lra", "swin"] = "lra",
-        scaling: Literal["reference", "listed"] | None = None,
-    ):
+    def __init__(self, slot: Slot, *, R: int = 32, eps: float = 0.1, half_steps: int = 50):
         super().__init__(slot)
         at_least("lotformer", 1, R=R, half_steps=half_steps)
-        positive("lotformer", eps=eps, mass_temperature=mass_temperature)
-        self.scaling = scaling or ("listed" if self.profile == "published" else "reference")
-        if self.scaling == "listed" and masses == "learned":
-            raise LunaError(
-                "lotformer.scaling='listed' supports uniform masses only: "
-                "set masses='uniform' or scaling='reference'"
-            )
+        positive("lotformer", eps=eps)
         self.R, self.eps, self.half_steps = R, eps, half_steps
-        self.mass_temperature = mass_temperature
-        std = 0.02 if init == "lra" else slot.head_dim**-0.5
-        self.pivots = nn.Parameter(std * torch.randn(slot.n_heads, R, slot.head_dim))
-        logits = nn.Parameter(torch.zeros(slot.n_heads, R))
-        self.mass_logits = logits if masses == "learned" else None
-
-    def log_zeta(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """log of the pivots' masses, (H or 1, R)."""
-        if self.mass_logits is None:
-            return torch.full((1, self.R), -math.log(self.R), dtype=dtype, device=device)
-        return (self.mass_logits.to(dtype) / self.mass_temperature).log_softmax(-1)
+        self.glue = 1 / R if self.profile == "published" else R  # between the plans: 1 / zeta
+        self.pivots = nn.Parameter(0.02 * torch.randn(slot.n_heads, R, slot.head_dim))
 
     def scores(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """S^Q (B, H, n, R) and S^K (B, H, R, n)."""
@@ -124,17 +101,15 @@ class LOTFormer(Attention):
             S_Q, S_K = S_Q.clamp(-50, 50), S_K.clamp(-50, 50)
         return S_Q, S_K
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         S_Q, S_K = self.scores(q, k)
         log_a, n_v = self._token_masses(q, mask)  # (B, 1, n), (B, 1, 1, 1)
-        log_zeta = self.log_zeta(q.dtype, q.device)
+        log_zeta = q.new_full((1, self.R), -math.log(self.R))
         P_Q = sinkhorn(S_Q / self.eps, log_a.unsqueeze(-1), log_zeta.unsqueeze(-2), self.half_steps)
         P_K = sinkhorn(S_K / self.eps, log_zeta.unsqueeze(-1), log_a.unsqueeze(-2), self.half_steps)
-        return n_v * (P_Q @ (self._glue(log_zeta).unsqueeze(-1) * (P_K @ v)))
+        return n_v * self.glue * (P_Q @ (P_K @ v))
 
-    def _token_masses(self, q: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _token_masses(self, q: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         n = q.shape[-2]
         if mask is None or self.profile == "published":
             return q.new_full((1, 1, n), -math.log(n)), q.new_full((1, 1, 1, 1), n)
@@ -144,21 +119,16 @@ class LOTFormer(Attention):
         log_a = (-n_v.log()).expand(mask.shape).masked_fill(~mask, float("-inf"))
         return log_a.unsqueeze(1), n_v[:, None, None]
 
-    def _glue(self, log_zeta: Tensor) -> Tensor:
-        """The diagonal between the plans: 1 / zeta, or what two factors R^(-1/2) make of it."""
-        return (-log_zeta).exp() if self.scaling == "reference" else log_zeta.exp()
-
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         S_Q, S_K = self.scores(q, k)
         if mask is None or self.profile == "published":
             mask = torch.ones(len(q), q.shape[-2], dtype=torch.bool, device=q.device)
         mask = mask | ~mask.any(-1, keepdim=True)
         n_v = mask.sum(-1).to(q.dtype)  # (B,)
         a = (mask / n_v[:, None]).unsqueeze(1)  # (B, 1, n)
-        zeta = self.log_zeta(q.dtype, q.device).exp().unsqueeze(0)  # (1, H or 1, R)
+        zeta = q.new_full((1, 1, self.R), 1 / self.R)
         P_Q, P_K = self._plan(S_Q, a, zeta), self._plan(S_K, zeta, a)
-        glue = (1 / zeta if self.scaling == "reference" else zeta).expand(P_K.shape[:3])
-        return torch.einsum("b,bhir,bhr,bhrj->bhij", n_v, P_Q, glue, P_K)
+        return self.glue * torch.einsum("b,bhir,bhrj->bhij", n_v, P_Q, P_K)
 
     def _plan(self, S: Tensor, mu: Tensor, nu: Tensor) -> Tensor:
         """Sinkhorn by the definition: potentials in units of S, nothing where a marginal is 0."""

@@ -10,16 +10,16 @@ streaming come from luna/linear.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Mask, Paper, Slot, register
 from luna.feature_maps.bank import BankConcat, BankSum
 from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
-from luna.feature_maps.rff import FourierFeatures
+from luna.feature_maps.random import FourierFeatures
 from luna.kernels import luna_attention as fused
 from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
 from luna.linear import KernelAttention, count_dead
@@ -56,13 +56,13 @@ class Listing(nn.Module):
             y = y * (0.1 / (rho + 1e-6)).clamp(max=1)
         return y.flatten(-2) / self.o.M**0.5
 
-    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, mask: Mask = None) -> Tensor:
         """A_ij = phi(q_i) . phi(k_j) (B, H, n, n), 0 where token i does not see token j."""
         A = self.phi(q) @ self.phi(k).mT
         A = A if mask is None else A * mask[:, None, None, :]
         return A.tril() if self.causal else A
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> Tensor:
         """o_i = sum_j A_ij v_j / sum_j A_ij: (B, H, n, e)."""
         A = self.weights(q, k, mask)
         c = A.sum(-1, keepdim=True)  # (B, H, n, 1)
@@ -83,7 +83,7 @@ class FourierMap(FeatureMap):
         frequencies = D if phases else D // 2
         self.fourier = FourierFeatures(slot.head_dim, frequencies, slot.seed, phases=phases)
 
-    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         return self.fourier(x)
 
 
@@ -98,12 +98,13 @@ KERNELS: dict[str, type[FeatureMap]] = {
 @register("luna")
 class Luna(KernelAttention):
     paper = Paper(
-        title="LUNA: Linear Universal Neural Attention with Generalization Guarantees",
-        year=2025,
-        url="https://arxiv.org/abs/2512.08061",
+        "LUNA: Linear Universal Neural Attention with Generalization Guarantees",
+        2025,
+        "https://arxiv.org/abs/2512.08061",
     )
     complexity = "O(n (M d + M L w + M L e))"
     options_class = LunaOptions
+    former_options: ClassVar = {"bank": "mlp"}
 
     def __init__(self, slot: Slot, **options: Any):
         o = LunaOptions(**options)
@@ -129,16 +130,14 @@ class Luna(KernelAttention):
             return "fused"
         if self.fusible and fused.is_default(device):
             return "fused"
-        return evaluator(self.evaluate, self.activation, device)
+        return evaluator(self.evaluate, self.activation)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.evaluation(q.device.type) == "fused":
             return self._fused(q, k, v, mask)
         return super().attend(q, k, v, mask, x)
 
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         assert isinstance(self.map, LearnedFeatures)
         W, psi = self.map.projections, self.map.channels
         assert W.bias is not None
@@ -160,13 +159,13 @@ class Luna(KernelAttention):
             self.dead_fraction = count_dead(c, mask, eps)
         return out
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self.map(q, mask)
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return (self.map if self.map_k is None else self.map_k)(k, mask, keys=True)
 
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         if not self.joint:
             return super().features(q, k, mask)
         # One statistic for both: the channels of q and k are shrunk by the same factors.

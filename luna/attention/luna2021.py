@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from luna.base import Paper, Slot, at_least, register, zero_padding
+from luna.base import Mask, Paper, Slot, at_least, register, zero_padding
 from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
@@ -36,11 +36,7 @@ class PackedState(NamedTuple):
 
 @register("luna2021")
 class Luna2021(StreamingAttention):
-    paper = Paper(
-        title="Luna: Linear Unified Nested Attention",
-        year=2021,
-        url="https://arxiv.org/abs/2106.01540",
-    )
+    paper = Paper("Luna: Linear Unified Nested Attention", 2021, "https://arxiv.org/abs/2106.01540")
     complexity = "O(n l (d + e))"
     cross_form = True
     exempt: ClassVar[dict[str, str]] = {
@@ -53,19 +49,19 @@ class Luna2021(StreamingAttention):
         p = torch.randn(slot.n_heads, packed, slot.head_dim)
         self.p = nn.Parameter(p * (slot.n_heads * slot.head_dim) ** -0.5)
 
-    def pack(self, k: Tensor, mask: Tensor | None) -> Tensor:
+    def pack(self, k: Tensor, mask: Mask) -> Tensor:
         """The scores (B, H, l, n) or, in the causal form, the weights G_j as rows (B, H, n, l)."""
         scores = self.p.to(k.dtype) @ k.mT * self.head_dim**-0.5
         if self.causal:
             return zero_padding(elu(scores.mT) + 1, mask)
         return masked_softmax(scores, None if mask is None else mask[:, None, None, :])
 
-    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         G = self.pack(k, key_mask)
         return (q @ (G @ k).mT * self.head_dim**-0.5).softmax(-1) @ (G @ v)
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[PackedState, Tensor]:
         G, t = self.pack(k, mask), tokens_seen(state and state.t, q, mask)
         mean = t.clamp_min(1).reciprocal().unsqueeze(-1)  # (B, 1, n, 1)
@@ -79,7 +75,7 @@ class Luna2021(StreamingAttention):
             out, V = out + w @ state.V, V + state.V
         return PackedState(V, K, t[..., -1:]), out * mean
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         G, scale = self.pack(k, mask), self.head_dim**-0.5
         if not self.causal:
             K = torch.einsum("bhrj,bhjd->bhrd", G, k)

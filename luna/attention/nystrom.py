@@ -4,7 +4,13 @@
     out = (F A^+) (G v)  [+ a depthwise convolution of v]
 
 with q, k scaled by d^(-1/4), q', k' the means of m segments, and A^+ six steps of the iterative
-inverse (luna/inverse.py).
+inverse,
+
+    Z_0 = A^T / c        X = A Z        Z <- Z (13 I - X (15 I - X (7 I - X))) / 4
+
+With e = 1 - x for an eigenvalue x of A Z, one step gives e' = 3/4 e^3 + 1/4 e^4: third order near
+the inverse, but a small x only grows by 13/4 per step. Six steps therefore leave directions with
+x < 3.25^-6 out. That truncation is part of the published methods.
 
 `strict`     segments are equal shares of each example's real tokens; with fewer than m of them
              each is its own landmark, and the landmarks left over take no part
@@ -15,11 +21,13 @@ inverse (luna/inverse.py).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
 from luna.blocks import (
     masked_softmax,
     members,
@@ -27,9 +35,25 @@ from luna.blocks import (
     segment_means,
     valid_segments,
 )
-from luna.inverse import Constant, inverse, resolve_constant
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
+
+
+def inverse(A: Tensor, steps: int | None, *, shared: bool) -> Tensor:
+    """Z ~ A^+ for A (B, H, m, m) with non-negative entries; without `steps` the pseudo-inverse.
+
+    c is the largest column sum, which keeps the eigenvalues of A Z_0 = A A^T / c within (0, 1].
+    Public code takes it over the whole batch (`shared`), whose examples then change each other.
+    """
+    if steps is None:
+        return torch.linalg.pinv(A)
+    identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    sums = A.sum(-2)  # (B, H, m)
+    Z = A.mT / (sums.amax() if shared else sums.amax(-1)[..., None, None])
+    for _ in range(steps):
+        X = A @ Z
+        Z = Z @ (13 * identity - X @ (15 * identity - X @ (7 * identity - X))) / 4
+    return Z
 
 
 def depthwise(n_heads: int, K: int) -> nn.Conv2d:
@@ -55,15 +79,16 @@ def toeplitz(conv: nn.Conv2d, n: int, dtype: torch.dtype) -> Tensor:
 @register("nystrom")
 class Nystrom(Attention):
     paper = Paper(
-        title="Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
-        year=2021,
-        url="https://arxiv.org/abs/2102.03902",
+        "Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
+        2021,
+        "https://arxiv.org/abs/2102.03902",
     )
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
     row_stochastic = False  # only with the exact inverse
     convex = False
     equivariant = False
+    former_options: ClassVar = {"constant": None}
 
     def __init__(
         self,
@@ -71,7 +96,6 @@ class Nystrom(Attention):
         *,
         landmarks: int = 128,
         inverse_steps: int | None = 6,
-        constant: Constant | None = None,
         conv_kernel: int | None = None,
     ):
         super().__init__(slot)
@@ -79,26 +103,24 @@ class Nystrom(Attention):
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
             raise LunaError(f"nystrom.conv_kernel must be odd and at least 1, got {conv_kernel}")
         self.landmarks, self.inverse_steps = landmarks, inverse_steps
-        self.constant = resolve_constant("nystrom", constant, self.profile)
+        self.published = self.profile == "published"
         self.conv = None if conv_kernel is None else depthwise(self.n_heads, conv_kernel)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k = (zero_padding(t, mask) * self.head_dim**-0.25 for t in (q, k))
         if self._exact(q.shape[-2]):
             out = self._minus(q @ k.mT, mask).softmax(-1) @ v
         else:
             F, A, G = self.factors(q, k, mask)
-            out = (F @ inverse(A, self.inverse_steps, self.constant)) @ (G @ v)
+            out = (F @ inverse(A, self.inverse_steps, shared=self.published)) @ (G @ v)
         return out if self.conv is None else out + convolve(self.conv, zero_padding(v, mask))
 
-    def factors(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def factors(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """F (B, H, n, m), A (B, H, m, m) and G (B, H, m, n) of scaled q and k."""
         positions, member = self.segments(mask, q.shape[-2], q.device)
         landmark_q, landmark_k = (segment_means(t, positions, member) for t in (q, k))
         F, A, G = q @ landmark_k.mT, landmark_q @ landmark_k.mT, landmark_q @ k.mT
-        if mask is None or self.profile == "published":
+        if mask is None or self.published:
             return F.softmax(-1), A.softmax(-1), self._minus(G, mask).softmax(-1)
         present = member.any(-1)  # (B, m)
         column, row = present[:, None, None, :], present[:, None, :, None]
@@ -108,20 +130,20 @@ class Nystrom(Attention):
         A = masked_softmax(A, column).masked_fill(~row, 0)
         return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G
 
-    def segments(self, mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def segments(self, mask: Mask, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """`members` of the profile's segments."""
         m = min(self.landmarks, n)
-        if self.profile == "published":
+        if self.published:
             return members(position_starts(n, m, device), None, n)
         return valid_segments(mask, n, m, device)
 
     def _exact(self, n: int) -> bool:
-        return self.profile == "published" and n <= self.landmarks
+        return self.published and n <= self.landmarks
 
-    def _minus(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+    def _minus(self, scores: Tensor, mask: Mask) -> Tensor:
         return scores if mask is None else scores - MASKED * (~mask[:, None, None, :])
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B, _, n, d = q.shape
         mask = torch.ones(B, n, dtype=torch.bool, device=q.device) if mask is None else mask
         valid = mask[:, None, :].to(q.dtype)  # (B, 1, n)
@@ -136,7 +158,7 @@ class Nystrom(Attention):
         """F Z G with an averaging matrix made of every token's segment number."""
         n = q.shape[-2]
         m, j = min(self.landmarks, n), torch.arange(n, device=q.device)
-        if self.profile == "published":
+        if self.published:
             short = (n // m + 1) * m - n  # segments of length n // m
             late = short + (j - short * (n // m)) // (n // m + 1)
             segment = torch.where(j < short * (n // m), j // (n // m), late).expand_as(mask)
@@ -161,4 +183,4 @@ class Nystrom(Attention):
         G = softmax(landmark_q @ k.mT, mask[:, None, None, :].to(q.dtype))
         absent = torch.diag_embed(1 - shown.squeeze(1).squeeze(1)).unsqueeze(1)
         A = A * shown.mT + absent
-        return F @ inverse(A, self.inverse_steps, self.constant) @ (G * shown.mT)
+        return F @ inverse(A, self.inverse_steps, shared=self.published) @ (G * shown.mT)

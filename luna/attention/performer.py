@@ -20,42 +20,28 @@ leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflo
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.feature_maps.random import Scaling, gaussian_projection
+from luna.base import LunaError, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
+from luna.feature_maps.random import gaussian_projection
 from luna.weighted import TINY, WeightedKernelAttention, largest
 
-RedrawUnit = Literal["step", "forward", "call"]
-
-
-class Defaults(NamedTuple):
-    eps: float
-    redraw: int
-    redraw_unit: RedrawUnit
-
-
-DEFAULTS = {
-    "strict": Defaults(1e-6, 1000, "step"),
-    "published": Defaults(1e-4, 0, "step"),
-    "official": Defaults(1e-6, 1, "call"),
-}
+# Of a profile: eps, and how many steps of the optimiser (official: calls) a draw serves, 0 for all.
+DEFAULTS = {"strict": (1e-6, 1000), "published": (1e-4, 0), "official": (1e-6, 1)}
 
 
 @register("performer")
 class Performer(WeightedKernelAttention):
     """The draw is the buffer `Omega` (m, d), shared by all heads and part of the checkpoint."""
 
-    paper = Paper(
-        title="Rethinking Attention with Performers",
-        year=2021,
-        url="https://arxiv.org/abs/2009.14794",
-    )
-    complexity: ClassVar[str] = "O(n m (d + e))"
-    profiles: ClassVar[tuple[str, ...]] = ("strict", "published", "official")
+    paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
+    complexity = "O(n m (d + e))"
+    profiles = ("strict", "published", "official")
+
+    former_options: ClassVar = {"scaling": "norm", "redraw_unit": None}
 
     Omega: Tensor
 
@@ -65,44 +51,31 @@ class Performer(WeightedKernelAttention):
         *,
         m: int = 128,
         orthogonal: bool = True,
-        scaling: Scaling = "norm",
         eps: float | None = None,
         redraw: int | None = None,
-        redraw_unit: RedrawUnit | None = None,
     ):
         super().__init__(slot, eps=TINY)
-        default = DEFAULTS[self.profile]
-        eps = default.eps if eps is None else eps
-        self.redraw_every = default.redraw if redraw is None else redraw
-        self.redraw_unit = redraw_unit or default.redraw_unit
-        self._check(m, eps)
-        self.m = self.feature_dim = m
-        self.orthogonal, self.scaling = orthogonal, scaling
-        self.floor = m**-0.5 * eps
-        self.log_scale = math.log(m) / 2  # m^(-1/2) within the exponential
-        self.age = 0  # steps, training forwards or calls since the last draw
-        self.register_buffer("Omega", self._draw(self.generator("cpu")))
-
-    def _check(self, m: int, eps: float) -> None:
+        default_eps, default_redraw = DEFAULTS[self.profile]
+        eps = default_eps if eps is None else eps
+        self.redraw_every = default_redraw if redraw is None else redraw
         at_least("performer", 1, m=m)
         at_least("performer", 0, eps=eps, redraw=self.redraw_every)
-        if self.profile == "strict" and self.redraw_unit == "call":
-            raise LunaError(
-                "performer.redraw_unit='call' makes evaluation random: it needs profile=official; "
-                "under strict choose 'step' or 'forward'"
-            )
         if self.causal and self.profile != "strict":
             raise LunaError(
                 f"performer has no causal form under profile={self.profile}: its key maximum reads "
                 "the future; use profile=strict"
             )
+        self.m = self.feature_dim = m
+        self.orthogonal = orthogonal
+        self.floor = m**-0.5 * eps
+        self.log_scale = math.log(m) / 2  # m^(-1/2) within the exponential
+        self.age = 0  # steps, or calls, since the last draw
+        self.register_buffer("Omega", self._draw(self.generator("cpu")))
 
     # ------------------------------------------------------------------ the random projection
 
     def _draw(self, generator: torch.Generator) -> Tensor:
-        Omega = gaussian_projection(
-            self.m, self.head_dim, generator, orthogonal=self.orthogonal, scaling=self.scaling
-        )
+        Omega = gaussian_projection(self.m, self.head_dim, generator, orthogonal=self.orthogonal)
         return Omega.to(torch.get_default_dtype())
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
@@ -112,14 +85,16 @@ class Performer(WeightedKernelAttention):
         self.age = 0
 
     def after_step(self) -> None:
-        """An optimiser step has been taken."""
-        if self.redraw_unit == "step":
+        if self.profile != "official":
             self._grow_older()
 
-    @torch.compiler.disable
-    def _before_forward(self, q: Tensor) -> None:
-        if self.redraw_unit == "call" or (self.redraw_unit == "forward" and self.training):
-            self._grow_older(_seeded_by(q) if self.profile == "official" else None)
+    @uncompiled
+    def _before_call(self, q: Tensor) -> None:
+        """Redraw from ceil(1e7 sum of q) as a 32-bit seed: the schedule of the JAX code, not its
+        random numbers."""
+        total = (q.detach().double().sum() * 1e7).ceil().nan_to_num(0, 0, 0)
+        seed = int(total.clamp(-(2.0**62), 2.0**62).item()) % 2**32
+        self._grow_older(torch.Generator().manual_seed(seed))
 
     def _grow_older(self, generator: torch.Generator | None = None) -> None:
         self.age += 1
@@ -140,11 +115,11 @@ class Performer(WeightedKernelAttention):
         x = x * self.head_dim**-0.25
         return x @ self.Omega.to(x.dtype).mT, x.square().sum(-1, keepdim=True) / 2
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         u, _ = self.project(q)  # the norm is the same for all i and leaves with the maximum
         return (u - (u.amax(-1, keepdim=True) + self.log_scale)).exp() + self.floor
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         u, norm = self.project(k)
         a = u.amax(-1, keepdim=True) - norm  # (B, H, n, 1) max_i s_i(k_j)
         hidden = torch.zeros_like(a, dtype=torch.bool) if mask is None else ~mask[:, None, :, None]
@@ -159,7 +134,7 @@ class Performer(WeightedKernelAttention):
 
     # ------------------------------------------------------------------ the quirks
 
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         if self.profile == "strict":
             return super().features(q, k, mask)
         if self.profile == "published":
@@ -172,29 +147,16 @@ class Performer(WeightedKernelAttention):
         u, norm = self.project(x)
         return (u - (norm + u.amax(over, keepdim=True) + self.log_scale)).exp() + self.floor
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
-        if self.redraw_unit != "step":
-            self._before_forward(q)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        if self.profile == "official":
+            self._before_call(q)
         if self.profile == "published":
             v = zero_padding(v, mask)
         return super().attend(q, k, v, mask, x)
 
-    def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-        if self.redraw_unit != "step":
-            self._before_forward(q)
-        return super().cross(q, k, v, key_mask)
-
     def den(self, c: Tensor) -> Tensor:
         return c + 2e-6 * (c.abs() <= 1e-6) if self.profile == "official" else super().den(c)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         A = super()._matrix(q, k, mask, x)
         return zero_padding(A.mT, mask).mT if self.profile == "published" else A
-
-
-def _seeded_by(q: Tensor) -> torch.Generator:
-    """ceil(1e7 sum of q) as a 32-bit seed: the schedule of the JAX code, not its random numbers."""
-    total = (q.detach().double().sum() * 1e7).ceil().nan_to_num(0, 0, 0).clamp(-(2.0**62), 2.0**62)
-    return torch.Generator().manual_seed(int(total.item()) % 2**32)

@@ -7,24 +7,18 @@ attended, as that code ignores the bias through which padding arrives.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 
-from luna.base import Paper, Slot, at_least, register
+from luna.base import Mask, Paper, Slot, at_least, register
 from luna.linear import KernelAttention
 from luna.weighted import TINY
 
 
 @register("performer_relu")
 class PerformerReLU(KernelAttention):
-    paper = Paper(
-        title="Rethinking Attention with Performers",
-        year=2021,
-        url="https://arxiv.org/abs/2009.14794",
-    )
-    complexity: ClassVar[str] = "O(n d e)"
-    profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
+    paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
+    complexity = "O(n d e)"
+    profiles = ("strict", "official")
 
     def __init__(self, slot: Slot, *, eps: float = 1e-3):
         super().__init__(slot, eps=TINY)
@@ -34,5 +28,5 @@ class PerformerReLU(KernelAttention):
         self.sees_padding = self.profile == "official"
         self.tokenwise = not self.sees_padding
 
-    def phi(self, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return x.relu() + self.feature_eps

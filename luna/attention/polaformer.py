@@ -10,27 +10,22 @@ the sum (ZacharyMeng/PolaFormer, models/pola_pvt.py). The code of its LRA runs i
 and the one-dimensional local branch are this library's.
 
 `strict`     denominators are max(c, 1e-6); the local branch is off, as the slot has its own
-`published`  denominators are c + 1e-6 n; the local branch is on, conv1d unless the option says
-             otherwise
+`published`  denominators are c + 1e-6 n; the local branch is on
 """
 
 from __future__ import annotations
 
-from math import isqrt
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
 from luna.local import LocalBranch
 from luna.sums import linear_sums
 
 EPS = 1e-6
-
-Gate = Literal["none", "q", "x"]
-Local = Literal["none", "conv1d", "conv2d"]
 
 
 def signed_parts(u: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,13 +37,13 @@ def signed_parts(u: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
 @register("polaformer")
 class PolaFormer(Attention):
     paper = Paper(
-        title="PolaFormer: Polarity-aware Linear Attention for Vision Transformers",
-        year=2025,
-        url="https://arxiv.org/abs/2501.15061",
+        "PolaFormer: Polarity-aware Linear Attention for Vision Transformers",
+        2025,
+        "https://arxiv.org/abs/2501.15061",
     )
     complexity = "O(n d²)"
     profiles = ("strict", "published")
-    needs_x = True  # of gate=x; an instance with another gate does without
+    needs_x = True  # for the gate
     has_matrix = False  # there are two, one per half of the values: streams()
     row_stochastic = False  # the gate rescales every output
     convex = False
@@ -58,9 +53,9 @@ class PolaFormer(Attention):
         "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
     }
 
-    def __init__(
-        self, slot: Slot, *, alpha: float = 3.0, gate: Gate = "x", local: Local | None = None
-    ):
+    former_options: ClassVar = {"gate": "x", "local": None}
+
+    def __init__(self, slot: Slot, *, alpha: float = 3.0):
         super().__init__(slot)
         at_least("polaformer", 0, alpha=alpha)
         H, d = self.n_heads, self.head_dim
@@ -68,28 +63,14 @@ class PolaFormer(Attention):
         self.E = nn.Parameter(torch.zeros(H, self.max_len, d))  # added to k
         self.tau = nn.Parameter(torch.zeros(H, 1, d))  # s = ln 2 at the start
         self.rho = nn.Parameter(torch.zeros(H, 1, d))  # p = 1 + alpha / 2 at the start
-
-        self.gate_of = gate
-        self.needs_x = gate == "x"  # type: ignore[misc]
-        self.gate = None if gate == "none" else nn.Linear(H * d, H * d)
-
-        local = local or ("conv1d" if self.profile == "published" else "none")
-        self.local = None if local == "none" else LocalBranch(local, H, d, self._grid(local))
-
-    def _grid(self, local: Local) -> tuple[int, int]:
-        side = isqrt(self.max_len)
-        if local == "conv2d" and side * side != self.max_len:
-            raise LunaError(
-                f"polaformer.local='conv2d' needs a square grid of max_len tokens, "
-                f"got max_len={self.max_len}: use 'conv1d', or dwc=conv2d for other grids"
-            )
-        return (side, side)
+        self.gate = nn.Linear(H * d, H * d)
+        self.local = LocalBranch("conv1d", H, d) if self.profile == "published" else None
 
     def powers(self) -> Tensor:
         """p (H, 1, d), within (1, 1 + alpha)."""
         return 1 + self.alpha * self.rho.sigmoid()
 
-    def features(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """Q_s, Q_o and K, each (B, H, n, 2d)."""
         n = q.shape[-2]
         E, s, p = (t.to(q.dtype) for t in (self.E[:, :n], softplus(self.tau), self.powers()))
@@ -99,10 +80,12 @@ class PolaFormer(Attention):
         K = zero_padding(K, mask)  # at padding k is E, not 0
         return torch.cat([q_plus, q_minus], -1), torch.cat([q_minus, q_plus], -1), K
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
-        self._check_width(v.shape[-1])
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        if v.shape[-1] != self.head_dim or v.shape[-1] % 2:
+            raise LunaError(
+                f"polaformer halves its values, and its gate is as wide as head_dim="
+                f"{self.head_dim}: their width must be that, and even, got {v.shape[-1]}"
+            )
         v = zero_padding(v, mask)
         Q_s, Q_o, K = self.features(q, k, mask)
         halves = []
@@ -112,13 +95,16 @@ class PolaFormer(Attention):
         out = torch.cat(halves, -1)
         if self.local is not None:
             out = out + self.local(v)
-        if self.gate is None:
-            return out
-        if self.gate_of == "q" or x is None:  # x is None only then: forward() asks for it
-            x = q.transpose(1, 2).flatten(2)
-        return out * self._gates(self.gate, x.to(q.dtype))
+        assert x is not None  # forward() asks for it
+        if x.shape[-1] != self.gate.in_features:
+            raise LunaError(
+                f"polaformer's gate needs hidden states of width n_heads * head_dim = "
+                f"{self.gate.in_features}, got {x.shape[-1]}"
+            )
+        gate = linear(x.to(q.dtype), *(p.to(q.dtype) for p in self.gate.parameters()))
+        return out * gate.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
-    def streams(self, q: Tensor, k: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def streams(self, q: Tensor, k: Tensor, mask: Mask = None) -> tuple[Tensor, Tensor]:
         """The matrices (B, H, n, n) that the first and the second half of the values see, before
         the local branch and the gate."""
         q, k, _ = self._enter(q, k, k, mask)
@@ -130,22 +116,3 @@ class PolaFormer(Attention):
 
     def _denominator(self, c: Tensor) -> Tensor:
         return c + EPS * c.shape[-1] if self.profile == "published" else c.clamp_min(EPS)
-
-    def _check_width(self, d_v: int) -> None:
-        if d_v % 2:
-            raise LunaError(f"polaformer halves the values: their width must be even, got {d_v}")
-        if d_v != self.head_dim and (self.gate is not None or self.local is not None):
-            raise LunaError(
-                f"polaformer's gate and local branch are as wide as head_dim={self.head_dim}, the "
-                f"values have {d_v}: use gate='none' and local='none', or values of that width"
-            )
-
-    def _gates(self, gate: nn.Linear, x: Tensor) -> Tensor:
-        """(B, H, n, d), linear in the hidden states, or in the queries of all heads joined."""
-        if x.shape[-1] != gate.in_features:
-            raise LunaError(
-                f"polaformer.gate='x' needs hidden states of width n_heads * head_dim = "
-                f"{gate.in_features}, got {x.shape[-1]}: use gate='q'"
-            )
-        g = linear(x, gate.weight.to(x.dtype), gate.bias.to(x.dtype))
-        return g.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)

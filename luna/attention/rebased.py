@@ -11,12 +11,10 @@ added to denominators.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from luna.base import Paper, Slot, at_least, register
+from luna.base import Mask, Paper, Slot, at_least, register
 from luna.feature_maps.headwise import HeadwiseLinear, products
 from luna.linear import KernelAttention
 
@@ -43,12 +41,12 @@ class LearnedShift(nn.Module):
 @register("rebased")
 class ReBased(KernelAttention):
     paper = Paper(
-        title="Linear Transformers with Learnable Kernel Functions are Better In-Context Models",
-        year=2024,
-        url="https://arxiv.org/abs/2402.10644",
+        "Linear Transformers with Learnable Kernel Functions are Better In-Context Models",
+        2024,
+        "https://arxiv.org/abs/2402.10644",
     )
-    complexity: ClassVar[str] = "O(n d'² e)"
-    profiles: ClassVar[tuple[str, ...]] = ("strict", "published")
+    complexity = "O(n d'² e)"
+    profiles = ("strict", "published")
     tokenwise = True
 
     def __init__(self, slot: Slot, *, d_out: int = 16):
@@ -59,10 +57,10 @@ class ReBased(KernelAttention):
         self.map_q = LearnedShift(slot.n_heads, slot.head_dim, d_out, joint=joint)
         self.map_k = LearnedShift(slot.n_heads, slot.head_dim, d_out, joint=joint)
 
-    def phi_q(self, q: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return products(self.d_out**-0.25 * self.map_q(q))
 
-    def phi_k(self, k: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def phi_k(self, k: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return products(self.d_out**-0.25 * self.map_k(k))
 
     def den(self, c: Tensor) -> Tensor:

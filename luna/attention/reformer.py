@@ -8,12 +8,11 @@ rotations R,
 sorts the tokens by (bucket, position), cuts them into chunks of c, and lets a chunk attend to
 itself and to the one before, with unit-length keys x_j / sqrt(mean x_j^2 + 1e-6) / sqrt(d) and no
 further scale. A token sees itself only if it sees nothing else. The rounds are averaged with the
-weights softmax of their log-sum-exp. What precedes the first chunk of a round is `wrap`: nothing,
-the last chunk of the `round`, or that of the round before it in the `list` of all.
+weights softmax of their log-sum-exp.
 
-`strict`     wrap=none, as many buckets as suit max_len
-`published`  huggingface/transformers: wrap=list, as many buckets as suit n, new rotations in every
-             forward
+`strict`     nothing precedes the first chunk of a round; as many buckets as suit max_len
+`published`  huggingface/transformers: the last chunk of the round before it does, in a ring of all
+             rounds; as many buckets as suit n, new rotations in every forward
 `official`   one round of 10 buckets and 10 chunks, with one rotation for all heads and calls; keys
              not normalised, scores multiplied by sqrt(d), no mask, no self-mask; heads merged
              without transposing, so that row t holds n_heads consecutive tokens of one head; and
@@ -23,17 +22,15 @@ the last chunk of the `round`, or that of the round before it in the `list` of a
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, at_least, register
+from luna.base import LunaError, Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
 from luna.blocks import fill, real_tokens
-from luna.redraw import Redrawn
 
-Wrap = Literal["none", "round", "list"]
 HIDDEN = -1e9  # the score of a masked key
 ITSELF = -1e5  # the score of the token itself: below all others, above a masked key
 OFFICIAL_BUCKETS = 10
@@ -41,40 +38,25 @@ OFFICIAL_BUCKETS = 10
 
 @register("reformer")
 class Reformer(Redrawn):
-    paper = Paper(
-        title="Reformer: The Efficient Transformer",
-        year=2020,
-        url="https://arxiv.org/abs/2001.04451",
-    )
+    paper = Paper("Reformer: The Efficient Transformer", 2020, "https://arxiv.org/abs/2001.04451")
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")
     equivariant = False
+    former_options: ClassVar = {"buckets": None, "wrap": None}
     exempt: ClassVar = {"compares": "its keys are its queries"}
 
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        chunk: int = 64,
-        rounds: int = 2,
-        buckets: int | None = None,
-        wrap: Wrap | None = None,
-    ):
+    def __init__(self, slot: Slot, *, chunk: int = 64, rounds: int = 2):
         super().__init__(slot)
         at_least("reformer", 1, chunk=chunk, rounds=rounds)
-        if buckets is not None and (buckets < 2 or buckets % 2):
-            raise LunaError(f"reformer.buckets must be even and at least 2, got {buckets}")
-        self.chunk, self.rounds, self.buckets = chunk, rounds, buckets
-        self.wrap: Wrap = wrap or ("list" if self.profile == "published" else "none")
+        self.chunk, self.rounds = chunk, rounds
+        self.ring = self.profile == "published"
         self.rotations: Tensor | None = None  # (H, d, r, columns): set it to fix the draw
 
     @classmethod
     def projected(cls, profile: str) -> str:
         return "qv" if cls.effective_profile(profile) == "official" else "qkvo"
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile == "official":
             return self._official(q, v)
         n = q.shape[-2]
@@ -82,12 +64,12 @@ class Reformer(Redrawn):
         place = order.unsqueeze(-1).unflatten(3, (-1, c))  # (B, H, r, m, c, 1), m chunks
 
         qk = into_chunks(qk, order, c)
-        keys = with_previous(unit_keys(qk), self.wrap)  # (B, H, r, m, 2 c, d)
-        values = with_previous(into_chunks(v, order, c), self.wrap)
-        seen = with_previous(into_chunks(real, order, c), self.wrap)
+        keys = with_previous(unit_keys(qk), self.ring)  # (B, H, r, m, 2 c, d)
+        values = with_previous(into_chunks(v, order, c), self.ring)
+        seen = with_previous(into_chunks(real, order, c), self.ring)
         scores = qk @ keys.mT
         scores = scores.masked_fill(~seen.mT, HIDDEN)
-        scores = scores.masked_fill(place == with_previous(place, self.wrap, -1).mT, ITSELF)
+        scores = scores.masked_fill(place == with_previous(place, self.ring, -1).mT, ITSELF)
 
         total = scores.logsumexp(-1, keepdim=True)
         back = order.argsort(-1)
@@ -126,15 +108,13 @@ class Reformer(Redrawn):
         """The number of buckets, or two factors of it that are hashed each on its own."""
         if self.profile == "official":
             return (OFFICIAL_BUCKETS,)
-        if self.buckets:
-            return (self.buckets,)
         longest = self.max_len if self.profile == "strict" else n
         p = max(1, (2 * (longest // self.chunk)).bit_length() - 1)
         if 2**p > 2 * max(math.isqrt(self.max_len // self.chunk), self.chunk):
             return 2 ** (p // 2), 2 ** (p - p // 2)
         return (2**p,)
 
-    @torch.compiler.disable  # generators do not compile
+    @uncompiled  # generators do not compile
     def _rotations(self, columns: int) -> Tensor:
         """(H, d, r, columns), from the standard normal distribution."""
         if self.rotations is not None:
@@ -153,13 +133,13 @@ class Reformer(Redrawn):
         order = self._bucket(qk, real_tokens(None, qk)).argsort(dim=-1, stable=True)
         c = (n + extra) // 10
         qk = into_chunks(qk, order, c)
-        values = with_previous(into_chunks(v, order, c), "list")
-        weights = (qk @ with_previous(qk, "list").mT * self.head_dim**0.5).softmax(-1)
+        values = with_previous(into_chunks(v, order, c), True)
+        weights = (qk @ with_previous(qk, True).mT * self.head_dim**0.5).softmax(-1)
         out = out_of_chunks(weights @ values, order.argsort(-1)).squeeze(2)  # (B, H, n + extra, e)
         merged = out.reshape(out.shape[0], n + extra, -1)[:, :n]  # no transpose before this reshape
         return merged.unflatten(-1, (H, -1)).transpose(1, 2)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile == "official":
             raise LunaError(
                 "reformer has no attention matrix under profile official: it mixes heads"
@@ -175,9 +155,7 @@ class Reformer(Redrawn):
 
         mine, other = chunk.unsqueeze(-1), chunk.unsqueeze(-2)
         before = other == mine - 1
-        if self.wrap == "round":
-            before = before | (mine == 0) & (other == last)
-        if self.wrap == "list":
+        if self.ring:
             before = before | (mine == 0) & (other.roll(1, 2) == last)
         times = (mine == other).to(q.dtype) + before.to(q.dtype)  # (B, H, r, n, n)
         scores = scores.unsqueeze(2) + times.log()
@@ -208,14 +186,13 @@ def out_of_chunks(t: Tensor, back: Tensor) -> Tensor:
     return t.gather(3, back.unsqueeze(-1).expand_as(t))
 
 
-def with_previous(t: Tensor, wrap: Wrap, nothing: float = 0) -> Tensor:
-    """Each chunk of t (B, H, r, m, c, .) behind the chunk before it: (B, H, r, m, 2 c, .)."""
+def with_previous(t: Tensor, ring: bool, nothing: float = 0) -> Tensor:
+    """Each chunk of t (B, H, r, m, c, .) behind the chunk before it, in a ring of all rounds or,
+    in each round's first chunk, behind nothing: (B, H, r, m, 2 c, .)."""
     if t.shape[2] * t.shape[3] == 1:
         return t
-    if wrap == "list":
+    if ring:
         previous = t.flatten(2, 3).roll(1, 2).unflatten(2, t.shape[2:4])
-    elif wrap == "round":
-        previous = t.roll(1, 3)
     else:
         previous = F.pad(t[:, :, :, :-1], (0, 0, 0, 0, 1, 0), value=nothing)
     return torch.cat([previous, t], 4)

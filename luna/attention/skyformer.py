@@ -16,12 +16,14 @@ the tokens of rank floor(u n_b).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from luna.attention.kernelized import gaussian
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register, zero_padding
-from luna.inverse import Constant, inverse, resolve_constant
+from luna.attention.nystrom import inverse
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
 
 RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and survives .half()
 
@@ -31,14 +33,15 @@ class Skyformer(Attention):
     """Set `landmark_ids`, (m,) or (B, m) rows of the stacked [q; k], to choose the landmarks."""
 
     paper = Paper(
-        title="Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
-        year=2021,
-        url="https://arxiv.org/abs/2111.00035",
+        "Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
+        2021,
+        "https://arxiv.org/abs/2111.00035",
     )
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
     row_stochastic = False
     convex = False
+    former_options: ClassVar = {"constant": None, "bandwidth_dim": None}
     equivariant = False  # only if the landmarks move with the tokens
 
     draw: Tensor  # (m,) integers u * RESOLUTION
@@ -50,23 +53,19 @@ class Skyformer(Attention):
         landmarks: int = 128,
         ridge: float = 0.1,
         inverse_steps: int | None = 6,
-        constant: Constant | None = None,
-        bandwidth_dim: int | None = None,
     ):
         super().__init__(slot)
         if landmarks < 2 or landmarks % 2:
             raise LunaError(f"skyformer.landmarks must be even and at least 2, got {landmarks}")
         at_least("skyformer", 0, ridge=ridge)
-        at_least("skyformer", 1, bandwidth_dim=bandwidth_dim, inverse_steps=inverse_steps)
+        at_least("skyformer", 1, inverse_steps=inverse_steps)
         self.landmarks, self.ridge, self.inverse_steps = landmarks, ridge, inverse_steps
-        self.constant = resolve_constant("skyformer", constant, self.profile)
-        self.bandwidth_dim = bandwidth_dim or (32 if self.profile == "published" else slot.head_dim)
+        self.published = self.profile == "published"
+        self.bandwidth_dim = 32 if self.published else slot.head_dim  # p
         self.landmark_ids: Tensor | None = None
         self.register_buffer("draw", self._draw(torch.device("cpu")))  # of evaluation under strict
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k, v = self._prepare(q, k, v, mask)
         X = torch.cat([q, k], dim=-2)  # (B, H, 2n, d)
         ids = self.ids(mask, q.shape[-2], q.device)[:, None, :, None]  # (B or 1, 1, m, 1)
@@ -74,12 +73,12 @@ class Skyformer(Attention):
         M = self._regular(torch.take_along_dim(P, ids, 2))  # the landmarks' rows of P
         delta = M.sum(-1).rsqrt()  # (B, H, m)
         N = delta.unsqueeze(-1) * M * delta.unsqueeze(-2)
-        Z = inverse(N, self.inverse_steps, self.constant)
+        Z = inverse(N, self.inverse_steps, shared=self.published)
         W = delta.unsqueeze(-1) * Z * delta.unsqueeze(-2)  # (B, H, m, m)
         P_Q, P_K = P.chunk(2, dim=-2)  # (B, H, n, m)
         return P_Q @ ((P_K @ W).mT @ v)
 
-    def ids(self, mask: Tensor | None, n: int, device: torch.device) -> Tensor:
+    def ids(self, mask: Mask, n: int, device: torch.device) -> Tensor:
         """The landmarks as rows of [q; k], (B or 1, m): half of them queries, then half keys."""
         if self.landmark_ids is not None:
             return self.landmark_ids.to(device).view(-1, self.landmark_ids.shape[-1])
@@ -97,7 +96,7 @@ class Skyformer(Attention):
         generator = self.generator(device)
         return torch.randint(RESOLUTION, (self.landmarks,), generator=generator, device=device)
 
-    def _prepare(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    def _prepare(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, ...]:
         """Scaled q and k, and zeros at padding: a zero value is what keeps a padded key out."""
         scale = self.bandwidth_dim**-0.25
         q, k = q * scale, k * scale
@@ -106,7 +105,7 @@ class Skyformer(Attention):
     def _regular(self, M: Tensor) -> Tensor:
         return M + self.ridge * torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]
         ids = self.ids(mask, n, q.device)
         q, k, _ = self._prepare(q, k, k, mask)
@@ -120,6 +119,6 @@ class Skyformer(Attention):
 
         M = self._regular(kernel(z, z))
         delta = torch.diag_embed(M.sum(-1).pow(-0.5))
-        W = delta @ inverse(delta @ M @ delta, self.inverse_steps, self.constant) @ delta
+        W = delta @ inverse(delta @ M @ delta, self.inverse_steps, shared=self.published) @ delta
         A = kernel(q, z) @ W @ kernel(k, z).mT
         return A if mask is None else A * mask[:, None, None, :]

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Paper, Slot, register
+from luna.base import LunaError, Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
 
 
@@ -53,9 +53,7 @@ class ValuesAndKeys(NamedTuple):
 
 @register("softmax")
 class Softmax(StreamingAttention):
-    paper = Paper(
-        title="Attention Is All You Need", year=2017, url="https://arxiv.org/abs/1706.03762"
-    )
+    paper = Paper("Attention Is All You Need", 2017, "https://arxiv.org/abs/1706.03762")
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
     cross_form = True
@@ -73,9 +71,7 @@ class Softmax(StreamingAttention):
         # The public codes compute the scores in float32 whatever surrounds them.
         self.full_precision = self.profile != "strict"  # type: ignore[misc]
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile != "strict":
             weights = self._weights(q, k, mask)
             return F.dropout(weights, self.slot.dropout, self.training) @ v
@@ -97,7 +93,7 @@ class Softmax(StreamingAttention):
             bias = bias.masked_fill(~visible, float("-inf"))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
 
-    def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.slot.alibi:  # distances are those of the stored places
             n = q.shape[2]
             visible = torch.ones(n, n, dtype=torch.bool, device=q.device).tril()
@@ -116,7 +112,7 @@ class Softmax(StreamingAttention):
         return out.take_along_dim(order.argsort(2), 2)
 
     def causal_from(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[ValuesAndKeys, Tensor]:
         real = k.new_ones(len(k), k.shape[2], dtype=torch.bool) if mask is None else mask
         if state is None:
@@ -128,7 +124,7 @@ class Softmax(StreamingAttention):
         out = self._fused(q, k, v, real[:, None, None, :] & earlier)
         return ValuesAndKeys(v, k, real), out
 
-    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
         """(B, H, n, n) under the two public codes."""
         scores = q @ k.mT / self.head_dim**0.5
         if self.slot.alibi:
@@ -141,7 +137,7 @@ class Softmax(StreamingAttention):
             scores = scores.masked_fill(~mask[:, None, :, None], -1e10)
         return scores.softmax(-1)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile != "strict":
             return self._weights(q, k, mask)
         weights = torch.einsum("bhid,bhjd->bhij", q, k).div(self.head_dim**0.5)

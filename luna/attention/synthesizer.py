@@ -6,7 +6,7 @@
     factorized_random   R1[:n] R2[:, :n], R1 (H, n_max, r), R2 (H, r, n_max)
     dense               W2 relu(q_i) + b2, W2: d -> n_max shared by the heads, first n columns
     factorized_dense    A_i[j // b] B_i[j mod b], A = W_a relu(q) + b_a in R^a, B likewise in R^b,
-                        a b = n_max
+                        a b = n_max, a its divisor closest to the root from below
     dot                 q_i . k_j / sqrt(d)
 
 The paper's dense forms apply W1 x + b1 first: here the caller's query projection is that layer.
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Paper, Slot, at_least, register
+from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
 
 MASKED = 1e10  # subtracted by the official code
 
@@ -38,8 +38,6 @@ class Sizes(NamedTuple):
     head_dim: int
     n_max: int
     rank: int
-    factor: int  # a, the wider stride of factorized_dense
-    frozen: bool
     reshaped: bool  # the official quirk
 
 
@@ -48,7 +46,7 @@ class Random(nn.Module):
 
     def __init__(self, s: Sizes):
         super().__init__()
-        _table(self, "R", (s.n_heads, s.n_max, s.n_max), s.frozen)
+        _table(self, "R", (s.n_heads, s.n_max, s.n_max))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n = q.shape[-2]
@@ -61,8 +59,8 @@ class FactorizedRandom(nn.Module):
 
     def __init__(self, s: Sizes):
         super().__init__()
-        _table(self, "R1", (s.n_heads, s.n_max, s.rank), s.frozen)
-        _table(self, "R2", (s.n_heads, s.rank, s.n_max), s.frozen)
+        _table(self, "R1", (s.n_heads, s.n_max, s.rank))
+        _table(self, "R2", (s.n_heads, s.rank, s.n_max))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n = q.shape[-2]
@@ -88,7 +86,8 @@ class Dense(nn.Module):
 class FactorizedDense(nn.Module):
     def __init__(self, s: Sizes):
         super().__init__()
-        self.a, self.b = s.factor, s.n_max // s.factor
+        self.a = next(a for a in range(math.isqrt(s.n_max), 0, -1) if s.n_max % a == 0)
+        self.b = s.n_max // self.a
         self.W_a, self.W_b = _dense(s.head_dim, self.a), _dense(s.head_dim, self.b)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -121,38 +120,29 @@ PARTS: dict[str, Callable[[Sizes], nn.Module]] = {
 @register("synthesizer")
 class Synthesizer(Attention):
     paper = Paper(
-        title="Synthesizer: Rethinking Self-Attention for Transformer Models",
-        year=2021,
-        url="https://arxiv.org/abs/2005.00743",
+        "Synthesizer: Rethinking Self-Attention for Transformer Models",
+        2021,
+        "https://arxiv.org/abs/2005.00743",
     )
-    complexity: ClassVar[str] = "O(n² e)"
-    profiles: ClassVar[tuple[str, ...]] = ("strict", "official")
-    uses_dropout: ClassVar[bool] = True
-    equivariant: ClassVar[bool] = False
-    bound_to_max_len: ClassVar[bool] = True
-    linear_in_n: ClassVar[bool] = False
+    complexity = "O(n² e)"
+    profiles = ("strict", "official")
+    uses_dropout = True
+    equivariant = False
+    bound_to_max_len = True
+    linear_in_n = False
+    former_options: ClassVar = {"factor": None, "frozen": False}
 
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        form: str = "random+dot",
-        rank: int = 32,
-        factor: int | None = None,
-        frozen: bool = False,
-    ):
+    def __init__(self, slot: Slot, *, form: str = "random+dot", rank: int = 32):
         super().__init__(slot)
         names = form.split("+")
-        _check(names, form, rank, factor, slot.max_len)
-        sizes = Sizes(
-            slot.n_heads,
-            slot.head_dim,
-            slot.max_len,
-            rank,
-            _middle_divisor(slot.max_len) if factor is None else factor,
-            frozen,
-            reshaped=self.profile == "official",
-        )
+        at_least("synthesizer", 1, rank=rank)
+        if not set(names) <= set(PARTS) or len(set(names)) < len(names) or names == ["dot"]:
+            raise LunaError(
+                f"synthesizer.form must join different parts of {', '.join(PARTS)} with '+', "
+                f"not dot alone, got {form!r}"
+            )
+        official = self.profile == "official"
+        sizes = Sizes(slot.n_heads, slot.head_dim, slot.max_len, rank, reshaped=official)
         self.parts = nn.ModuleDict({name: PARTS[name](sizes) for name in names})
         self.compares = "dot" in names
 
@@ -161,13 +151,11 @@ class Synthesizer(Attention):
         first, *rest = (part(q, k) for part in self.parts.values())
         return sum(rest, first)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         A = self._weights(self.logits(q, k), mask)
         return self._drop(A) @ v
 
-    def _weights(self, B: Tensor, mask: Tensor | None) -> Tensor:
+    def _weights(self, B: Tensor, mask: Mask) -> Tensor:
         if mask is None:
             return B.softmax(-1)
         if self.profile == "official":
@@ -182,7 +170,7 @@ class Synthesizer(Attention):
             return A * F.dropout(torch.ones_like(A[:1, :1]), self.slot.dropout, self.training)
         return F.dropout(A, self.slot.dropout, self.training)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B = self.logits(q, k).expand(len(q), -1, -1, -1)
         if mask is None:
             mask = torch.ones(len(q), q.shape[-2], dtype=torch.bool, device=q.device)
@@ -195,32 +183,10 @@ class Synthesizer(Attention):
         return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
 
 
-def _check(names: list[str], form: str, rank: int, factor: int | None, max_len: int) -> None:
-    if not set(names) <= set(PARTS) or len(set(names)) < len(names) or names == ["dot"]:
-        raise LunaError(
-            f"synthesizer.form must join different parts of {', '.join(PARTS)} with '+', "
-            f"not dot alone, got {form!r}"
-        )
-    at_least("synthesizer", 1, rank=rank)
-    if factor is not None and (factor < 1 or max_len % factor):
-        raise LunaError(
-            f"synthesizer.factor must divide max_len={max_len}, or be None for the divisor "
-            f"closest to its root, got {factor}"
-        )
-
-
-def _middle_divisor(n: int) -> int:
-    return next(a for a in range(math.isqrt(n), 0, -1) if n % a == 0)
-
-
-def _table(module: nn.Module, name: str, shape: tuple[int, int, int], frozen: bool) -> None:
+def _table(module: nn.Module, name: str, shape: tuple[int, int, int]) -> None:
     """Xavier-uniform with JAX's fans of a 3-d shape: the first dimension is a receptive field."""
     bound = math.sqrt(6 / (shape[0] * (shape[1] + shape[2])))
-    table = torch.empty(shape).uniform_(-bound, bound)
-    if frozen:
-        module.register_buffer(name, table)
-    else:
-        module.register_parameter(name, nn.Parameter(table))
+    module.register_parameter(name, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
 
 
 def _dense(d_in: int, d_out: int) -> nn.Linear:

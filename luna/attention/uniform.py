@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from luna.base import Attention, Paper, register
+from luna.base import Attention, Mask, Paper, register
 
 
 @register("uniform")
 class Uniform(Attention):
     paper = Paper(
-        title="Deep Unordered Composition Rivals Syntactic Methods for Text Classification",
-        year=2015,
-        url="https://aclanthology.org/P15-1162/",
+        "Deep Unordered Composition Rivals Syntactic Methods for Text Classification",
+        2015,
+        "https://aclanthology.org/P15-1162/",
     )
     complexity = "O(n e)"
     cross_form = True
     compares = False
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, x: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if mask is None:
             mean = v.mean(-2, keepdim=True)
         else:
@@ -31,7 +29,7 @@ class Uniform(Attention):
             mean = v.sum(-2, keepdim=True) / count  # padded values are 0 already
         return mean.expand(-1, -1, q.shape[2], -1)
 
-    def _matrix(self, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B, H, n, _ = q.shape
         m = k.shape[2]
         real = q.new_ones(B, m) if mask is None else mask.to(q.dtype)

@@ -11,12 +11,11 @@ teacher = revert(student)
 transformers is imported where it is needed; it is the extra `luna-lra[convert]`.
 """
 
-from luna.convert.fit import attention_maps
-from luna.convert.saving import load, load_adapter, save_adapter
-from luna.convert.stage1 import distill
-from luna.convert.stage2 import finetune
+from luna.convert.maps import attention_maps
+from luna.convert.saving import load
 from luna.convert.swap import convert, describe, feature_parameters, revert
 from luna.convert.text import TextFile
+from luna.convert.train import distill, finetune
 
 __all__ = [
     "TextFile",
@@ -27,7 +26,5 @@ __all__ = [
     "feature_parameters",
     "finetune",
     "load",
-    "load_adapter",
     "revert",
-    "save_adapter",
 ]

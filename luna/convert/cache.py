@@ -87,20 +87,17 @@ class StateLayer(CacheLayerMixin):
 
 
 def state_layer(cache: Cache, i: int) -> StateLayer:
-    """Layer i of the cache of a converted decoder."""
-    if not isinstance(cache, DynamicCache):
-        raise LunaError(
-            f"a converted decoder keeps a state and cannot use a {type(cache).__name__}: leave "
-            "cache_implementation out, or give a DynamicCache"
-        )
-    while len(cache.layers) <= i:  # a DynamicCache() made without a config has none yet
-        cache.layers.append(StateLayer())
+    """Return layer i of the cache of a converted decoder."""
+    while isinstance(cache, DynamicCache) and len(cache.layers) <= i:
+        cache.layers.append(StateLayer())  # a DynamicCache() made without a config has none yet
     layer = cache.layers[i]
-    if type(layer) is DynamicLayer and not layer.get_seq_length():
-        layer = cache.layers[i] = StateLayer()
-    if not isinstance(layer, StateLayer):
+    if isinstance(layer, StateLayer):
+        return layer
+    if type(layer) is not DynamicLayer or layer.get_seq_length():
         raise LunaError(
-            "this cache holds keys and values of a softmax model or of a window, and a converted "
-            "decoder keeps a state: start with an empty DynamicCache"
+            f"a converted decoder keeps a state and cannot go on from this {type(cache).__name__} "
+            "of keys and values: start with an empty DynamicCache"
         )
-    return layer
+    state = StateLayer()
+    cache.layers[i] = state
+    return state

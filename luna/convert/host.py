@@ -4,20 +4,18 @@ transformers looks its attention up in a registry of functions, and the form of 
 one. A function registered without a mask function always receives None, so that padding would
 silently be attended to. Ours returns the caller's (B, n) mask, so memory stays O(n).
 
-A converted layer has the submodule `luna_attn`, its attention (the registry's `softmax` where the
-layer stays softmax), and `luna_layer`, which is no module and is saved nowhere. A layer without
-them raises: a checkpoint that was loaded without luna.convert.load must not silently run softmax.
+A converted module has one submodule more, `luna_layer`, whose attention is the registry's `softmax`
+where the layer stays softmax. A module without it raises: a checkpoint that was loaded without
+luna.convert.load must not silently run softmax.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import Attention, LunaError
@@ -26,117 +24,85 @@ if TYPE_CHECKING:
     from luna.convert.cache import StateLayer
 
 IMPLEMENTATION = "luna"  # the name in the registries of transformers
-WRONG_MASK = "an attention mask must be (B, n) or (B, 1, n, n), got {}"
+NAME = "luna_layer"  # of the submodule
+GENERATOR = "generator_"
 
-# (module, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
+# (layer, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
 Probe = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-@dataclass(eq=False)
-class ConvertedLayer:
-    """A converted layer, and the inputs of its present call that transformers does not pass on."""
+class ConvertedLayer(nn.Module):
+    """The attention of a converted module, and the inputs of its present call that transformers
+    does not pass on."""
 
-    attention: Attention
-    dropout: float = 0.0  # on the output, in training
-    probe: Probe | None = None
-    x: Tensor | None = None  # hidden states
-    state: StateLayer | None = None  # of a decoder: its part of the cache
-    hook: Any = None  # keeps x and state
+    def __init__(self, attention: Attention):
+        super().__init__()
+        self.attention = attention
+        self.training = attention.training
+        self.probe: Probe | None = None
+        self.x: Tensor | None = None  # hidden states
+        self.state: StateLayer | None = None  # of a decoder: its part of the cache
+        self.hook: Any = None  # sets x and state
+        # safetensors files hold tensors alone: a random generator that was used becomes one.
+        attention.register_state_dict_post_hook(_generators_to_tensors)
+        attention.register_load_state_dict_pre_hook(_tensors_to_generators)
 
+    def attach(self, module: nn.Module) -> None:
+        module.add_module(NAME, self)
+        if self.attention.needs_x or self.attention.causal:
+            self.hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
 
-def converted(module: nn.Module) -> ConvertedLayer:
-    return module.luna_layer  # type: ignore[return-value]
+    def detach(self, module: nn.Module) -> None:
+        if self.hook is not None:
+            self.hook.remove()
+        delattr(module, NAME)
 
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the attention, or the function that `probing` has put in its place."""
+        if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
+            q = q * (scaling * q.shape[-1] ** 0.5)  # every method itself scales by d^(-1/2)
+        x, state = self.x, self.state
+        self.x = self.state = None
+        if self.probe is not None:
+            return self.probe(self, q, k, v, mask, x)
+        return self.attend(q, k, v, mask, x, weights=weights, state=state)
 
-def converted_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The host modules with a `luna_attn`, layers that stay softmax included, by dotted name."""
-    return {n: m for n, m in model.named_modules() if "luna_attn" in m._modules}
-
-
-def attend(
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    x: Tensor | None,
-    *,
-    weights: bool = False,
-    state: StateLayer | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """The student's output (B, H, n, d) and, on request, its matrix (B, H, n, n). `state` is what a
-    decoder keeps of the tokens before."""
-    layer = converted(module)
-    if state is None:
-        out = layer.attention(q, k, v, mask, x)
-    else:
-        if weights and state.seen:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        x: Tensor | None,
+        *,
+        weights: bool = False,
+        state: StateLayer | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the output (B, H, n, d) and, on request, the matrix (B, H, n, n). `state` is what
+        a decoder keeps of the tokens before."""
+        if state is None:
+            out = self.attention(q, k, v, mask, x)
+        elif weights and state.seen:
             raise LunaError(
                 "a state keeps no keys, so that there is no attention map over earlier tokens: "
                 "use_cache=False for output_attentions"
             )
-        out = state.extend(layer.attention, q, k, v, mask)
-    if layer.dropout:
-        out = F.dropout(out, layer.dropout, module.training)
-    return out, layer.attention.matrix(q, k, mask, x) if weights else None
-
-
-def run_layer(
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """The attention of a converted layer, or the function that `probing` has put in its place."""
-    if not hasattr(module, "luna_layer"):
-        raise LunaError(
-            f"this {type(module).__name__} should run linear attention but has no feature map: "
-            "load converted models with luna.convert.load(folder)"
-        )
-    if scaling is not None and abs(scaling * q.shape[-1] ** 0.5 - 1) > 1e-6:
-        q = q * (scaling * q.shape[-1] ** 0.5)  # every method itself scales by d^(-1/2)
-    layer = converted(module)
-    x, state = layer.x, layer.state
-    layer.x = layer.state = None
-    if layer.probe is not None:
-        return layer.probe(module, q, k, v, mask, x)
-    return attend(module, q, k, v, mask, x, weights=weights, state=state)
-
-
-@contextlib.contextmanager
-def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
-    """Inside, `probe` computes every converted layer."""
-    layers = [converted(module) for module in converted_layers(model).values()]
-    for layer in layers:
-        layer.probe = probe
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.probe = None
-
-
-def attach(module: nn.Module, attention: Attention, *, context_dropout: float = 0.0) -> None:
-    """Make `attention` a submodule of the host's layer, beside which `luna_layer` has the rest."""
-    module.luna_attn = attention
-    layer = ConvertedLayer(attention, context_dropout)
-    module.luna_layer = layer  # type: ignore[assignment]
-    if attention.needs_x or attention.causal:
-        layer.hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
-
-
-def detach(module: nn.Module) -> None:
-    if (hook := converted(module).hook) is not None:
-        hook.remove()
-    del module.luna_attn, module.luna_layer
+        else:
+            out = state.extend(self.attention, q, k, v, mask)
+        return out, self.attention.matrix(q, k, mask, x) if weights else None
 
 
 def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    layer = converted(module)
+    layer = module.luna_layer
     if layer.attention.needs_x:
         layer.x = args[0] if args else kwargs["hidden_states"]
     if layer.attention.causal:
@@ -146,11 +112,75 @@ def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         layer.state = None if cache is None else state_layer(cache, module.layer_idx)
 
 
+def _generators_to_tensors(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+    generators = state.pop(f"{prefix}_extra_state", {})
+    state.update({f"{prefix}{GENERATOR}{kind}": s for kind, s in generators.items()})
+
+
+def _tensors_to_generators(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+    start = prefix + GENERATOR
+    saved = {key: state.pop(key) for key in list(state) if key.startswith(start)}
+    state[f"{prefix}_extra_state"] = {key.removeprefix(start): s for key, s in saved.items()}
+
+
+def converted_layers(model: nn.Module) -> dict[str, ConvertedLayer]:
+    """List the converted layers, those that stay softmax included, by the host module's name."""
+    layers = ((n, m) for n, m in model.named_modules() if isinstance(m, ConvertedLayer))
+    return {name.rpartition(".")[0]: layer for name, layer in layers}
+
+
+@contextlib.contextmanager
+def probing(model: nn.Module, probe: Probe) -> Iterator[None]:
+    """Inside, `probe` computes every converted layer."""
+    layers = list(converted_layers(model).values())
+    for layer in layers:
+        layer.probe = probe
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.probe = None
+
+
+class TimmLinearAttention(nn.Module):
+    """The steps of timm.layers.Attention. timm has no registry of attention functions: a module is
+    replaced by one with the same children under the same names, so that checkpoints still load.
+    ViT-B/16 has no `norm` and `gate`, other models have."""
+
+    def __init__(self, original: Any):
+        super().__init__()
+        self.n_heads: int = original.num_heads
+        self.head_dim: int = original.head_dim
+        self.scale: float = original.scale
+        for name, child in original.named_children():
+            self.add_module(name, child)
+        self.norm = getattr(original, "norm", None)
+        self.gate = getattr(original, "gate", None)
+        self.training = original.training
+        self.__dict__["original"] = original  # not as a submodule, which would be saved twice
+
+    def forward(
+        self: Any, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        if attn_mask is not None or is_causal:
+            raise LunaError("converted timm attention takes neither attn_mask nor is_causal")
+        B, n, _ = x.shape
+        q, k, v = self.qkv(x).reshape(B, n, 3, self.n_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        q, k = self.q_norm(q), self.k_norm(k)  # (B, H, n, d)
+        out, _ = self.luna_layer(q, k, v, None, scaling=self.scale)
+        out = out.transpose(1, 2).flatten(2)  # (B, n, H d)
+        if self.norm is not None:
+            out = self.norm(out)
+        if self.gate is not None:
+            out = out * self.gate(x).sigmoid()
+        return self.proj_drop(self.proj(out))
+
+
 # ---------------------------------------------------------------------- transformers
 
 
 def transformers() -> Any:
-    """The package, with our functions in its registries."""
+    """Import the package, with our functions in its registries."""
     try:
         import transformers
         from transformers.masking_utils import AttentionMaskInterface
@@ -159,11 +189,6 @@ def transformers() -> Any:
         raise LunaError(
             "converting a Hugging Face model needs transformers 5: pip install 'luna-lra[convert]'"
         ) from error
-    if int(transformers.__version__.split(".")[0]) < 5:
-        raise LunaError(
-            f"converting needs transformers 5 or newer, {transformers.__version__} is installed: "
-            "pip install 'luna-lra[convert]'"
-        )
     AttentionInterface.register(IMPLEMENTATION, attention_function)
     AttentionMaskInterface.register(IMPLEMENTATION, mask_function)
     return transformers
@@ -192,18 +217,23 @@ def attention_function(
     attention_mask: Tensor | None = None,
     *,
     scaling: float | None = None,
-    dropout: float = 0.0,  # the host's; an attention with weights was built with it
     output_attentions: bool = False,
-    **_: Any,
+    **_: Any,  # also the host's dropout: an attention with weights was built with it
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function: output (B, n, H, d), and weights on request."""
+    layer: Any = getattr(module, NAME, None)
+    if layer is None:
+        raise LunaError(
+            f"this {type(module).__name__} should run linear attention but has no feature map: "
+            "load converted models with luna.convert.load(folder)"
+        )
     if key.shape[1] != query.shape[1]:  # grouped heads: several heads of q share one of k and v
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-    mask = key_mask(attention_mask, query, causal=getattr(module, "is_causal", False))
-    out, weights = run_layer(
-        module, query, key, value, mask, scaling=scaling, weights=bool(output_attentions)
-    )
+    if attention_mask is not None:
+        _check_mask(attention_mask)
+    asked = {"scaling": scaling, "weights": bool(output_attentions)}
+    out, weights = layer(query, key, value, attention_mask, **asked)
     return out.transpose(1, 2).contiguous(), weights
 
 
@@ -226,8 +256,7 @@ def mask_function(
         )
     if attention_mask is None:
         return None
-    if attention_mask.ndim != 2:
-        raise LunaError(WRONG_MASK.format(tuple(attention_mask.shape)))
+    _check_mask(attention_mask)
     mask = attention_mask[:, -kv_length:].bool()
     # Without padding there is no mask; compiled code cannot branch on contents.
     if not torch.compiler.is_compiling() and bool(mask.all()):
@@ -235,31 +264,11 @@ def mask_function(
     return mask
 
 
-def key_mask(mask: Tensor | None, q: Tensor, *, causal: bool) -> Tensor | None:
-    """The mask as (B, n). transformers passes a caller's 4-D mask on unchanged: it is reduced to
-    one row if all its rows agree. Its dtype decides the polarity, not its values: without padding
-    an additive mask is all zeros, like a 0/1 mask of padding alone."""
-    if mask is None or mask.ndim == 2:
-        return mask
-    if mask.ndim != 4:
-        raise LunaError(WRONG_MASK.format(tuple(mask.shape)))
-    if causal:
+def _check_mask(mask: Tensor) -> None:
+    # transformers passes a caller's 4-D mask on unchanged. It may hide other keys from each query,
+    # and its polarity is a guess: without padding an additive mask is all zeros.
+    if mask.ndim != 2:
         raise LunaError(
-            "a converted decoder sees all earlier tokens but padding: give it an attention mask "
-            "(B, n) in place of a 4-D one"
+            "converted attention supports padding only: give it an attention mask (B, n) in place "
+            f"of one of shape {tuple(mask.shape)}"
         )
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise LunaError("a 4-D attention mask must be bool (True = keep) or float (0 = keep)")
-    visible = mask if mask.dtype == torch.bool else mask == 0
-    if mask.is_floating_point() and not bool((visible | (mask <= -1e4)).all()):
-        raise LunaError(
-            "a float 4-D attention mask is added to the scores: 0 keeps a key and the smallest "
-            "number of its dtype hides it; this one has values between"
-        )
-    row = visible[:, :1, :1]
-    if not torch.equal(visible, row.expand_as(visible)):
-        raise LunaError(
-            "this 4-D attention mask hides different keys from different queries (causal, blocks, "
-            "heads); converted attention supports padding only"
-        )
-    return row[:, 0, 0].expand(len(q), -1)

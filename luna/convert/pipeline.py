@@ -4,16 +4,17 @@
 
 with the score after each. The controls are runs of the same function: attention "softmax" is the
 teacher trained on for the same budget, `stage1=None` and `epochs=0` leave a stage out. An
-interrupted run continues where it stopped: stage 1 saves its state at every evaluation and its
-result as an adapter file, stage 2 its state after every epoch.
+interrupted run continues where it stopped: stage 1 saves its state at every evaluation, stage 2
+after every epoch.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,36 +23,37 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import stage1, stage2, tasks
-from luna.convert.card import write_card
-from luna.convert.layerwise import Layerwise, LossOf
+from luna.convert import tasks
+from luna.convert.maps import LossOf, MapLoss
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.saving import load_adapter, save_adapter
-from luna.convert.stage1 import distill
-from luna.convert.stage2 import Finetuned, finetune
-from luna.convert.states import write_folder, write_whole
 from luna.convert.swap import (
     convert,
     describe,
-    described,
     evaluating,
     feature_parameters,
-    full_name,
+    own_loss,
     weights_hash,
 )
 from luna.convert.tasks.base import HELD_OUT, predict
 from luna.convert.tasks.metrics import constant
+from luna.convert.train import STATES, Log, distill, finetune, write_whole
 
 RESULT, MODEL = "result.json", "model"
-ADAPTER, STAGE1 = "stage1.safetensors", "stage1.json"
 SCHEMA = 1
+CARD = """\
+# A model of luna-lra
 
-Log = Callable[[str], None]
+Converted models are loaded by `luna.convert.load(folder)`, transformers alone refuses them.
+
+```json
+{}
+```
+"""
 
 
 def run(
     teacher: nn.Module,
-    processor: tasks.Processor,
+    processor: Any,
     *,
     task: str,
     data: str | Path | None,
@@ -63,14 +65,16 @@ def run(
     log: Log | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The record of one run, also in `folder`/result.json; the model is saved in `folder`/model.
+    """Run a conversion, resume it, or look it up. The record is also in `folder`/result.json, the
+    model in `folder`/model.
 
-    processor  the teacher's tokenizer, or its image size and normalisation
+    processor  the teacher's tokenizer or image processor
     data       a local folder; None: the Hugging Face hub, for GLUE
     attention  a method of the registry; None: finetune `teacher` itself, as it is
     origin     more facts for the record, such as the revision of the code
     """
     spec, recipe, folder = tasks.get(task), recipe or ConversionRecipe(), Path(folder)
+    log = log or (lambda message: None)
     fingerprint = spec.fingerprint(data)
     identity: dict[str, Any] = {
         "task": spec.name,
@@ -86,121 +90,57 @@ def run(
         _remove_states(folder)
         return done
     _check_head(teacher, spec, data)
-    opened = spec.open(data, processor, recipe, seed=seed)
-    opened.check(teacher)
-    folder.mkdir(parents=True, exist_ok=True)
+    opened = spec.data(spec, data, processor, recipe, seed)
     _write_json(folder / "run.json", identity)
-
     started = time.monotonic()
-    work = _Stages(spec, opened, recipe, folder, log or (lambda message: None))
-    student = work.train(teacher, attention, seed, identity["options"])
-    description = describe(student) or {}
-    phi = feature_parameters(student) if description else {}
-    device = next(student.parameters()).device
-    result = identity | {
-        **(origin or {}),
-        "schema": SCHEMA,
-        "status": "finished",
-        "options": identity["options"] | description.get("options", {}),
-        "preset": description.get("preset"),
-        "scores": work.scores,
-        **_recovery(work.scores, work.floor),
-        "stage1": work.distilled,
-        "stage2": work.finetuned,
-        "predictions": {split: work.answers(student, split).tolist() for split in work.splits},
-        "labels": {split: opened.labels[split].tolist() for split in work.splits},
-        "phi_parameters": sum(p.numel() for p in phi.values()),
-        "train_examples": len(opened.examples),
-        "seconds": time.monotonic() - started,
-        "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
-        "torch": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-    }
+    splits = [split for split in opened.labels if split != HELD_OUT]
+    scores: dict[str, dict[str, float]] = {}
+    distilled = finetuned = None
 
-    def save(model: Path) -> None:
-        student.save_pretrained(model)  # type: ignore[operator]
-        processor.save_pretrained(model)
-        (model / "README.md").write_text(write_card(MODEL, result), encoding="utf-8")
+    def answers(model: nn.Module, split: str) -> Tensor:
+        with evaluating(model):
+            return predict(model, opened.evaluation(split))
 
-    write_folder(folder / MODEL, save)
-    _write_json(folder / RESULT, result)
-    _remove_states(folder)
-    return result
+    def score(model: nn.Module) -> dict[str, float]:
+        """Score every split; after the first its name stands before the metric's."""
+        every: dict[str, float] = {}
+        for split, labels in opened.labels.items():
+            prefix = "" if split == splits[0] else f"{split}_"
+            numbers = spec.metric(answers(model, split), labels)
+            every |= {prefix + name: number for name, number in numbers.items()}
+        return every
 
-
-class _Stages:
-    """The stages of one run and what they leave for its record."""
-
-    def __init__(
-        self,
-        task: tasks.ConversionTask,
-        data: tasks.ConversionData,
-        recipe: ConversionRecipe,
-        folder: Path,
-        log: Log,
-    ):
-        self.task, self.data, self.recipe, self.folder, self.log = task, data, recipe, folder, log
-        self.splits = [split for split in data.labels if split != HELD_OUT]
-        self.floor = constant(data.labels[self.splits[0]], task.metric)["score"]
-        self.scores: dict[str, dict[str, float]] = {}
-        self.distilled: dict[str, Any] | None = None
-        self.finetuned: dict[str, Any] | None = None
-
-    def train(
-        self, teacher: nn.Module, attention: str | None, seed: int, options: Mapping[str, Any]
-    ) -> nn.Module:
-        """The student after all stages, with the scores after each."""
-        name, student = self.task.name, teacher
-        self.scores["teacher"] = self.score(teacher)
-        self.log(f"{name}: teacher {self.scores['teacher']['score']:.4f}")
-        if attention is not None:
-            student = convert(teacher, attention, seed=seed, **options)
-            self.scores["swap"] = self.score(student)
-            method = full_name(attention, described(student)["options"])
-            self.log(f"{name}: {method} swapped in {self.scores['swap']['score']:.4f}")
-            if self.recipe.stage1 is not None and feature_parameters(student):
-                student = self.stage1(student, teacher, self.recipe.stage1)
-                self.scores["stage1"] = self.score(student)
-        if self.recipe.epochs:
-            torch.manual_seed(seed)  # dropout
-            report = self.stage2(student)
-            self.finetuned = report.to_dict()
-            self.scores["best"] = report.epochs[report.best_epoch - 1]["scores"]
-            self.scores["last"] = report.epochs[-1]["scores"]
-        return student
-
-    def stage1(self, student: nn.Module, teacher: nn.Module, loss: str) -> nn.Module:
-        """The fitted student, from the run's folder if it is there. The held-out batches do not
-        depend on the seed, so that runs can be compared."""
-        adapter, report = self.folder / ADAPTER, self.folder / STAGE1
-        if report.is_file():
-            self.distilled = json.loads(report.read_text(encoding="utf-8"))
-            return load_adapter(teacher, adapter)
-        self.distilled = distill(
+    student = teacher
+    loss: LossOf = own_loss
+    scores["teacher"] = score(teacher)
+    log(f"{spec.name}: teacher {scores['teacher']['score']:.4f}")
+    if attention is not None:
+        student = convert(teacher, attention, seed=seed, **identity["options"])
+        scores["swap"] = score(student)
+        log(f"{spec.name}: {attention} swapped in {scores['swap']['score']:.4f}")
+    phi = feature_parameters(student) if attention is not None else {}
+    if phi and recipe.stage1 is not None:
+        distilled = distill(
             student,
-            self.data.train(0),
-            steps=self.recipe.stage1_steps,
-            lr=self.recipe.stage1_lr,
-            loss=loss,
-            held_out=list(itertools.islice(self.data.evaluation(self.splits[0]), 2)),
-            folder=self.folder,
-            log=self.log,
+            opened.train(0),
+            steps=recipe.stage1_steps,
+            lr=recipe.stage1_lr,
+            loss=recipe.stage1,
+            # They do not depend on the seed, so that runs can be compared.
+            held_out=list(itertools.islice(opened.evaluation(splits[0]), 2)),
+            folder=folder,
+            log=log,
         ).to_dict()
-        save_adapter(student, adapter)
-        _write_json(report, self.distilled)
-        return student
-
-    def stage2(self, student: nn.Module) -> Finetuned:
-        recipe = self.recipe
-        loss: LossOf = self.data.loss
-        if recipe.joint and recipe.stage1 is not None and feature_parameters(student):
-            loss = Layerwise(student, recipe.stage1).beside(loss, recipe.joint)
-        return finetune(
+        scores["stage1"] = score(student)
+        if recipe.joint:
+            loss = MapLoss(student, recipe.stage1).beside(loss, recipe.joint)
+    if recipe.epochs:
+        torch.manual_seed(seed)  # dropout
+        finetuned = finetune(
             student,
-            self.data.train,
-            self.score,
-            metric=f"{HELD_OUT}_score" if HELD_OUT in self.data.labels else "score",
+            opened.train,
+            score,
+            metric=f"{HELD_OUT}_score" if HELD_OUT in opened.labels else "score",
             lr=recipe.lr,
             phi_lr=recipe.phi_lr,
             weight_decay=recipe.weight_decay,
@@ -209,28 +149,52 @@ class _Stages:
             schedule=recipe.schedule,
             warmup=recipe.warmup,
             loss=loss,
-            folder=self.folder,
-            log=self.log,
-        )
+            folder=folder,
+            log=log,
+        ).to_dict()
+        epochs = finetuned["epochs"]
+        scores["best"] = epochs[finetuned["best_epoch"] - 1]["scores"]
+        scores["last"] = epochs[-1]["scores"]
 
-    def score(self, model: nn.Module) -> dict[str, float]:
-        """The scores on every split, after the first with the split's name before the metric's."""
-        every: dict[str, float] = {}
-        for split, labels in self.data.labels.items():
-            scores = self.task.metric(self.answers(model, split), labels)
-            prefix = "" if split == self.splits[0] else f"{split}_"
-            every |= {prefix + name: score for name, score in scores.items()}
-        return every
-
-    def answers(self, model: nn.Module, split: str) -> Tensor:
-        """One answer per example; the record keeps them for paired tests between runs."""
-        with evaluating(model):
-            return predict(model, self.data.evaluation(split))
+    description = describe(student) or {}
+    device = next(student.parameters()).device
+    result = identity | {
+        **(origin or {}),
+        "schema": SCHEMA,
+        "status": "finished",
+        "options": identity["options"] | description.get("options", {}),
+        "preset": description.get("preset"),
+        "scores": scores,
+        **_recovery(scores, constant(opened.labels[splits[0]], spec.metric)["score"]),
+        "stage1": distilled,
+        "stage2": finetuned,
+        "predictions": {split: answers(student, split).tolist() for split in splits},
+        "labels": {split: opened.labels[split].tolist() for split in splits},
+        "phi_parameters": sum(p.numel() for p in phi.values()),
+        "train_examples": len(opened.examples),
+        "seconds": time.monotonic() - started,
+        "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+    }
+    model, partial = folder / MODEL, folder / f"{MODEL}.tmp"
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    student.save_pretrained(partial)  # type: ignore[operator]
+    processor.save_pretrained(partial)
+    made = {key: result[key] for key in (*identity, "scores", "floor", "recovery")}
+    card = CARD.format(json.dumps(made, indent=1))
+    (partial / "README.md").write_text(card, encoding="utf-8")
+    shutil.rmtree(model, ignore_errors=True)
+    partial.replace(model)
+    _write_json(folder / RESULT, result)
+    _remove_states(folder)
+    return result
 
 
 def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[str, Any]:
-    """The parts that are kept, in percent, of the teacher's score and of its headroom above a
-    constant answer, which alone scores high on some tasks (MRPC: F1 81.2)."""
+    """Return the parts that are left, in percent, of the teacher's score and of its headroom above
+    a constant answer, which alone scores high on some tasks (MRPC: F1 81.2)."""
     top = scores["teacher"]["score"]
     final = next(scores[s]["score"] for s in ("best", "stage1", "swap", "teacher") if s in scores)
     return {
@@ -257,7 +221,7 @@ def _check_head(model: Any, task: tasks.ConversionTask, data: str | Path | None)
 
 
 def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The result in `folder`, if there is one; a LunaError if the folder is another run's."""
+    """Read the result in `folder`, if there is one; a LunaError if the folder is another run's."""
     if (folder / "run.json").is_file():
         there = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         other = [key for key, value in identity.items() if there.get(key) != value]
@@ -272,10 +236,9 @@ def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 def _remove_states(folder: Path) -> None:
     """Remove the states to resume from, which are four times the model's size."""
-    for state in (stage1.STATE, stage2.STATE):
+    for state in STATES:
         (folder / state).unlink(missing_ok=True)
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
-    text = json.dumps(record, indent=1)
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_whole(path, json.dumps(record, indent=1).encode())

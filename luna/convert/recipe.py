@@ -1,5 +1,5 @@
-"""The numbers of a conversion: both stages, and the augmentation of images. They are the schema of
-the `recipe` group of `lra convert` as well."""
+"""The numbers of a conversion: both stages, and the crops of images. They are the schema of the
+`recipe` group of `lra convert` as well."""
 
 from __future__ import annotations
 
@@ -16,26 +16,16 @@ SELECT = ("dev", "train_split")
 
 @dataclass(kw_only=True)
 class Augment:
-    """Training images are cropped at random and flipped; what the paper calls optional is off by
-    default (tasks/augment.py)."""
+    """Training images are cropped at random and flipped."""
 
     min_area: float = 0.08  # the least part of the image that a random crop keeps
     flip: float = 0.5  # probability of a mirrored image
-    randaugment: int = 0  # operations per image
-    magnitude: int = 9  # strength of these operations, 0 to 30
-    mixup: float = 0.0  # alpha of Beta(alpha, alpha); 0: off
-    cutmix: float = 0.0  # likewise
-    label_smoothing: float = 0.0
     eval_crop: float | None = None  # part of the shorter side; None: as the checkpoint's config
 
     def __post_init__(self) -> None:
-        _check_range("min_area", self.min_area, 0.0, 1.0, above=True)
-        _check_range("flip", self.flip, 0.0, 1.0)
-        _check_range("magnitude", self.magnitude, 0, 30)
-        _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
-        for name in ("randaugment", "mixup", "cutmix"):
-            _check_range(name, getattr(self, name), 0)
-        _check_range("eval_crop", self.eval_crop, 0.0, 1.0, above=True)
+        check_range("recipe.images.min_area", self.min_area, 0.001, 1)
+        check_range("recipe.images.flip", self.flip, 0, 1)
+        check_range("recipe.images.eval_crop", self.eval_crop, 0.001, 1)
 
 
 @dataclass(kw_only=True)
@@ -61,9 +51,9 @@ class ConversionRecipe:
 
     def __post_init__(self) -> None:
         for name in ("batch", "patience", "max_length", "stage1_steps", "train_examples"):
-            _check_range(name, getattr(self, name), 1)
-        _check_range("epochs", self.epochs, 0)
-        _check_range("joint", self.joint, 0)
+            check_range(f"recipe.{name}", getattr(self, name), 1)
+        check_range("recipe.epochs", self.epochs, 0)
+        check_range("recipe.joint", self.joint, 0)
         check_choice("recipe.stage1", self.stage1, (None, *LOSSES))
         check_choice("recipe.schedule", self.schedule, SCHEDULES)
         check_choice("recipe.select", self.select, SELECT)
@@ -71,7 +61,7 @@ class ConversionRecipe:
             raise LunaError("recipe.joint is the weight of stage 1's loss: set recipe.stage1 too")
 
     def facts(self) -> dict[str, Any]:
-        """The numbers that identify a run. Those that were added later are left out at their
+        """Return the numbers that identify a run. Those that were added later are left out at their
         default, so that earlier records keep their identity."""
         values, default = asdict(self), asdict(ConversionRecipe())
         later = ("weight_decay", "warmup", "joint", "select", "images")
@@ -84,13 +74,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
         raise LunaError(f"{name} must be one of {listed}, got {value!r}")
 
 
-def _check_range(
-    name: str, value: float | None, low: float, high: float | None = None, *, above: bool = False
-) -> None:
-    if value is None:
-        return
-    if (value > low if above else value >= low) and (high is None or value <= high):
-        return
-    least = f"{'above' if above else 'at least'} {low:g}"
-    most = "" if high is None else f" and at most {high:g}"
-    raise LunaError(f"the recipe's {name} must be {least}{most}, got {value}")
+def check_range(name: str, value: float | None, low: float, high: float | None = None) -> None:
+    if value is not None and not (value >= low and (high is None or value <= high)):
+        most = "" if high is None else f" and at most {high:g}"
+        raise LunaError(f"{name} must be at least {low:g}{most}, got {value}")

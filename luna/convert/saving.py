@@ -1,4 +1,4 @@
-"""Loading what `save_pretrained` wrote, and small files of the feature maps alone.
+"""Loading what `save_pretrained` wrote.
 
 A converted model is saved by its host's own method: the feature maps are in its weights file and
 the description of the conversion in config.json. :func:`load` builds the model from both and checks
@@ -17,17 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import host
+from luna.convert.host import GENERATOR, transformers
 from luna.convert.layers import ARCHITECTURE, SUPPORTED, find_sites, shortened
-from luna.convert.states import GENERATOR, write_whole
-from luna.convert.swap import (
-    PHI,
-    build_attention,
-    convert,
-    described,
-    feature_maps,
-    weights_hash,
-)
+from luna.convert.swap import PHI, build_attention, convert, described, feature_maps
 
 HOST_IMPLEMENTATIONS = (
     *("eager", "sdpa", "flex_attention"),
@@ -39,10 +31,10 @@ UNSAVED = 2**24  # numbers that a model may hold beside those of its file, such 
 
 
 def load(folder: str | Path) -> Any:
-    """The converted model in `folder`, in eval mode. Nothing in the folder is run, no host is
+    """Load the converted model in `folder`, in eval mode. Nothing in the folder is run, no host is
     asked, and a model that is larger than the folder's tensors is refused before it is built."""
     folder = Path(folder)
-    config = _read_config(folder)
+    config = _read_object(folder / "config.json")
     if "luna" not in config:
         raise LunaError(
             f"{folder} is not a converted model (config.json has no 'luna' block): load it with "
@@ -54,29 +46,20 @@ def load(folder: str | Path) -> Any:
     except LunaError:
         raise
     except Exception as error:  # of transformers and torch, whatever a crafted file causes
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise LunaError(
-            f"{folder}/config.json describes no model that can be built "
-            f"({type(error).__name__}: {reason}): save the model again"
-        ) from error
+        reason = f"describes no model that can be built ({type(error).__name__}: {error})"
+        raise _damaged(folder, reason) from error
 
 
 def architecture(folder: Path) -> Any:
-    """The class that config.json names, which must be one of a supported host."""
-    config = _read_config(folder)
+    """Return the class that config.json names, which must be one of a supported host."""
+    config = _read_object(folder / "config.json")
     name = (config.get("architectures") or [""])[0]
     is_host = isinstance(name, str) and ARCHITECTURE.fullmatch(name)
-    cls = getattr(host.transformers(), name, None) if is_host else None
+    cls = getattr(transformers(), name, None) if is_host else None
     if cls is None:
-        raise LunaError(
-            f"{folder}/config.json names no architecture that can be converted ({name!r}); "
-            f"supported are {SUPPORTED}"
-        )
+        raise _damaged(folder, f"names no architecture of {SUPPORTED}, but {name!r}")
     if config.get("model_type") != cls.config_class.model_type or "quantization_config" in config:
-        raise LunaError(
-            f"{folder}/config.json is not that of a plain {name}: save the model again with "
-            "save_pretrained"
-        )
+        raise _damaged(folder, f"is not that of a plain {name}")
     return cls
 
 
@@ -86,41 +69,43 @@ def _build_model(
     description = config["luna"]
     original = description["host_implementation"]  # what revert sets again
     if original not in HOST_IMPLEMENTATIONS:
-        raise LunaError(
-            f"{folder}/config.json: luna.host_implementation must be one of "
-            f"{', '.join(HOST_IMPLEMENTATIONS)}, got {original!r}"
-        )
-    phi = {key: tensor for key, tensor in tensors.items() if PHI in key}
-    weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
+        reason = f"has luna.host_implementation {original!r}, none of {HOST_IMPLEMENTATIONS}"
+        raise _damaged(folder, reason)
     _check_counts(folder, config, tensors)
     plain = cls.config_class.from_pretrained(folder, attn_implementation="eager")
     del plain.luna
     _check_size(folder, cls, plain, description, tensors)
+    weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
     model, report = cls.from_pretrained(
         None, config=plain, state_dict=weights, output_loading_info=True
     )
     for what in ("missing", "unexpected", "mismatched"):
         _check_keys(folder, what, report[f"{what}_keys"])
     if (folder / "generation_config.json").is_file():
-        generation = host.transformers().GenerationConfig.from_pretrained(folder)
-        model.generation_config = generation
-    model = _restore(model, description, phi, source=folder, inplace=True).eval()
-    described(model)["host_implementation"] = original
-    return model
+        model.generation_config = transformers().GenerationConfig.from_pretrained(folder)
+    convert(
+        model,
+        description["method"],
+        layers=description["layer_numbers"],
+        inplace=True,
+        **{key: description[key] for key in ("max_len", "seed")},
+        **description["options"],
+    )
+    _fill(model, {key: t for key, t in tensors.items() if PHI in key}, folder)
+    same = ("teacher", "stage", "host_implementation")
+    described(model).update({key: description[key] for key in same})
+    return model.eval()
 
 
 def _check_counts(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Refuse numbers by which transformers, or a method, would make long lists."""
     largest = max((tensor.numel() for tensor in tensors.values()), default=0)
     limits = dict.fromkeys(LAYER_COUNTS, len(tensors)) | {"num_labels": largest}
-    description = config["luna"]
-    numbers = {"max_len": description["max_len"], **description["options"]}
+    numbers = {"max_len": config["luna"]["max_len"], **config["luna"]["options"]}
     limits |= dict.fromkeys(numbers, LARGEST_OPTION)
     for key, value in ({key: config.get(key) for key in limits} | numbers).items():
         if isinstance(value, int) and value > limits[key]:
-            raise LunaError(
-                f"{folder}/config.json: {key} is {value}, which does not fit its tensors"
-            )
+            raise _damaged(folder, f"has {key} {value}, which does not fit its tensors")
 
 
 def _check_size(
@@ -130,90 +115,21 @@ def _check_size(
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         skeleton = cls(plain)
         sites = find_sites(skeleton)
-        parts = [skeleton] + [
-            build_attention(
-                sites[i],
-                description["method"],
-                description["options"],
-                max_len=description["max_len"],
-                profile=description["profile"],
-                seed=0,
-            )
-            for i in set(description["layer_numbers"])
-        ]
+        options = {key: description[key] for key in ("method", "options", "max_len")}
+        numbers = set(description["layer_numbers"])
+        parts = [skeleton, *(build_attention(sites[i], **options, seed=0) for i in numbers)]
     needed = sum(t.numel() for part in parts for t in (*part.parameters(), *part.buffers()))
     saved = sum(tensor.numel() for tensor in tensors.values())
     if needed > 2 * saved + UNSAVED:
-        raise LunaError(
-            f"{folder}/config.json describes a model of {needed:,} numbers, its files hold "
-            f"{saved:,}: save the model again"
-        )
+        reason = f"describes a model of {needed:,} numbers, its files hold {saved:,}"
+        raise _damaged(folder, reason)
 
 
-def save_adapter(model: nn.Module, path: str | Path) -> None:
-    """Save the feature maps of a model whose host weights are still the teacher's (stage 1 keeps
-    them), for :func:`load_adapter` on the teacher."""
-    from safetensors.torch import save
-
-    description = described(model)
-    if weights_hash(model) != description["teacher"]:
-        raise LunaError(
-            "the host's weights have changed since conversion (finetuning), and an adapter has "
-            "feature maps alone: save the whole model with save_pretrained"
-        )
-    tensors = {
-        f"{layer}{PHI}{name}": tensor.detach().cpu().contiguous().clone()
-        for layer, attention in feature_maps(model).items()
-        for name, tensor in attention.state_dict().items()
-    }
-    content = save(tensors, metadata={"luna": json.dumps(description)})
-    write_whole(Path(path), lambda partial: partial.write_bytes(content))
+def _damaged(folder: Path, reason: str) -> LunaError:
+    return LunaError(f"{folder}/config.json {reason}: save the model again")
 
 
-def load_adapter(model: nn.Module, path: str | Path) -> Any:
-    """A converted copy of the teacher `model` with the feature maps of an adapter file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = (file.metadata() or {}).get("luna")
-            phi = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise LunaError(f"{path} cannot be read ({error}): save the adapter again") from error
-    if metadata is None:
-        raise LunaError(f"{path} is not a file of luna.convert.save_adapter: give one that is")
-    description = json.loads(metadata)
-    if weights_hash(model) != description["teacher"]:
-        raise LunaError(
-            f"{path} was made for another model: its feature maps were fitted to weights with "
-            f"hash {description['teacher'][:12]}, this model's is {weights_hash(model)[:12]}"
-        )
-    return _restore(model, description, phi, source=path, inplace=False)
-
-
-def _restore(
-    model: nn.Module,
-    description: dict[str, Any],
-    phi: dict[str, Tensor],
-    *,
-    source: str | Path,
-    inplace: bool,
-) -> Any:
-    """The model, converted as `description` says, with the feature maps of `source`."""
-    student = convert(
-        model,
-        description["method"],
-        layers=description["layer_numbers"],
-        inplace=inplace,
-        **{key: description[key] for key in ("max_len", "profile", "seed", "context_dropout")},
-        **description["options"],
-    )
-    _fill(student, phi, source=source)
-    described(student).update({key: description[key] for key in ("teacher", "stage")})
-    return student
-
-
-def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> None:
+def _fill(model: nn.Module, phi: dict[str, Tensor], folder: Path) -> None:
     """Load every tensor into its layer. A host may rename its layers on disk (ViT), but their
     numbers stay."""
     maps = feature_maps(model)
@@ -224,9 +140,9 @@ def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> No
         where, _, name = key.partition(PHI)
         saved[f"{layers.get(_numbers(where), where)}{PHI}{name}"] = tensor
     both = expected.keys() & saved.keys()
-    _check_keys(source, "mismatched", (k for k in both if expected[k].shape != saved[k].shape))
-    _check_keys(source, "missing", filter(_required, expected.keys() - saved.keys()))
-    _check_keys(source, "unexpected", filter(_required, saved.keys() - expected.keys()))
+    _check_keys(folder, "mismatched", (k for k in both if expected[k].shape != saved[k].shape))
+    _check_keys(folder, "missing", expected.keys() - saved.keys())
+    _check_keys(folder, "unexpected", saved.keys() - expected.keys())
     for layer, attention in maps.items():
         start = layer + PHI
         attention.load_state_dict(
@@ -234,30 +150,15 @@ def _fill(model: nn.Module, phi: dict[str, Tensor], *, source: str | Path) -> No
         )
 
 
-def _is_shard(name: Any) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) is not None
-
-
-def _required(key: str) -> bool:
-    return not key.partition(PHI)[2].startswith(GENERATOR)  # there after a generator was used
-
-
 def _numbers(name: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"(?<=\.)\d+(?=\.|$)", name))
 
 
-def _check_keys(source: str | Path, problem: str, keys: Iterable[Any]) -> None:
-    """Refuse tensors that have this problem."""
-    names = sorted(str(key) for key in keys)
+def _check_keys(folder: Path, problem: str, keys: Iterable[Any]) -> None:
+    """Refuse tensors that have this problem. A generator has one only after it was used."""
+    names = sorted(str(key) for key in keys if f"{PHI}{GENERATOR}" not in str(key))
     if names:
-        raise LunaError(f"{source} does not fit the model, {problem}: {shortened(names)}")
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise LunaError(f"{path} is missing: give the folder that save_pretrained wrote")
-    return _read_object(path)
+        raise LunaError(f"{folder} does not fit the model, {problem}: {shortened(names)}")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -268,7 +169,7 @@ def _read_object(path: Path) -> dict[str, Any]:
         reason: object = "not a JSON object"
     except (OSError, ValueError, RecursionError) as error:
         reason = error
-    raise LunaError(f"{path} is damaged ({reason}): save the model again")
+    raise LunaError(f"{path} cannot be read ({reason}): give the folder of save_pretrained")
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -279,9 +180,9 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     names = ["model.safetensors"]
     if index.is_file():
         files = _read_object(index).get("weight_map")
-        if not isinstance(files, dict) or not all(map(_is_shard, files.values())):
+        names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else [""]
+        if not all(re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) for name in names):
             raise LunaError(f"{index} names files that are no safetensors of this folder")
-        names = sorted(set(files.values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
@@ -290,4 +191,5 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
             raise LunaError(
                 f"{folder / name} cannot be read ({error}): save the model again"
             ) from error
-    return tensors
+    # Until a converted layer was one submodule, its attention had this name.
+    return {key.replace(".luna_attn.", PHI): tensor for key, tensor in tensors.items()}

@@ -1,7 +1,7 @@
 """Conversion of a pretrained softmax model to another attention, and back.
 
 Projections stay as they are, bit for bit. What changes is the function of (q, k, v, mask): each
-attention layer gets an attention of the registry, `luna_attn`, with its own feature map.
+attention layer gets an attention of the registry with its own feature map.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,16 +20,16 @@ import luna
 from luna.base import Attention, LunaError, nearest
 from luna.convert import host
 from luna.convert.layers import Site, find_sites, is_hugging_face, position_limit
-from luna.convert.states import keep_generators_as_tensors
-from luna.convert.timm import TimmLinearAttention
 from luna.registry import build
 
-PHI = ".luna_attn."  # between a layer's name and that of a tensor of its feature map
+PHI = f".{host.NAME}.attention."  # between a layer's name and that of a tensor of its feature map
+
+ModelInputs = Mapping[str, Tensor] | Tensor  # a model's keywords, with or without labels, or one
 
 
 def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
-    """Options by the name of their preset; the first one is the default. The paper converts with
-    one map per layer and head. At the same feature width (Hedgehog's) many projections and one
+    """List options by the name of their preset; the first one is the default. The paper converts
+    with one map per layer and head. At the same feature width (Hedgehog's) many projections and one
     positive function fit softmax maps far better than the listing's 8 x 8 (docs/conversion.md)."""
     if attention != "luna":
         return {}
@@ -36,14 +37,6 @@ def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
         "wide": {"share": "head", "M": 2 * head_dim, "L": 1, "nonneg": "exp"},
         "listing": {"share": "head", "M": 8, "L": 8, "nonneg": True},
     }
-
-
-def full_name(attention: str, options: Mapping[str, Any]) -> str:
-    """The method with the options in which its presets differ: luna (M=64, L=1, nonneg=exp)."""
-    every = list(presets(attention, 0).values())
-    differing = [key for key in (every or [{}])[0] if len({str(each[key]) for each in every}) > 1]
-    shown = ", ".join(f"{key}={options[key]}" for key in differing if key in options)
-    return f"{attention} ({shown})" if shown else attention
 
 
 def convert(
@@ -54,49 +47,46 @@ def convert(
     layers: str | Sequence[int] = "all",
     inplace: bool = False,
     max_len: int | None = None,
-    profile: str = "strict",
     seed: int = 0,
-    context_dropout: float = 0.0,
     **options: Any,
 ) -> Any:
-    """The model with its softmax attention replaced by the method `attention`.
+    """Replace a model's softmax attention by the method `attention`.
 
-    preset           of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
-    layers           "all", "last:6", or the numbers of the layers; the others stay softmax
-    inplace          change `model` itself; otherwise it is copied
-    max_len          for methods that depend on positions; None: the host's own limit
-    seed             of the new parameters and of random features
-    context_dropout  on the attention's output in training, where no probabilities can be dropped
-    options          of the method, as in `luna.build`; None: the preset's value
+    preset   of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
+    layers   "all", "last:6", or the numbers of the layers; the others stay softmax
+    inplace  change `model` itself; otherwise it is copied
+    max_len  for methods that depend on positions; None: the host's own limit
+    seed     of the new parameters and of random features
+    options  of the method, as in `luna.build`; None: the preset's value
     """
-    description = describe(model)
-    if description is not None:
+    if not isinstance(model, nn.Module):
+        raise LunaError(
+            f"linearize wants a loaded model, not {model!r}: "
+            "transformers.AutoModel.from_pretrained(name) loads one"
+        )
+    if description := describe(model):
         raise LunaError(
             f"this model already runs '{description['method']}': luna.convert.revert(model) first"
         )
     if hasattr(model, "_orig_mod"):
         raise LunaError("this model is compiled: convert it first, then torch.compile the result")
-    if not 0 <= context_dropout < 1:
-        raise LunaError(f"context_dropout must be at least 0 and below 1, got {context_dropout}")
     fingerprint = weights_hash(model)
     model = model if inplace else copy.deepcopy(model)
     sites = find_sites(model)
     numbers = _choose(layers, len(sites))
-    without_none = {name: value for name, value in options.items() if value is not None}
     by_preset = presets(attention, sites[0].head_dim)
     if preset is not None and preset not in by_preset:
         problem = f"conversion to '{attention}' has no preset '{preset}'"
         raise LunaError(problem + nearest(preset, by_preset))
+    without_none = {name: value for name, value in options.items() if value is not None}
     options = by_preset.get(preset or next(iter(by_preset), ""), {}) | without_none
     same = (name for name, values in by_preset.items() if values.items() <= options.items())
     max_len = position_limit(model) if max_len is None else max_len
-
     attentions = [
         build_attention(
             site,
             *((attention, options) if i in numbers else ("softmax", {})),
             max_len=max_len,
-            profile=profile,
             seed=seed * len(sites) + i,
         )
         for i, site in enumerate(sites)
@@ -108,157 +98,23 @@ def convert(
         "layers": [sites[i].name for i in numbers],
         "layer_numbers": numbers,
         "max_len": max_len,
-        "profile": profile,
         "seed": seed,
-        "context_dropout": context_dropout,
         "teacher": fingerprint,
         "stage": "swap",
         **({"causal": True} if sites[0].causal else {}),
         "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
     }
-    for i, (site, new) in enumerate(zip(sites, attentions, strict=True)):
-        _put(model, site, new, context_dropout if i in numbers else 0.0)
+    for site, new in zip(sites, attentions, strict=True):
+        module = site.module
+        if not is_hugging_face(module):
+            module = host.TimmLinearAttention(module)
+            _replace(model, site.name, module)
+        host.ConvertedLayer(new).attach(module)
     _activate(model, sites, description)
     return model
 
 
-def revert(model: nn.Module, *, inplace: bool = False) -> Any:
-    """The model with softmax attention: its projections untouched, its feature maps gone."""
-    implementation = described(model).get("host_implementation")
-    model = model if inplace else copy.deepcopy(model)
-    config: Any = getattr(model, "config", None)
-    for name, module in host.converted_layers(model).items():
-        if isinstance(module, TimmLinearAttention):
-            _replace(model, name, module.original)  # type: ignore[arg-type]
-        else:
-            host.detach(module)
-    if hasattr(model, "set_attn_implementation"):
-        del config.luna, config.attn_implementation
-        model.set_attn_implementation(implementation)  # type: ignore[operator]
-    else:
-        del model.__dict__["luna"]
-    return model
-
-
-def describe(model: nn.Module) -> dict[str, Any] | None:
-    """The description of the conversion (method, options, layers ...); None for other models."""
-    config = getattr(model, "config", None)
-    return getattr(config, "luna", None) or model.__dict__.get("luna")
-
-
-def described(model: nn.Module) -> dict[str, Any]:
-    """The description of a model that must have been converted."""
-    description = describe(model)
-    if description is None:
-        raise LunaError("this model was not converted: luna.linearize(model) first")
-    return description
-
-
-def feature_maps(model: nn.Module) -> dict[str, Any]:
-    """The attention of every converted layer, by the layer's name; softmax layers are left out."""
-    names = set(described(model)["layers"])
-    return {n: m.luna_attn for n, m in host.converted_layers(model).items() if n in names}
-
-
-def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Every trainable tensor of the feature maps, once, by its name in the model."""
-    parameters: dict[str, nn.Parameter] = {}
-    seen: set[int] = set()
-    for layer, attention in feature_maps(model).items():
-        for name, parameter in attention.named_parameters():
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                parameters[f"{layer}{PHI}{name}"] = parameter
-    return parameters
-
-
-# ---------------------------------------------------------------------- shared with the stages
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, because dropout would blur the teacher; each module's mode is restored."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of the host's tensors, without those of the feature maps."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if PHI in name or not isinstance(tensor, Tensor):
-            continue
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _choose(layers: str | Sequence[int], n: int) -> list[int]:
-    if layers == "all":
-        return list(range(n))
-    wrong = LunaError(
-        f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
-        f"got {layers!r}"
-    )
-    if isinstance(layers, str):
-        word, _, k = layers.partition(":")
-        if word != "last" or not k.isdecimal() or not 1 <= int(k) <= n:
-            raise wrong
-        return list(range(n - int(k), n))
-    numbers = sorted(set(layers))
-    if not numbers or any(not isinstance(i, int) or not 0 <= i < n for i in numbers):
-        raise wrong
-    return numbers
-
-
-def build_attention(
-    site: Site, method: str, options: dict[str, Any], *, max_len: int, profile: str, seed: int
-) -> Attention:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        attention = build(
-            method,
-            n_heads=site.n_heads,
-            head_dim=site.head_dim,
-            max_len=max_len,
-            profile=profile,
-            causal=site.causal,
-            dropout=site.dropout,
-            seed=seed,
-            **options,
-        )
-    keep_generators_as_tensors(attention)
-    attention.train(site.module.training)
-    # Sums of features need float32, whatever the host's precision.
-    return attention.to(next(site.module.parameters()).device)
-
-
-def build_like(attention: Attention, options: dict[str, Any], *, seed: int) -> Attention:
-    """The same attention with new random parameters."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return type(attention)(attention.slot, **options)
-
-
-def _put(model: nn.Module, site: Site, attention: Attention, context_dropout: float) -> None:
-    module = site.module
-    if not is_hugging_face(module):
-        module = TimmLinearAttention(module)
-        _replace(model, site.name, module)
-    host.attach(module, attention, context_dropout=context_dropout)
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
-
-
-def _activate(model: nn.Module, sites: Iterable[Site], description: dict[str, Any]) -> None:
+def _activate(model: nn.Module, sites: Sequence[Site], description: dict[str, Any]) -> None:
     if not hasattr(model, "set_attn_implementation"):
         model.__dict__["luna"] = description
         return
@@ -277,3 +133,133 @@ def _activate(model: nn.Module, sites: Iterable[Site], description: dict[str, An
             raise LunaError(
                 f"{site.name} did not take the new attention: its config is not the model's"
             )
+
+
+def revert(model: nn.Module, *, inplace: bool = False) -> Any:
+    """Give a converted model softmax again: projections untouched, feature maps gone."""
+    implementation = described(model).get("host_implementation")
+    model = model if inplace else copy.deepcopy(model)
+    config: Any = getattr(model, "config", None)
+    for name, layer in host.converted_layers(model).items():
+        module: Any = model.get_submodule(name)
+        layer.detach(module)
+        if isinstance(module, host.TimmLinearAttention):
+            _replace(model, name, module.original)  # type: ignore[arg-type]
+    if hasattr(model, "set_attn_implementation"):
+        del config.luna, config.attn_implementation
+        model.set_attn_implementation(implementation)  # type: ignore[operator]
+    else:
+        del model.__dict__["luna"]
+    return model
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
+
+
+def describe(model: nn.Module) -> dict[str, Any] | None:
+    """Describe a conversion (method, options, layers ...); None for other models."""
+    config = getattr(model, "config", None)
+    return getattr(config, "luna", None) or model.__dict__.get("luna")
+
+
+def described(model: nn.Module) -> dict[str, Any]:
+    """Describe a model that must have been converted."""
+    description = describe(model)
+    if description is None:
+        raise LunaError("this model was not converted: luna.linearize(model) first")
+    return description
+
+
+def feature_maps(model: nn.Module) -> dict[str, Any]:
+    """List the attention of every converted layer by the layer's name, without softmax layers."""
+    names = set(described(model)["layers"])
+    return {n: m.attention for n, m in host.converted_layers(model).items() if n in names}
+
+
+def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """List the trainable tensors of the feature maps by their names in the model."""
+    described(model)
+    return {name: p for name, p in model.named_parameters() if PHI in name}
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, because dropout would blur the teacher; each module's mode is restored."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> Any:
+    """Run the model on a batch; it sees the labels only on request."""
+    device = next(model.parameters()).device
+    no_state = {"use_cache": False} if (describe(model) or {}).get("causal") else {}
+    if isinstance(batch, Tensor):
+        return model(batch.to(device), **no_state)
+    if "input_ids" in batch:
+        n, limit = batch["input_ids"].shape[1], position_limit(model)
+        if n > limit:
+            raise LunaError(
+                f"a text of {n} tokens is longer than the model's {limit} positions: "
+                f"truncate to max_length={limit} when tokenising"
+            )
+    inputs = {k: v.to(device) for k, v in batch.items() if labels or k != "labels"}
+    return model(**inputs, **no_state)
+
+
+def own_loss(model: nn.Module, batch: ModelInputs) -> Tensor:
+    """Return the loss that the model itself computes from `labels`."""
+    loss = getattr(forward(model, batch, labels=True), "loss", None)
+    if loss is None:
+        raise LunaError("the model returned no loss: give batches with 'labels', or loss=")
+    return loss
+
+
+def weights_hash(model: nn.Module) -> str:
+    """Hash the host's tensors, without those of the feature maps (SHA-256)."""
+    digest = hashlib.sha256()
+    state: dict[str, Tensor] = model.state_dict()
+    for name in sorted(name for name in state if PHI not in name):
+        tensor = state[name]
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _choose(layers: str | Sequence[int], n: int) -> list[int]:
+    if layers == "all":
+        return list(range(n))
+    last = re.fullmatch(r"last:([1-9]\d*)", layers) if isinstance(layers, str) else None
+    numbers: Sequence[Any] = range(n - int(last[1]), n) if last else sorted(set(layers))
+    if not numbers or any(i not in range(n) for i in numbers):
+        raise LunaError(
+            f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
+            f"got {layers!r}"
+        )
+    return list(numbers)
+
+
+def build_attention(
+    site: Site, method: str, options: dict[str, Any], *, max_len: int, seed: int
+) -> Attention:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        attention = build(
+            method,
+            n_heads=site.n_heads,
+            head_dim=site.head_dim,
+            max_len=max_len,
+            causal=site.causal,
+            dropout=site.dropout,
+            seed=seed,
+            **options,
+        )
+    attention.train(site.module.training)
+    # Sums of features need float32, whatever the host's precision.
+    return attention.to(next(site.module.parameters()).device)

@@ -10,16 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import own_loss
-from luna.convert.swap import evaluating
+from luna.convert.swap import evaluating, own_loss
 
 
 class TextFile:
     """Blocks of `length` tokens, in batches; the file's end is held out.
-
-        text = TextFile("corpus.txt", tokenizer.encode, length=512)
-        distill(student, text.train(0), held_out=text.held_out[:2])
-        finetune(student, text.train, text.evaluate, metric="log_likelihood")
 
     encode    token ids of a text
     held_out  part of the blocks that `evaluate` scores, at least one of them
@@ -35,10 +30,7 @@ class TextFile:
         held_out: float = 0.1,
         seed: int = 0,
     ):
-        try:
-            ids = torch.tensor(encode(Path(path).read_text(encoding="utf-8")), dtype=torch.long)
-        except (OSError, UnicodeDecodeError) as error:
-            raise LunaError(f"{path} cannot be read ({error}): give a text file, UTF-8") from error
+        ids = torch.tensor(encode(Path(path).read_text(encoding="utf-8")), dtype=torch.long)
         blocks = ids[: len(ids) // length * length].view(-1, length)
         count = len(blocks) - max(1, round(held_out * len(blocks)))
         if count < 1:
@@ -50,12 +42,12 @@ class TextFile:
         self.held_out = self._batches(blocks[count:])
 
     def train(self, epoch: int) -> list[dict[str, Tensor]]:
-        """The batches of an epoch, in an order drawn from the seed and its number alone."""
+        """Return the batches of an epoch, in an order drawn from the seed and its number alone."""
         g = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
         return self._batches(self.blocks[torch.randperm(len(self.blocks), generator=g)])
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Mean log likelihood of a held-out token, in nats, and the perplexity."""
+        """Return the mean log likelihood of a held-out token, in nats, and the perplexity."""
         with torch.no_grad(), evaluating(model):
             losses = [float(own_loss(model, b)) * len(b["labels"]) for b in self.held_out]
         loss = sum(losses) / sum(len(b["labels"]) for b in self.held_out)

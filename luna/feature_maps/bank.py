@@ -5,47 +5,17 @@
 
 The first is the paper's formula read as a sum, the second as a concatenation; with trainable psi
 the c_l of the second are absorbed by the last layer, so that its function class is plain LUNA's.
-psi_l are MLPs, or eight fixed functions. The coefficients may turn negative, so both maps are
-signed.
+The coefficients may turn negative, so both maps are signed.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError, Slot
+from luna.base import Mask, Slot
 from luna.feature_maps.learned import Channels, FeatureMap, Projections
 from luna.feature_maps.options import LunaOptions
-
-FIXED = (
-    torch.relu,
-    torch.tanh,
-    torch.sin,
-    torch.cos,
-    lambda u: u.square().div(-2).exp(),
-    torch.sigmoid,
-    F.softplus,
-    lambda u: u,
-)
-
-
-class FixedBank(nn.Module):
-    """The first L of relu, tanh, sin, cos, exp(-u²/2), sigmoid, softplus, u, without a final
-    relu."""
-
-    def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__()
-        if len(FIXED) < options.L:
-            raise LunaError(f"luna.bank='fixed' has {len(FIXED)} functions, so L <= {len(FIXED)}")
-        self.L = options.L
-
-    def forward(self, u: Tensor) -> Tensor:
-        return torch.stack([function(u) for function in FIXED[: self.L]], dim=-1)
-
-
-BANKS: dict[str, type[Channels] | type[FixedBank]] = {"mlp": Channels, "fixed": FixedBank}
 
 
 class BankFeatures(FeatureMap):
@@ -55,7 +25,7 @@ class BankFeatures(FeatureMap):
         super().__init__(slot, options)
         G, L = options.groups(slot), options.L
         self.projections = Projections(options, G, slot.head_dim, n_projections)
-        self.channels = BANKS[options.bank](slot, options)
+        self.channels = Channels(slot, options)
         self.coef = nn.Parameter(torch.full((G, L), 1 / L))
         self.scale = n_projections**-0.5
 
@@ -71,7 +41,7 @@ class BankSum(BankFeatures):
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options, options.feature_dim)
 
-    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         return self.weighted(x).sum(-1)
 
 
@@ -81,5 +51,5 @@ class BankConcat(BankFeatures):
     def __init__(self, slot: Slot, options: LunaOptions):
         super().__init__(slot, options, options.M)
 
-    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         return self.weighted(x).flatten(-2)

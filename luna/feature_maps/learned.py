@@ -3,21 +3,39 @@
     u_i = w_i . x + beta_i                       i = 1..M
     phi_{iL+l}(x) = h(x) M^(-1/2) psi_l(u_i)     l = 1..L
 
-With psi_l scalar MLPs and h = 1 this is the paper's listing; the envelope h is in envelope.py, the
-kernels of the ablation are in bank.py. There are G groups of parameters: one per layer, or one per
-head.
+With psi_l scalar MLPs and h = 1 this is the paper's listing; the kernels of the ablation are in
+bank.py. There are G groups of parameters: one per layer, or one per head. The envelope h of
+eq. phi-def-scalarenv and of the kernel ablation is
+
+    scalar  h: R^d -> R       phi = h(x) psi          h = s(g . x + b)
+    norm    h: R^d -> R       phi = h(x) psi          h = s(g |x|^2 + b)
+    vector  h: R^d -> R^L     phi = h_l(x) psi_l      h in [0, 1]^L, s = sigmoid
+
+with s = sigmoid, softplus, exp, or none, which leaves h any sign. `norm` starts at
+g = -1 / (2 sqrt(d)), b = 0: with s = exp, gaussian projections and psi(u) = exp(d^(-1/4) u), phi is
+then Performer's positive feature map. A positive scalar envelope cancels for queries in the
+normalised output: only h(k_j) acts, as a weight of the key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Slot
-from luna.feature_maps.envelope import Envelope
+from luna.base import Mask, Slot
 from luna.feature_maps.headwise import HeadwiseLinear
-from luna.feature_maps.options import LunaOptions
+from luna.feature_maps.options import LunaOptions, Squash
 from luna.kernels.scalar_mlp import OUTPUTS, over_groups, scalar_mlp
+
+SQUASH: dict[Squash, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "exp": OUTPUTS["exp"],
+    "none": OUTPUTS[False],
+}
 
 
 class FeatureMap(nn.Module):
@@ -30,7 +48,7 @@ class FeatureMap(nn.Module):
         super().__init__()
         self.feature_dim = options.feature_dim
 
-    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         raise NotImplementedError
 
 
@@ -115,13 +133,13 @@ class ChannelRMS(nn.Module):
         self.register_buffer("mean_square", torch.zeros(groups, L))
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
 
-    def forward(self, y: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, y: Tensor, mask: Mask) -> Tensor:
         square = self._batch_mean_square(y, mask) if self.training else self.mean_square
         rms = (square + self.eps).sqrt()  # (G, L)
         gain = (self.target / (rms + self.eps)).clamp(max=1)
         return y * gain[:, None, None, :].to(y.dtype)
 
-    def _batch_mean_square(self, y: Tensor, mask: Tensor | None) -> Tensor:
+    def _batch_mean_square(self, y: Tensor, mask: Mask) -> Tensor:
         B, _, n, M, _ = y.shape
         real = y.new_ones(B, n) if mask is None else mask.to(y.dtype)
         square = torch.einsum("bhnml,bn->hl", y.square(), real)
@@ -133,6 +151,30 @@ class ChannelRMS(nn.Module):
             self.mean_square.lerp_(square.to(self.mean_square.dtype), weight)
             self.batches.add_((real.sum() > 0).long())
         return square
+
+
+class Envelope(nn.Module):
+    """h(x): (B, H, n, d) -> (B, H, n, 1 or L), after one hidden relu layer where asked for."""
+
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__()
+        G, hidden = options.groups(slot), options.envelope_hidden
+        self.of_norm = options.envelope == "norm"
+        d = 1 if self.of_norm else slot.head_dim
+        self.hidden = HeadwiseLinear(G, d, hidden) if hidden else None
+        self.out = HeadwiseLinear(G, hidden or d, options.L if options.envelope == "vector" else 1)
+        assert self.out.bias is not None
+        nn.init.zeros_(self.out.bias)
+        if self.of_norm and not hidden:
+            nn.init.constant_(self.out.weight, -0.5 * slot.head_dim**-0.5)
+        self.squash = SQUASH[options.envelope_squash]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.of_norm:
+            x = x.square().sum(-1, keepdim=True)  # (B, H, n, 1)
+        if self.hidden is not None:
+            x = self.hidden(x).relu()
+        return self.squash(self.out(x))
 
 
 class LearnedFeatures(FeatureMap):
@@ -149,7 +191,7 @@ class LearnedFeatures(FeatureMap):
         any_sign = self.envelope is not None and options.envelope_squash == "none"
         self.signed = self.channels.signed or any_sign
 
-    def forward(self, x: Tensor, mask: Tensor | None, keys: bool = False) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         u = self.projections(x)  # (B, H, n, M)
         if not self.rms:
             y = self.channels(u, self.scale)  # (B, H, n, M, L)

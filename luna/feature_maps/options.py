@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from luna.base import LunaError, Slot, at_least
-from luna.kernels import scalar_mlp
-from luna.kernels.scalar_mlp import SLOPES, Activation, Nonneg
+from luna.kernels.scalar_mlp import SLOPES, Activation, Nonneg, evaluator
 
 Kernel = Literal["learned", "bank_coef", "bank_coef_concat", "rff"]
-Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton", "fused"]
+Evaluate = Literal["auto", "dense", "piecewise", "fused"]
 Squash = Literal["sigmoid", "softplus", "exp", "none"]
 
 
@@ -34,7 +33,6 @@ class LunaOptions:
     envelope_hidden: int = 0  # width of the envelope's hidden relu layer; 0: linear
     envelope_squash: Squash = "sigmoid"  # output of h: sigmoid
     kernel: Kernel = "learned"  # learned, or the ablation's bank_coef, bank_coef_concat, rff
-    bank: Literal["mlp", "fixed"] = "mlp"  # functions of the bank kernels: trainable mlp, or fixed
     phases: bool = False  # of kernel=rff: cos(w.x + b), b ~ U(0, 2 pi), in place of pairs cos, sin
     projections: Literal["learned", "frozen", "gaussian"] = "learned"  # w_i and beta_i: learned
     psi: Literal["learned", "frozen"] = "learned"  # scalar MLPs: learned, or frozen as drawn
@@ -48,10 +46,6 @@ class LunaOptions:
             raise LunaError(
                 f"luna.envelope and luna.ch_rms need kernel='learned', not {self.kernel!r}"
             )
-        if self.bank != "mlp" and not self.kernel.startswith("bank"):
-            raise LunaError(
-                f"luna.bank='{self.bank}' needs a bank kernel, not kernel={self.kernel!r}"
-            )
         at_least("luna", 0, envelope_hidden=self.envelope_hidden)
         if self.phases and self.kernel != "rff":
             raise LunaError(f"luna.phases=true needs kernel='rff', not {self.kernel!r}")
@@ -59,15 +53,11 @@ class LunaOptions:
             raise LunaError(
                 "luna.kernel='rff' never trains its frequencies: leave projections and psi out"
             )
-        if self.bank == "fixed" and self.psi == "frozen":
-            raise LunaError("luna.bank='fixed' has no MLPs to freeze: leave psi='frozen' out")
         if self.envelope == "vector" and self.envelope_squash != "sigmoid":
             raise LunaError(
                 "a vector envelope lies in [0, 1]: luna.envelope_squash must be sigmoid"
             )
-        scalar_mlp.check(
-            "piecewise" if self.evaluate == "fused" else self.evaluate, self.activation
-        )
+        evaluator("piecewise" if self.evaluate == "fused" else self.evaluate, self.activation)
         if self.evaluate == "fused" and not self.fusible:
             raise LunaError(
                 "luna.evaluate='fused' needs kernel='learned', envelope='none', ch_rms=false and "

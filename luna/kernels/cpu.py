@@ -16,29 +16,45 @@ import importlib.util
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 SHARES = 4  # of a thread, unless others are slower
 
 AVAILABLE = importlib.util.find_spec("numba") is not None
 
 
+def runs_on(t: Tensor) -> bool:
+    """Say whether kernels in machine code take a tensor."""
+    return AVAILABLE and t.device.type == "cpu"
+
+
+def arrays(*tensors: Tensor) -> list[Any]:
+    """View tensors as numpy's arrays."""
+    return [t.detach().numpy() for t in tensors]
+
+
 def jit(function: Callable, *, reorder: bool = True) -> Callable:
     """numba's njit. With `reorder` a sum may be regrouped, at compile time and once for all, to
     use vector registers; NaN and infinities keep their meaning."""
     import numba
+    from numba.core import config
 
+    settings: Any = config  # its names are made at import
     flags = {"contract", "reassoc", "nsz"} if reorder else False
-    folder = cache_folder(Path(__file__).parent)
-    with _cached_in(folder):
+    folder, before = cache_folder(Path(__file__).parent), settings.CACHE_DIR
+    settings.CACHE_DIR = str(folder or "")
+    try:
         return numba.njit(
             function, nogil=True, cache=folder is not None, error_model="numpy", fastmath=flags
         )
+    finally:
+        settings.CACHE_DIR = before
 
 
 @functools.cache
@@ -55,10 +71,12 @@ def cache_folder(sources: Path) -> Path | None:
     text = b"".join(path.read_bytes() for path in sorted(sources.rglob("*.py")))
     processor = repr(cpu_target.target_context.codegen().magic_tuple())  # name and features
     version = hashlib.sha256(text + processor.encode()).hexdigest()[:12]
-    places = list(_places(sources))
+    places = [sources / "__pycache__", Path("~/.cache/luna-lra")]
+    if by_user := os.environ.get("NUMBA_CACHE_DIR"):
+        places = [Path(by_user)]
     for place in places:
-        folder = place / f"numba-{version}"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # the user has no home
+            folder = place.expanduser() / f"numba-{version}"
             folder.mkdir(parents=True, exist_ok=True)
             if os.access(folder, os.W_OK):
                 return folder
@@ -68,29 +86,6 @@ def cache_folder(sources: Path) -> Path | None:
         ", ".join(map(str, places)),
     )
     return None
-
-
-def _places(sources: Path) -> Iterator[Path]:
-    """Folders to keep machine code in, best first."""
-    if folder := os.environ.get("NUMBA_CACHE_DIR"):
-        yield Path(folder)
-        return
-    yield sources / "__pycache__"
-    with contextlib.suppress(RuntimeError):  # the user has no home
-        yield Path.home() / ".cache" / "luna-lra"
-
-
-@contextlib.contextmanager
-def _cached_in(folder: Path | None) -> Iterator[None]:
-    from numba.core import config as settings
-
-    config: Any = settings  # its names are made at import
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder or "")
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = before
 
 
 def run(kernel: Callable, tasks: int, *arguments: Any) -> None:
@@ -115,10 +110,8 @@ def run(kernel: Callable, tasks: int, *arguments: Any) -> None:
     if (parallel := _openmp()) is not None:
         parallel(CALLBACK(work), None, threads, 0)
     else:
-        others = [_pool(threads - 1).submit(work) for _ in range(1, threads)]
-        work()
-        for other in others:
-            other.result()
+        with ThreadPoolExecutor(threads) as pool:
+            pool.map(work, range(threads))
     if errors:
         raise errors[0]
 
@@ -135,12 +128,3 @@ def _openmp() -> Any:
         return ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # another library, or Windows
         return None
-
-
-@functools.cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="luna-kernel")
-
-
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=_pool.cache_clear)

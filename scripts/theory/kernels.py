@@ -13,8 +13,7 @@ import torch
 from scipy.special import eval_hermitenorm, factorial
 
 import luna
-from lra.figures.draw import save
-from lra.figures.style import LUNA, PALETTE, SOFTMAX
+from lra.figures.style import LUNA, PALETTE, SOFTMAX, save
 from luna.attention.luna import FourierMap
 
 SEED, WIDTH, RADIUS = 0, 8, 2.0  # of random numbers; of a token; of the ball of tokens

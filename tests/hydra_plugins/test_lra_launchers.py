@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from pathlib import Path
@@ -18,8 +17,9 @@ from omegaconf import OmegaConf
 
 from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
+from lra.base.disk import read_json
 from lra.settings.compose import explain
-from lra.sweeps.sweep import Outcome, read_outcomes, write_outcome
+from lra.sweeps.sweep import Outcome, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
 
@@ -29,7 +29,8 @@ def config(tmp_path: Path) -> Any:
 
 
 def outcomes(tmp_path: Path) -> list[tuple[str, str]]:
-    return [(o.state, o.reason) for o in read_outcomes(str(tmp_path))]
+    files = sorted((tmp_path / "outcomes").iterdir())
+    return [(o["state"], o["reason"]) for o in map(read_json, files)]
 
 
 def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
@@ -42,38 +43,41 @@ def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(lra_launchers.JoblibLauncher, "launch", die)
     launcher = lra_launchers.LaptopLauncher()
     launcher.config = config(tmp_path)
-    write_outcome(str(tmp_path), 1, Outcome(["seed=2"], "done", dev=0.5))
+    write_outcome(str(tmp_path), 1, Outcome(["seed=2"], "done", score=0.5))
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
     reason = "a worker of joblib died, which ends all others; the same command resumes"
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
 
 
 def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
-    errors = pytest.importorskip("submitit.core.utils")
+    """Its results are asked for by the released launcher."""
+    core = pytest.importorskip("submitit.core.core")
 
-    class Task:
+    class Task(core.Job):
         job_id, state, paths = "7_1", "NODE_FAIL", SimpleNamespace(stderr="7_1.err")
 
-        def __init__(self, _: Any, words: list[str], *__: Any):
+        def __init__(self, words: list[str]):
             self.words = words
 
-        def result(self) -> JobReturn:
-            if self.words == ["seed=2"]:
-                raise errors.UncompletedJobError("no output")
-            return JobReturn(self.words, status=JobStatus.COMPLETED, _return_value=1.0)
+    def results(task: Task) -> list[JobReturn]:
+        if task.words == ["seed=2"]:
+            raise core.utils.UncompletedJobError("no output")
+        return [JobReturn(task.words, status=JobStatus.COMPLETED, _return_value=1.0)]
 
-    launcher = lra_launchers.LocalLauncher()
-    launcher.config = config(tmp_path)
-    executor = SimpleNamespace(
-        folder=tmp_path, map_array=lambda *columns: [*map(Task, [0] * 3, columns[1])]
+    monkeypatch.setattr(core.Job, "results", results)
+    monkeypatch.setattr(core.Job, "__del__", lambda _: None, raising=False)
+    monkeypatch.setattr(
+        "submitit.AutoExecutor.map_array", lambda _, __, words, *___: [*map(Task, words)]
     )
-    monkeypatch.setattr(launcher, "_executor", lambda: executor)
+    launcher = lra_launchers.LocalLauncher(submitit_folder=str(tmp_path))
+    launcher.config = config(tmp_path)
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [1.0, 0.0, 1.0]
     assert outcomes(tmp_path) == [("failed", "job 7_1 left no result (NODE_FAIL): 7_1.err")]
+    assert core.Job.results is results
+    assert launcher.launch([], 0) == []
 
 
-@pytest.fixture
-def slurm(tmp_path) -> lra_launchers.SlurmLauncher:
+def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
@@ -81,24 +85,25 @@ def slurm(tmp_path) -> lra_launchers.SlurmLauncher:
     params = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
     params |= {"submitit_folder": str(tmp_path / "%j"), "name": "train"}
     assert params.pop("_target_") == "hydra_plugins.lra_launchers.SlurmLauncher"
-    return lra_launchers.SlurmLauncher(**params)
-
-
-def test_what_slurm_is_asked_for(slurm, tmp_path, monkeypatch):
-    srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\n", encoding="utf-8")
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    asked = slurm._executor()._executor._make_submission_file_text("train", "x").splitlines()
-    for line in ("gpus-per-node=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=32GB", "time=720",
-                 "signal=USR2@120", "partition=gpu", "job-name=train"):  # fmt: skip
-        assert f"#SBATCH --{line}" in asked
-
-
-def test_where_there_is_no_slurm_a_sentence_says_so(slurm, tmp_path, monkeypatch):
+    slurm = lra_launchers.SlurmLauncher(**params)
+    slurm.config = config(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
         slurm.launch(JOBS, 0)
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\n", encoding="utf-8")
+    srun.chmod(0o755)
+    asked: list[str] = []
+
+    def submit(executor: Any, *_: Any) -> list[Any]:
+        asked.extend(executor._executor._make_submission_file_text("train", "x").splitlines())
+        return []
+
+    monkeypatch.setattr("submitit.AutoExecutor.map_array", submit)
+    assert slurm.launch(JOBS, 0) == []
+    for line in ("gpus-per-node=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=32GB", "time=720",
+                 "signal=USR2@120", "partition=gpu", "job-name=train"):  # fmt: skip
+        assert f"#SBATCH --{line}" in asked
 
 
 GPUS = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lra.base import groups
 from lra.base.config import Model, Protocol
 from lra.settings.compose import Run, compose
+from lra.settings.search_path import read as read_group
 
 from .report.browser import Browser, browser
 from .synthetic import Make, write_conversion, write_run
@@ -100,25 +100,16 @@ def train(overrides) -> Callable[..., Completed]:
     return lambda *more, **options: command("train.py", *overrides, *more, **options)
 
 
-@pytest.fixture(scope="session")
-def settings() -> Callable[..., tuple[Protocol, Model]]:
-    """settings(protocol, task, model, "model.n_layers=1", ...): two groups as train.py has them."""
-
-    def read(
-        protocol: str, task: str, model: str = "small", *overrides: str
-    ) -> tuple[Protocol, Model]:
-        schema = OmegaConf.create({"task": {"name": task}, "attention": {"name": "softmax"}})
-        schema.protocol = OmegaConf.structured(Protocol)
-        schema.model = OmegaConf.structured(Model)
-        task_and_attention = {
-            "protocol": groups.read("protocol", protocol),
-            "model": groups.read("model", model),
-        }
-        cfg = OmegaConf.merge(schema, task_and_attention, OmegaConf.from_dotlist(list(overrides)))
-        OmegaConf.resolve(cfg)
-        return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)
-
-    return read
+def read_settings(
+    protocol: str, task: str, model: str = "small", *words: str
+) -> tuple[Protocol, Model]:
+    """Two groups as a run on a task has them, with `key=value` words."""
+    cfg = OmegaConf.create({"task": {"name": task}, "attention": {"name": "softmax"}})
+    cfg.protocol, cfg.model = OmegaConf.structured(Protocol), OmegaConf.structured(Model)
+    groups = {"protocol": read_group("protocol", protocol), "model": read_group("model", model)}
+    cfg = OmegaConf.merge(cfg, groups, OmegaConf.from_dotlist(list(words)))
+    OmegaConf.resolve(cfg)
+    return OmegaConf.to_object(cfg.protocol), OmegaConf.to_object(cfg.model)
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from lra.report.build import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table
-from lra.report.training import build
 from lra.results import record as records
 from lra.results.frame import frame_of
 from lra.runs.folder import digest

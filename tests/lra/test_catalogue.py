@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import luna
 from lra import catalogue
 from lra.cli import main
 
@@ -18,6 +19,19 @@ def test_the_catalogue_is_what_the_classes_say():
     said = catalogue.markdown().splitlines()
     assert listed == [line for line in said if line in listed]
     assert len(listed) >= 29 + 2, "a head, and a line of every method that ships"
+
+
+def test_a_method_that_cannot_be_imported_has_its_error_as_its_line(monkeypatch, capsys):
+    def get(name: str) -> type[luna.Attention]:
+        if name == "luna":
+            raise luna.LunaError("attention 'luna' cannot be imported")
+        return luna.registry.get(name)
+
+    monkeypatch.setattr(luna, "get", get)
+    assert main(["list", "--papers"]) == 0
+    out = capsys.readouterr().out
+    assert "luna            attention 'luna' cannot be imported\n" in out
+    assert "Linformer" in out
 
 
 def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):

@@ -1,25 +1,56 @@
-"""`lra train` without words, and completion in the shell."""
+"""Help, mistyped commands, and completion in the shell."""
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
-from lra.cli import _typed, main, start
+from lra.cli import _for_hydra, _typed, main
 
 
-@pytest.mark.parametrize(("app", "choice"), [("train", "task: image"), ("convert", "cola")])
-def test_without_words_the_choices_are_printed_and_nothing_starts(app: str, choice: str, capsys):
-    before = list(sys.argv)
-    with pytest.raises(SystemExit, match="0"):
-        start(app, [])
-    assert sys.argv == before
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["train"],
+            "  demo              short re-generated ListOps, 400 steps of the small model,",
+        ),
+        (["train", "--help"], "task        image, image8, listops"),
+        (["convert"], "task        cola, sst2"),
+        ([], "  list       every attention"),
+    ],
+)
+def test_help_lists_the_choices_within_the_terminal(words, line, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.suppress(SystemExit):  # of argparse
+        assert main(words) == 0
     out = capsys.readouterr().out
-    assert choice in out
-    assert out.count(f"  lra {app} ") >= 3
+    assert line in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("tabel", "unknown command 'tabel'; did you mean table?"),
+        ("train attention = luna", "'attention' is not a setting: write key=value, without spaces"),
+        ("train -m --cfg job attention=luna", "leave out -m"),
+        ("train listops", "'listops' is not a setting"),
+        ("train protocol.recipe.learning_rate=1", "did you mean lr?"),
+        ("train attention=linear attention.M=9", "'attention.M' is not a setting; known: dwc, eps"),
+    ],
+)
+def test_a_mistyped_command_is_one_sentence(words: str, sentence: str, capsys):
+    assert main(words.split()) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_m_may_stand_between_the_words():
+    assert _for_hydra(["a=1", "-m", "b=1,2"]) == ["-m", "a=1", "b=1,2"]
+    assert _for_hydra(["a=1", "--cfg", "job"]) == ["a=1", "--cfg", "job"]
 
 
 @pytest.mark.parametrize(

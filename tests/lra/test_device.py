@@ -24,7 +24,8 @@ from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 from lra.training import module
 from lra.training.callbacks import Compiled
-from lra.training.fit import LRAData, build, trainer_for
+from lra.training.run import build
+from lra.training.trainer import LRAData, trainer_for
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}
@@ -86,7 +87,7 @@ def test_no_step_waits_for_the_device(
     monkeypatch.setattr(device, "HELD_ON", {"cpu"})
     monkeypatch.setattr(module, "FUSED_ON", {"cpu"})
     run = small(f"attention={attention}", "trainer.log_every=4", "trainer.progress=off",
-                "protocol.recipe.clip=norm")  # fmt: skip
+                "protocol.recipe.clip=norm", "protocol.recipe.steps=80")  # fmt: skip
     prepared = find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
     folder, watch = RunFolder(run, prepared.fingerprint), Watch()
     folder.path.mkdir(parents=True)

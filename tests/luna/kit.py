@@ -27,6 +27,16 @@ def build(
     return luna.build(name, n_heads=n_heads, head_dim=head_dim, max_len=max_len, **options).eval()
 
 
+def shaken(name: str, *, init: int = 0, **options) -> Attention:
+    """In float64, parameters moved off their initial zeros and ones, so that none is forgotten."""
+    torch.manual_seed(init)
+    attention = build(name, **options).double()
+    with torch.no_grad():
+        for p in attention.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    return attention
+
+
 def qkv(
     batch: int = B, heads: int = H, n: int = N, d: int = D, *, d_v: int | None = None, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:

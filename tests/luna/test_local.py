@@ -89,29 +89,6 @@ def test_cls_token_is_left_out(kind: str):
     assert (alone == 0).all()
 
 
-@pytest.mark.parametrize("kind", ["conv1d", "conv1d_long"])
-@pytest.mark.parametrize("n", [1, 2, 50])
-def test_any_length(kind: str, n: int):
-    local, v = branch(kind), values(n)
-    assert difference(local(v), by_hand(local, v)) < 1e-12
-
-
-def test_parameters():
-    """conv2d: d (5 x 5 + 1), 832 at d = 32; conv1d: d (5 + 1); conv1d_long: one filter a head."""
-    counts = {}
-    for kind in KINDS:
-        local = LocalBranch(kind, 2, 32, (4, 4))
-        counts[kind] = sum(p.numel() for p in local.parameters())
-        assert local.weight.abs().max() <= local.weight[0].numel() ** -0.5
-    assert counts == {"conv1d": 192, "conv2d": 832, "conv1d_long": 66}
-
-
-def test_dtype_follows_the_values():
-    local = branch("conv1d").float()
-    for dtype in (torch.bfloat16, torch.float32, torch.float64):
-        assert local(values().to(dtype)).dtype == dtype
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,3 +105,13 @@ def test_mistakes_are_refused(arguments: dict, message: str):
 def test_a_grid_that_does_not_fit():
     with pytest.raises(LunaError, match="36 tokens do not fill a grid of 5 x 7"):
         branch("conv2d")(values(36))
+
+
+def test_parameters():
+    """conv2d: d (5 x 5 + 1), 832 at d = 32; conv1d: d (5 + 1); conv1d_long: one filter a head."""
+    counts = {}
+    for kind in KINDS:
+        local = LocalBranch(kind, 2, 32, (4, 4))
+        counts[kind] = sum(p.numel() for p in local.parameters())
+        assert local.weight.abs().max() <= local.weight[0].numel() ** -0.5
+    assert counts == {"conv1d": 192, "conv2d": 832, "conv1d_long": 66}

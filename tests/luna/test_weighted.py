@@ -14,7 +14,6 @@ N, D = 37, 16
 LARGE: list[tuple[str, dict[str, Any], float]] = [
     ("performer", {"m": 24}, 10.0),
     ("hedgehog", {"normalisation": "exp"}, 5.0),
-    ("rff", {"kernel": "softmax"}, 6.0),
 ]
 large_exponents = pytest.mark.parametrize(("name", "options", "scale"), LARGE)
 

@@ -20,12 +20,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data.arrays import SPLITS, Example, Prepared, Split
+from lra.data.arrays import SPLITS, Example, Split
 from lra.data.listops import balanced, generator, tokens
 from lra.data.listops import files as tsv
-from lra.data.parallel import track
-from lra.data.sources import archives, release
-from lra.data.task import BUNDLED, TINY, About, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.sources import release
+from lra.data.task import BUNDLED, Job, RawSplit, Source, Task, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
@@ -59,6 +58,7 @@ class ListOps(Task):
     classes = 10
     vocab = tokens.VOCAB
     max_length = 2000
+    miniature = "listops"
     sources: ClassVar = {
         "generated": Source(
             "re-generated, not the released files", {"generator": generator.VERSION}
@@ -68,28 +68,12 @@ class ListOps(Task):
     }
     encoding: ClassVar = {"vocabulary": tokens.VERSION}
     Options = ListOpsOptions
-    about = About(
-        origin="Expressions are drawn by a program (Nangia and Bowman 2018; Tay et al. 2021). The "
-        "released files are one draw; source=generated draws from the same distribution.",
-        licence="None stated for the released files. The program that drew them is Apache-2.0, and "
-        "so is this one.",
-        splits="96,000 / 2,000 / 2,000, in the order of the files.",
-        problems=(
-            "The released tokenizer lost all brackets until March 2021, and the nesting with them; "
-            "codes that copied it (Skyformer's) still do. Here: brackets=drop.",
-            "The released code numbers tokens by the order of a Python set, which changes from "
-            "process to process: a restored model is scored on permuted ids. Here: a fixed table.",
-            "The folder is called listops-1000; expressions have 501 to 1,999 tokens.",
-            "Labels are uneven: 0 and 9 are a sixth each. A constant answer scores about 17 %.",
-            "The release holds two copies. The inner one is read, as by public code.",
-        ),
-    )
 
     def splits(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         keep = options.brackets is Brackets.keep
         if options.source == "generated":
             return self._generated(options, job)
-        path = self._path(options)
+        path = self.place(options, release.WHAT)
         files = tsv.find_files(release.root(path, tsv.FOLDER, job.data_dir))
         if path.is_file():
             job.inputs += files.values()
@@ -108,7 +92,7 @@ class ListOps(Task):
             raise UserError(f"{text[:40]!r} is no expression of ListOps: {error}") from error
 
     def inputs(self, options: ListOpsOptions) -> list[Path]:
-        path = self._path(options)
+        path = self.place(options, release.WHAT)
         return [path] if path.is_file() else list(tsv.find_files(path).values())
 
     def check_options(self, options: ListOpsOptions) -> None:
@@ -153,23 +137,6 @@ class ListOps(Task):
         nested = any((ids == tokens.CLOSE).any() for ids in blocks)
         return np.concatenate([nesting(ids) for ids in blocks]) if nested else None
 
-    def export(self, prepared: Prepared, folder: Path) -> list[Path]:
-        if prepared.facts["options"]["brackets"] != Brackets.keep.name:
-            raise UserError(
-                "expressions without brackets cannot be written as expressions: brackets=keep"
-            )
-        if any(part["truncated"] for part in prepared.facts["splits"].values()):
-            raise UserError(
-                f"expressions were cut at {prepared.facts['width']} tokens and cannot be written "
-                "whole: prepare with a larger --max-length"
-            )
-        files = [folder / f"{tsv.PREFIX}_{split}.tsv" for split in SPLITS]
-        for name, file in zip(SPLITS, files, strict=True):
-            split = prepared.split(name)
-            expressions = track(_expressions(split), f"writing {file.name}", len(split))
-            tsv.write_expressions(file, expressions)
-        return files
-
     def _generated(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
         workers = job.workers if sum(counts.values()) > FEW else 1
@@ -183,22 +150,8 @@ class ListOps(Task):
         examples = itertools.starmap(Example, stream)
         return [RawSplit(s, itertools.islice(examples, n), n) for s, n in counts.items()]
 
-    def _path(self, options: ListOpsOptions) -> Path:
-        if options.source == "tiny":
-            return TINY / "listops"
-        what = f"the folder that holds {tsv.PREFIX}_train.tsv, or {release.WHAT}"
-        return archives.user_path(options.path, "release", what, endings=("", *tsv.ENDINGS))
-
 
 def _shape(options: ListOpsOptions) -> generator.TreeShape:
     o = options
     sizes = (o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
     return generator.TreeShape(*sizes, nested=o.balanced)
-
-
-def _expressions(split: Split) -> Iterator[tuple[np.ndarray, int]]:
-    at = 0
-    for ids, lengths in split.blocks():
-        for row, n in zip(ids, lengths, strict=True):
-            yield row[:n], int(split.labels[at])
-            at += 1

@@ -50,29 +50,6 @@ def fault(ids: np.ndarray) -> str | None:
     return None
 
 
-def binary(ids: np.ndarray) -> str:
-    """Write the form of the official files: operators applied to one argument after the other,
-    `( ( ( [MAX 1 ) 2 ) ] )` for the maximum of 1 and 2."""
-    words: list[str] = []
-    open_at: list[int] = []  # where each open operator stands in `words`
-    arguments: list[int] = []
-    for i in ids.tolist():
-        if i in OPENING:
-            open_at.append(len(words))
-            arguments.append(0)
-            words.append(TOKENS[i - 1])
-            continue
-        words.append(TOKENS[i - 1])
-        if i == CLOSE:  # n arguments and the bracket itself are n + 1 applications
-            at = open_at.pop()
-            words[at] = "( " * (arguments.pop() + 1) + words[at]
-            words[-1] = "] )"
-        if open_at:
-            arguments[-1] += 1
-            words[-1] += " )"
-    return " ".join(words)
-
-
 def value(ids: np.ndarray) -> int:
     """Evaluate an expression in bracket form."""
     operators: list[int] = []

@@ -1,4 +1,4 @@
-"""The folders in which LRA keeps Pathfinder images, read and written.
+"""The folders in which LRA keeps Pathfinder images.
 
     pathfinder<side>/<difficulty>/imgs/<batch>/sample_<i>.png
                                  /metadata/<batch>.npy
@@ -11,7 +11,7 @@ label, and ignores text after the last newline.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -19,8 +19,7 @@ import numpy as np
 from PIL import Image
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors, write_atomically
-from lra.data.pathfinder.sizes import Difficulty, PathfinderSettings
+from lra.data.pathfinder.sizes import Difficulty
 from lra.data.sources import release
 from lra.data.store import read_errors
 
@@ -37,9 +36,6 @@ class MetadataRow(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.folder}_{self.file}_{self.number}"
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def place_in_release(side: int, difficulty: Difficulty) -> str:
@@ -64,11 +60,8 @@ def find_images(path: Path, side: int, difficulty: Difficulty) -> Path:
 def metadata_files(root: Path) -> list[Path]:
     """List the metadata files, in the order of their numbers."""
     files = list((root / "metadata").glob("*.npy"))
-    if not files:
-        raise UserError(f"{root / 'metadata'} holds no metadata: files named 0.npy, 1.npy, ...")
-    strange = [file.name for file in files if not file.stem.isdecimal()]
-    if strange:
-        raise UserError(f"{root / 'metadata'} holds {strange[0]}: its files are named by a number")
+    if not files or not all(file.stem.isdecimal() for file in files):
+        raise UserError(f"{root / 'metadata'} has to hold files named 0.npy, 1.npy, ...")
     return sorted(files, key=lambda file: int(file.stem))
 
 
@@ -116,34 +109,7 @@ def _rows(file: Path) -> Iterator[MetadataRow]:
         yield MetadataRow(fields[0], fields[1], int(fields[3]), number)
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def key(number: int) -> str:
-    """Spell the official key of an image of a series as we write it."""
+    """Spell the official key of an image of a series, of which a folder holds BATCH."""
     batch, index = divmod(number, BATCH)
     return f"imgs/{batch}_sample_{index}.png_{index + 1}"
-
-
-def write_images(
-    root: Path, images: Iterable[tuple[np.ndarray, int, int]], settings: PathfinderSettings
-) -> list[Path]:
-    """Write images 0, 1, ... of a series, given as (pixels, label, margin), into a difficulty's
-    folder; return the metadata files, which are written at the end."""
-    lines: dict[Path, str] = {}
-    with disk_errors(root):
-        (root / "metadata").mkdir(parents=True, exist_ok=True)
-        for number, (pixels, label, margin) in enumerate(images):
-            batch, index = divmod(number, BATCH)
-            folder, name = f"imgs/{batch}", f"sample_{index}.png"
-            (root / folder).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(root / folder / name)
-            # the last field counts the contrasts that a dash may have
-            fields = (folder, name, index, label, settings.continuity, settings.contour,
-                      settings.distractor_contour, settings.length, settings.thickness,
-                      margin, 1)  # fmt: skip
-            file = root / "metadata" / f"{batch}.npy"
-            lines[file] = lines.get(file, "") + " ".join(map(str, fields)) + "\n"
-        for file, text in lines.items():
-            write_atomically(file, text.encode())
-    return [*lines]

@@ -10,6 +10,7 @@ included, with the parameters in the docstrings of google-research/long-range-ar
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lra.data.arrays import Example
 from lra.data.parallel import ordered_map
 from lra.data.pathfinder.exact import cosine, sine
 from lra.data.pathfinder.pen import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
@@ -102,14 +104,9 @@ class SnakeGrower:
 
     def distractors(self, rng: np.random.Generator) -> list[Snake]:
         snakes: list[Snake] = []
-        blocked = self._blocked()
         for _ in range(self.settings.distractors):
-            for _ in range(DISTRACTOR_TRIES):
-                snake = self._distractor(rng, blocked)
-                if snake is not None:
-                    snakes.append(snake)
-                    blocked = self._blocked()
-                    break
+            tries = (self._distractor(rng) for _ in range(DISTRACTOR_TRIES))
+            snakes += itertools.islice(filter(None, tries), 1)
         return snakes
 
     def _seeds(self, rng: np.random.Generator) -> tuple[Snake, Snake] | None:
@@ -162,8 +159,8 @@ class SnakeGrower:
         last = snake.dashes[-1]
         self.room.add(last.stroke, last.start)
 
-    def _distractor(self, rng: np.random.Generator, blocked: np.ndarray) -> Snake | None:
-        snake = self._distractor_seed(rng, blocked)
+    def _distractor(self, rng: np.random.Generator) -> Snake | None:
+        snake = self._distractor_seed(rng)
         if snake is None:
             return None
         before = self.room.maps.copy()
@@ -173,7 +170,9 @@ class SnakeGrower:
         self.room.maps = before
         return None
 
-    def _distractor_seed(self, rng: np.random.Generator, blocked: np.ndarray) -> Snake | None:
+    def _distractor_seed(self, rng: np.random.Generator) -> Snake | None:
+        # The padding holds the one-pixel frame that upstream adds here.
+        blocked = self.room.maps[0][self.room.image] < FREE
         for _ in range(SEED_TRIES):
             angle = self.angles[below(rng, 360)]
             cells = self.footprints.get(angle)
@@ -187,24 +186,11 @@ class SnakeGrower:
                 return snake
         return None
 
-    def _blocked(self) -> np.ndarray:
-        """(side, side) bool. The padding holds the one-pixel frame that upstream adds here."""
-        return self.room.maps[0][self.room.image] < FREE
-
     def _first_tails(self, cells: np.ndarray) -> tuple[range, range]:
         """Give (rows, columns) from which a footprint stays clear of the frame."""
         frame = max(2 * self.settings.seed_distance, self.settings.padding)
         low, high = frame - cells.min(axis=0), self.settings.side - frame - cells.max(axis=0)
         return range(low[0], high[0]), range(low[1], high[1])
-
-
-def stream(seed: int, number: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
-
-
-def opening(rng: np.random.Generator, settings: PathfinderSettings) -> tuple[int, int]:
-    """Draw (label, margin), which come first in an image."""
-    return below(rng, 2), settings.margins[below(rng, len(settings.margins))]
 
 
 class ImageGenerator:
@@ -213,11 +199,13 @@ class ImageGenerator:
         self.stages = {margin: SnakeGrower(settings, margin) for margin in settings.margins}
 
     def image(self, seed: int, number: int) -> tuple[np.ndarray, Scene]:
-        scene = self.scene(stream(seed, number))
+        sequence = np.random.SeedSequence(seed, spawn_key=(number,))
+        scene = self.scene(np.random.Generator(np.random.PCG64(sequence)))
         return self.render(scene), scene
 
     def scene(self, rng: np.random.Generator) -> Scene:
-        label, margin = opening(rng, self.settings)
+        label, margins = below(rng, 2), self.settings.margins
+        margin = margins[below(rng, len(margins))]
         stage = self.stages[margin]
         targets = stage.targets(rng)
         distractors = stage.distractors(rng)
@@ -246,20 +234,16 @@ class ImageGenerator:
         return (layer / 255 * contrast).astype(np.float32)  # upstream's precision: it decides ties
 
 
-class ImageBlock(NamedTuple):
-    images: np.ndarray  # (k, side, side) uint8
-    labels: np.ndarray  # (k,) uint8
-
-
 def generate(
     numbers: Sequence[int] | np.ndarray,
     settings: PathfinderSettings,
     *,
     seed: int,
     workers: int = 1,
-) -> Iterator[ImageBlock]:
+) -> Iterator[Example]:
     work = (numbers[at : at + BLOCK] for at in range(0, len(numbers), BLOCK))
-    return ordered_map(functools.partial(_block, settings, seed), work, workers=workers)
+    blocks = ordered_map(functools.partial(_block, settings, seed), work, workers=workers)
+    return itertools.chain.from_iterable(blocks)
 
 
 @functools.lru_cache(maxsize=1)  # a worker keeps its tables from block to block
@@ -269,11 +253,6 @@ def _image_generator(settings: PathfinderSettings) -> ImageGenerator:
 
 def _block(
     settings: PathfinderSettings, seed: int, numbers: Sequence[int] | np.ndarray
-) -> ImageBlock:
-    generator = _image_generator(settings)
-    images = np.empty((len(numbers), settings.side, settings.side), np.uint8)
-    labels = np.empty(len(numbers), np.uint8)
-    for i, number in enumerate(numbers):
-        images[i], scene = generator.image(seed, int(number))
-        labels[i] = scene.label
-    return ImageBlock(images, labels)
+) -> list[Example]:
+    drawn = (_image_generator(settings).image(seed, int(number)) for number in numbers)
+    return [Example(image.reshape(-1), scene.label) for image, scene in drawn]

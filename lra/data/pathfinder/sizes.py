@@ -35,16 +35,12 @@ class PathfinderSettings:
     distractor_contrast: float
     distractor_dashes: int  # wanted in all
     contour: int = 14  # of a target; a distractor's is a third
+    distractors: int = 0  # wanted; one that finds no place is left out
     scale: int = 2  # dashes are drawn this much larger and shrunk
 
     @property
     def distractor_contour(self) -> int:
         return self.contour // 3
-
-    @property
-    def distractors(self) -> int:
-        """Wanted; one that finds no place is left out."""
-        return self.distractor_dashes // self.distractor_contour
 
 
 SIZES = {
@@ -81,6 +77,5 @@ def settings(
     and 6 (intermediate) distractors at 32x32. That is an assumption.
     """
     kind = replace(SIZES[side], contour=difficulty.value)
-    if distractors is None:
-        return kind
-    return replace(kind, distractor_dashes=distractors * kind.distractor_contour)
+    wanted = kind.distractor_dashes // kind.distractor_contour
+    return replace(kind, distractors=wanted if distractors is None else distractors)

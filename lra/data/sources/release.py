@@ -34,7 +34,17 @@ TASK = re.compile(r"listops-1000|tsv_data|pathfinder\d+")
 def root(path: Path, wanted: str, data_dir: Path) -> Path:
     """Give the folder below which the release lies unpacked, `wanted` at least (tsv_data, or a part
     such as pathfinder32/curv_baseline): `path` itself, or what is unpacked from that archive."""
-    return _unpacked(path, wanted, data_dir) if path.is_file() else path
+    if not path.is_file():
+        return path
+    stat = path.stat()
+    key = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    home = data_dir / "release" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    target = home / wanted
+    with lock(target, f"another process is unpacking {path}; waiting for it"):
+        if not target.is_dir():
+            with new_folder(target) as partial:
+                _unpack(path, wanted, partial)
+    return target
 
 
 def folders(path: Path, wanted: str) -> list[Path]:
@@ -56,9 +66,8 @@ def split_files(path: Path, folder: str, names: Mapping[str, str]) -> dict[str, 
 
 def download(folder: Path, url: str) -> Path:
     """Fetch the archive into a folder, going on where an earlier attempt broke off."""
-    target = folder / NAME
     instead = "if you get the archive elsewhere, use it with source=release path=<the archive>"
-    fetch(url, target, instead=instead)
+    target = fetch(url, folder / NAME, instead=instead)
     with target.open("rb") as file:
         if file.read(len(archives.GZIP)) != archives.GZIP:
             raise UserError(
@@ -67,32 +76,19 @@ def download(folder: Path, url: str) -> Path:
     return target
 
 
-def _unpacked(archive: Path, wanted: str, data_dir: Path) -> Path:
-    """Unpack `wanted` of the archive, once."""
-    stat = archive.stat()
-    key = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-    home = data_dir / "release" / f"{archive.stem}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
-    target = home / wanted
-    with lock(target, f"another process is unpacking {archive}; waiting for it"):
-        if not target.is_dir():
-            with new_folder(target) as partial:
-                _unpack(archive, wanted, partial)
-    return target
-
-
 def _unpack(archive: Path, wanted: str, target: Path) -> None:
     """Write the files below `wanted`, and nothing else of the archive: a link or a device is passed
     over, so no name leads out of the target."""
     places = tuple(posixpath.normpath(f"{place}/{wanted}") + "/" for place in PLACES)
     tasks = set()
-    for member in track(archives.members(archive), f"unpacking {wanted} of {archive.name}"):
-        tasks.update(TASK.findall(member.name))
-        if member.plain and member.name.startswith(places):
-            path = target / member.name
-            with disk_errors(target):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as file:
-                    file.writelines(member.chunks())
+    with archives.opened(archive) as files:
+        for name, content in track(files, f"unpacking {wanted} of {archive.name}"):
+            tasks.update(TASK.findall(name))
+            if name.startswith(places):
+                with disk_errors(target):
+                    (target / name).parent.mkdir(parents=True, exist_ok=True)
+                    with (target / name).open("wb") as file:
+                        shutil.copyfileobj(content, file, archives.CHUNK)
     copies = folders(target, wanted)
     if not copies:
         raise UserError(

@@ -1,155 +1,108 @@
-"""Data sets of TensorFlow Datasets, without TensorFlow.
+"""Data sets as TensorFlow Datasets has them, without TensorFlow and without the library.
 
-Reading prepared array_record files does not need it. The library's builders do, for open files and
-one PNG encoder: STANDARD holds these, and stands where the library looks for TensorFlow while a
-builder runs. That place is private, so it holds for the version that constraints.txt pins; another
-one that differs is refused by name. What a builder reads is downloaded by `fetch` and checked
-against the library's sizes and SHA-256.
+A data set is the archive that the library registers (address, size and SHA-256), cut into splits in
+the order in which it stores them: sorted by MD5(split name + key) as a 128-bit integer, for any
+number of shards, in versions 4.0.1 to 4.9. A test holds this to the library's own builders.
 
-Everything lies below <data_dir>/tfds; an archive fetched elsewhere goes to its folder downloads.
+Archives lie in <data_dir>/tfds/downloads; one that was fetched elsewhere goes there too.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
-import logging
-import os
-import tempfile
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from lra.base.config import UserError
-from lra.base.disk import disk_errors
 from lra.data.sources.fetch import fetch
-from lra.data.store import lock
+from lra.data.store import sha256
+from lra.data.task import BUNDLED, Job, Source, Task, TaskOptions, read_by
 
-PINNED = "4.9.10"
-HOME = "tfds"  # in the folder of the data
-AT_ONCE = 1000  # records read at a time: three times as fast as one by one
+
+class Checksum(Enum):
+    official = "official"  # anything but the published archive is refused
+    any = "any"  # other files in the same format; every record says so
 
 
 class Dataset(NamedTuple):
-    name: str
-    version: str
-    archive: str  # the file it is made from
-    config: str | None = None
+    name: str  # with configuration and version
+    url: str
+    size: int
+    sha256: str
 
-    def __str__(self) -> str:
-        return f"{self.name}{f'/{self.config}' if self.config else ''}:{self.version}"
-
-    def folder(self, data_dir: Path) -> Path:
-        return data_dir / HOME / self.name / (self.config or "") / self.version
-
-    def download(self, data_dir: Path) -> Path:
-        return data_dir / HOME / "downloads" / self.archive
+    @property
+    def archive(self) -> str:
+        return self.url.rpartition("/")[2]
 
 
-def is_there(dataset: Dataset, data_dir: Path) -> bool:
-    return dataset.folder(data_dir).exists() or dataset.download(data_dir).exists()
+@dataclass
+class PublishedOptions(TaskOptions):
+    path: str | None = read_by("files", default=None, place=True)
+    checksum: Checksum = read_by("files", default=Checksum.official)  # noqa: RUF009
 
 
-def read_records(dataset: Dataset, split: str, data_dir: Path) -> Iterator[list[dict[str, Any]]]:
-    """Read a prepared split in stored order, the official one, many examples at a time."""
-    with _version_in_errors(dataset):
-        records = _builder(dataset, data_dir).as_data_source(split=split)
-    try:
-        for start in range(0, len(records), AT_ONCE):
-            end = min(start + AT_ONCE, len(records))
-            yield records.__getitems__(list(range(start, end)))
-    except (OSError, ValueError, RuntimeError, IndexError, SyntaxError) as error:  # Pillow's too
-        raise UserError(
-            f"{dataset.folder(data_dir)} is damaged ({error}): remove it and prepare again"
-        ) from error
+class PublishedTask(Task):
+    """Reads one archive: downloaded, brought by the user, or a bundled one in its format."""
+
+    dataset: ClassVar[Dataset]
+
+    def archive(self, options: PublishedOptions, job: Job) -> Path:
+        """Give the archive, checked if it has to be the published one."""
+        data = self.dataset
+        if options.source == "tfds":
+            place = self._download(job.data_dir)
+            other = (
+                f"fetch {data.url} elsewhere and put it into {place.parent}, or use source=files"
+            )
+            fetch(data.url, place, instead=other, size=data.size, digest=data.sha256)
+            job.inputs.append(place)
+            return place
+        (archive,) = self.inputs(options)
+        official = options.source == "files" and options.checksum is Checksum.official
+        if official and (digest := sha256(archive)) != data.sha256:
+            raise UserError(
+                f"{archive} is not the published file: sha256 {data.sha256} expected, {digest} "
+                "found; download it again, or use checksum=any for data of your own, which every "
+                "record will say"
+            )
+        return archive
+
+    def inputs(self, options: PublishedOptions) -> list[Path]:
+        name = self.dataset.archive
+        place = self.place(options, f"{name} or the folder that holds it")
+        archive = place if place.is_file() else place / name
+        if not archive.is_file():
+            raise UserError(f"{place} holds no {name}")
+        return [archive]
+
+    def needs_download(self, options: PublishedOptions, data_dir: Path) -> bool:
+        return options.source == "tfds" and not self._download(data_dir).exists()
+
+    def _download(self, data_dir: Path) -> Path:
+        return data_dir / "tfds" / "downloads" / self.dataset.archive
 
 
-def prepare(dataset: Dataset, data_dir: Path) -> list[Path]:
-    """Download and prepare it unless that is done; give the files of train and test."""
-    folder = dataset.folder(data_dir)
-    with lock(folder, f"another process is preparing {folder}; waiting for it"):
-        if not folder.exists():
-            _make(dataset, data_dir)
-    return [
-        file
-        for split in ("train", "test")
-        for file in sorted(folder.glob(f"{dataset.name}-{split}.array_record*"))
+def sources_of(dataset: Dataset, published: str) -> dict[str, Source]:
+    return {
+        "tfds": Source(f"TensorFlow Datasets, {dataset.name}", {"dataset": dataset.name}),
+        "files": Source(published),
+        "tiny": BUNDLED,
+    }
+
+
+def order(split: str, keys: Iterable[int | str]) -> np.ndarray:
+    """Sort `keys`: element 0 is the position of the example that is stored first."""
+    digests = [
+        hashlib.md5(f"{split}{key}".encode(), usedforsecurity=False).digest() for key in keys
     ]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), np.int64)
 
 
-def _make(dataset: Dataset, data_dir: Path) -> None:
-    folder, target = dataset.folder(data_dir), dataset.download(data_dir)
-    with _version_in_errors(dataset):
-        builder = _builder(dataset, data_dir)
-        ((url, info),) = builder.url_infos.items()
-    other = f"fetch {url} elsewhere and put it into {target.parent}, or use source=files"
-    fetch(url, target, instead=other, size=int(info.size), digest=info.checksum)
-    print(f"TensorFlow Datasets {_library().__version__} prepares {dataset} from {target}")
-    imports = importlib.import_module("tensorflow_datasets.core.utils.lazy_imports_utils")
-    with (
-        disk_errors(folder.parent),
-        tempfile.TemporaryDirectory(dir=target.parent) as space,
-        _version_in_errors(dataset),
-        mock.patch.dict(vars(imports.tensorflow), _module=STANDARD),
-        contextlib.redirect_stdout(io.StringIO()),  # it prints a download of unknown size
-    ):
-        config = _library().download.DownloadConfig(
-            manual_dir=target.parent, extract_dir=space, try_download_gcs=False
-        )
-        builder.download_and_prepare(
-            download_dir=space, download_config=config, file_format="array_record"
-        )
-
-
-def _library() -> Any:
-    library = importlib.import_module("tensorflow_datasets")
-    library.disable_progress_bar()
-    logging.getLogger("absl").setLevel(logging.ERROR)  # it advertises OpenCV
-    return library
-
-
-def _builder(dataset: Dataset, data_dir: Path) -> Any:
-    return _library().builder(str(dataset), data_dir=data_dir / HOME, file_format="array_record")
-
-
-@contextlib.contextmanager
-def _version_in_errors(dataset: Dataset) -> Iterator[None]:
-    """Name the version when the library fails: another one is the most likely cause."""
-    try:
-        yield
-    except (UserError, OSError):
-        raise
-    except Exception as error:
-        if isinstance(error.__cause__, OSError):  # a full disk, wrapped
-            raise error.__cause__ from error
-        raise UserError(
-            f"tensorflow-datasets {_library().__version__} does not prepare {dataset} without "
-            f"TensorFlow ({type(error).__name__}: {error}), {PINNED} does: "
-            f"pip install tensorflow-datasets=={PINNED}, or use source=files"
-        ) from error
-
-
-class _Full(Exception):
-    """Stands for tf.errors.ResourceExhaustedError, which the standard library does not raise."""
-
-
-def _png(pixels: np.ndarray) -> SimpleNamespace:
-    """Encode a picture; the library asks the result, a tensor to it, for its `numpy()`."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return SimpleNamespace(numpy=out.getvalue)
-
-
-STANDARD = SimpleNamespace(
-    io=SimpleNamespace(gfile=SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)),
-    errors=SimpleNamespace(ResourceExhaustedError=_Full),
-    compat=SimpleNamespace(as_text=os.fsdecode),
-    executing_eagerly=lambda: True,
-    image=SimpleNamespace(encode_png=_png),
-)
+def percent(n: int, start: float, end: float) -> slice:
+    """Give the slice `[start%:end%]` of n examples, whose bounds are rounded to the nearest."""
+    return slice(round(start * n / 100), round(end * n / 100))

@@ -5,27 +5,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.batches import Batches, ModelInputs, forward, own_loss
 from luna.convert.recipe import ConversionRecipe
+from luna.convert.swap import ModelInputs, forward
 from luna.convert.tasks.metrics import Metric
+from luna.convert.train import Batches
 
 HELD_OUT = "held_out"  # the part of train that chooses the best epoch, under select=train_split
 
 Example = tuple[Any, float]  # the sentences or the path of an image; the class or the score
-
-
-class Processor(Protocol):
-    """How a checkpoint wants its inputs: a tokenizer, or an image size and its normalisation."""
-
-    def save_pretrained(self, folder: Any, /) -> Any: ...
 
 
 class ConversionData(ABC):
@@ -34,58 +29,65 @@ class ConversionData(ABC):
 
     def __init__(
         self,
-        train: Sequence[Example],
-        scored: Mapping[str, Sequence[Example]],
+        task: Any,
+        folder: str | Path | None,
+        processor: Any,
         recipe: ConversionRecipe,
         seed: int,
     ):
-        self.recipe, self.seed, self.scored = recipe, seed, dict(scored)
-        self.examples = train[: recipe.train_examples]
+        self.task, self.folder, self.processor = task, folder, processor
+        self.recipe, self.seed = recipe, seed
+        examples, self.scored = self.read()
+        self.examples = examples[: recipe.train_examples]
         if recipe.select == "train_split":
-            rest, held_out = hold_out(len(self.examples))
-            self.scored[HELD_OUT] = [self.examples[i] for i in held_out]
-            self.examples = [self.examples[i] for i in rest]
+            n = len(self.examples)
+            if n < 2:
+                raise LunaError("select=train_split needs at least 2 training examples")
+            # The same tenth in every run.
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
+            k = max(1, n // 10)
+            self.scored[HELD_OUT] = [self.examples[i] for i in sorted(order[:k])]
+            self.examples = [self.examples[i] for i in sorted(order[k:])]
         self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
 
     @abstractmethod
+    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
+        """Read the examples to train on and, by split, those that are scored."""
+
+    @abstractmethod
     def train(self, epoch: int) -> Batches:
-        """The batches of an epoch, drawn from the seed and its number alone."""
+        """Return the batches of an epoch, drawn from the seed and its number alone."""
 
     @abstractmethod
     def evaluation(self, split: str) -> Iterable[ModelInputs]:
-        """Batches in the order of `labels`."""
-
-    @abstractmethod
-    def check(self, model: nn.Module) -> None:
-        """Raise a LunaError unless the model can take these examples."""
-
-    def loss(self, model: nn.Module, batch: ModelInputs) -> Tensor:
-        return own_loss(model, batch)
+        """Return batches in the order of `labels`."""
 
 
 class ConversionTask(ABC):
     name: str
     metric: Metric
+    data: type[ConversionData]
     auto_model: str  # the class of transformers that loads a checkpoint of this task
     files: str  # what the folder of such a checkpoint contains
 
     @abstractmethod
-    def processor(self, source: str) -> Processor:
-        """The tokenizer or image normalisation of the checkpoint `source`."""
+    def processor(self, source: str) -> Any:
+        """Load how the checkpoint `source` wants its inputs: a tokenizer or an image processor."""
 
     @abstractmethod
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
-        """Class names in the order of the head's outputs; None for a regression."""
+        """Name the classes in the order of the head's outputs; None for a regression."""
 
     def fingerprint(self, data: str | Path | None) -> str | None:
-        """A fingerprint of data that the task's name does not determine."""
+        """Return a fingerprint of data that the task's name does not determine."""
         return None
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
         """Refuse a checkpoint whose classes are not this task's in the same order: the hub's MNLI
         models come in every order."""
         classes = self.classes(data)
-        if classes in (None, ("0", "1")) or are_numbers(names):
+        by_default = all(re.fullmatch(r"(LABEL_)?\d+", name) for name in names)
+        if classes in (None, ("0", "1")) or by_default:
             return
         for i, (theirs, ours) in enumerate(zip(names, classes or (), strict=True)):
             if theirs.lower().replace("-", "_") != ours.lower().replace("-", "_"):
@@ -94,14 +96,9 @@ class ConversionTask(ABC):
                     "give a model finetuned on it (stage=teacher makes one)"
                 )
 
-    @abstractmethod
-    def open(
-        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
-    ) -> ConversionData: ...
-
 
 def predict(model: nn.Module, batches: Iterable[ModelInputs]) -> Tensor:
-    """One answer per example, in order: the class, or the score of a regression."""
+    """Return one answer per example, in order: the class, or the score of a regression."""
     answers = []
     with torch.no_grad():
         for batch in batches:
@@ -111,23 +108,9 @@ def predict(model: nn.Module, batches: Iterable[ModelInputs]) -> Tensor:
 
 
 def labels_of(examples: Sequence[Example]) -> Tensor:
-    """int64 classes or float32 scores."""
+    """Return int64 classes or float32 scores."""
     return torch.tensor([label for _, label in examples])
-
-
-def hold_out(n: int) -> tuple[list[int], list[int]]:
-    """Indices of the examples to train on, and of a tenth to select on; the same in every run."""
-    if n < 2:
-        raise LunaError("select=train_split needs at least 2 training examples")
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
-    k = max(1, n // 10)
-    return sorted(order[k:]), sorted(order[:k])
 
 
 def split_into_batches(order: Sequence[int], size: int) -> list[list[int]]:
     return [list(order[i : i + size]) for i in range(0, len(order), size)]
-
-
-def are_numbers(names: Sequence[str]) -> bool:
-    """Whether class names are only numbers, as transformers gives them by default."""
-    return all(re.fullmatch(r"(LABEL_)?\d+", name) for name in names)

@@ -1,28 +1,31 @@
 """Image classification on a folder tree in ImageNet's layout, `<folder>/{train,val}/<class>/*.jpg`.
 
 Classes are the folders of train in sorted order. For ImageNet-1K that is the order of synsets,
-which published checkpoints use.
+which published checkpoints use. Decoding is lazy: threads prepare a batch (PIL releases the
+interpreter lock) while one is used. An augmented image depends on (seed, epoch, its index), not on
+threads or on the images before it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from PIL import Image, ImageOps
+from torch import Tensor
 
 from luna.base import LunaError
-from luna.convert.batches import ModelInputs, forward
+from luna.convert.host import transformers
 from luna.convert.layers import shortened
-from luna.convert.recipe import ConversionRecipe
-from luna.convert.tasks import augment, metrics, pixels
+from luna.convert.tasks import metrics
 from luna.convert.tasks.base import (
     ConversionData,
     ConversionTask,
@@ -30,15 +33,60 @@ from luna.convert.tasks.base import (
     labels_of,
     split_into_batches,
 )
-from luna.convert.tasks.pixels import ImageLoader, Pixels
 
+FORMATS = ("JPEG", "PNG")  # others are never opened: Pillow would start Ghostscript for EPS
 SUFFIXES = (".jpg", ".jpeg", ".png")
 SPLITS = ("train", "val")
 LAYOUT = "one folder per class in train and in val, images (jpg or png) in each"
+THREADS = min(16, os.cpu_count() or 1)
 # SHA-256 of the sorted names.
 SYNSETS = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"
 # Checkpoints on the hub name classes by words: these identify the first and the last synset.
 FIRST, LAST = "tench", "toilet tissue"
+
+
+class Images(ConversionData):
+    """Paths of images and their classes; pixels are decoded batch by batch."""
+
+    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
+        self.root = self.task.root(self.folder)
+        train, val = (_files(self.root, split, self.task.classes(self.folder)) for split in SPLITS)
+        # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
+        drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
+        return [train[i] for i in drawn], {"val": val}
+
+    def train(self, epoch: int) -> ImageLoader:
+        how, key = self.recipe.images, (self.seed, epoch)
+        height, width = image_size(self.processor)
+
+        def pixels(i: int) -> Tensor:
+            image = decode(self.root / self.examples[i][0])
+            rng = np.random.default_rng((*key, 0, i))
+            box = random_box(*image.size, how.min_area, rng)
+            image = image.resize((width, height), self.processor.resample, box=box)
+            if rng.random() < how.flip:
+                image = ImageOps.mirror(image)
+            return prepare(self.processor, image, do_resize=False, do_center_crop=False)
+
+        order = np.random.default_rng((*key, 2)).permutation(len(self.examples)).tolist()
+        parts = split_into_batches(order, self.recipe.batch)
+        return ImageLoader(parts, pixels, labels_of(self.examples))
+
+    def evaluation(self, split: str) -> ImageLoader:
+        examples, crop = self.scored[split], self.recipe.images.eval_crop
+        height, width = image_size(self.processor)
+        changes: dict[str, Any] = {}
+        if crop is not None:  # of the shorter side, in place of what the config says
+            changes = {
+                "size": {"shortest_edge": round(max(height, width) / crop)},
+                "do_center_crop": True,
+                "crop_size": {"height": height, "width": width},
+            }
+
+        def pixels(i: int) -> Tensor:
+            return prepare(self.processor, decode(self.root / examples[i][0]), **changes)
+
+        return ImageLoader(split_into_batches(range(len(examples)), self.recipe.batch), pixels)
 
 
 @dataclass(frozen=True)
@@ -46,21 +94,21 @@ class ImageFolder(ConversionTask):
     name: str = "image_folder"
 
     metric = staticmethod(metrics.classified)
+    data = Images
     auto_model = "AutoModelForImageClassification"
-    files = f"config.json, {pixels.CONFIG} and safetensors"
+    files = "config.json, preprocessor_config.json and safetensors"
 
-    def processor(self, source: str) -> Pixels:
-        return Pixels.read(source)
+    def processor(self, source: str) -> Any:
+        kind = transformers().AutoImageProcessor
+        return kind.from_pretrained(source, backend="pil", trust_remote_code=False)
 
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
-        """The folders of train; val may have no others."""
+        """List the folders of train; val may have no others."""
         root = self.root(data)
         train, val = (_folders(root / split) for split in SPLITS)
         unknown = sorted(set(val) - set(train))
         if unknown:
             raise LunaError(f"{root}/val has classes that are not in train: {shortened(unknown)}")
-        if len(train) < 2:
-            raise LunaError(f"{root}/train has a single class: {LAYOUT}")
         return train
 
     def root(self, data: str | Path | None) -> Path:
@@ -69,15 +117,10 @@ class ImageFolder(ConversionTask):
         return Path(data)
 
     def fingerprint(self, data: str | Path | None) -> str:
-        """A hash of the names of all files: another folder is another data set."""
+        """Hash the names of all files: another folder is another data set."""
         root, classes = self.root(data), self.classes(data)
         paths = (path for split in SPLITS for path, _ in _files(root, split, classes))
         return hashlib.sha256("".join(f"{path}\n" for path in paths).encode()).hexdigest()
-
-    def open(
-        self, data: str | Path | None, processor: Any, recipe: ConversionRecipe, *, seed: int
-    ) -> Images:
-        return Images(self.root(data), self.classes(data), processor, recipe, seed)
 
 
 @dataclass(frozen=True)
@@ -87,112 +130,104 @@ class ImageNet(ImageFolder):
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
         folders = super().classes(data)
         if hashlib.sha256("\n".join(folders).encode()).hexdigest() != SYNSETS:
-            odd = [f for f in folders if not (len(f) == 9 and f[0] == "n" and f[1:].isdigit())]
-            which = f"{shortened(odd)}: not a synset" if odd else f"{folders[0]} ... {folders[-1]}"
             raise LunaError(
-                f"{data}/train has {len(folders)} folders ({which}) instead of ImageNet-1K's 1000 "
-                "synsets n01440764 ... n15075141: for a part of it, or other images, use "
-                "task=image_folder"
+                f"{data}/train has {len(folders)} folders ({folders[0]} ... {folders[-1]}) instead "
+                "of ImageNet-1K's 1000 synsets n01440764 ... n15075141: for a part of it, or other "
+                "images, use task=image_folder"
             )
         return folders
 
     def check_head(self, names: Sequence[str], data: str | Path | None) -> None:
-        if FIRST in names[0].lower() and LAST in names[-1].lower():
-            return
-        super().check_head(names, data)
+        if not (FIRST in names[0].lower() and LAST in names[-1].lower()):
+            super().check_head(names, data)
 
 
 TASKS = {task.name: task for task in (ImageFolder(), ImageNet())}
 
 
-class Images(ConversionData):
-    """Paths of images and their classes; pixels are decoded batch by batch."""
+class ImageLoader:
+    """Batches of images, made on demand; every pass over them gives the same ones."""
 
     def __init__(
         self,
-        root: Path,
-        classes: Sequence[str],
-        processor: Pixels,
-        recipe: ConversionRecipe,
-        seed: int,
+        parts: Sequence[Sequence[int]],
+        pixels: Callable[[int], Tensor],
+        labels: Tensor | None = None,
     ):
-        train, val = (_files(root, split, classes) for split in SPLITS)
-        # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
-        drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
-        super().__init__([train[i] for i in drawn], {"val": val}, recipe, seed)
-        self.n_classes, self.root, self.pixels = len(classes), root, processor
+        self.parts, self.pixels, self.labels = parts, pixels, labels
 
-    def train(self, epoch: int) -> ImageLoader:
-        how, size = self.recipe.images, (self.pixels.width, self.pixels.height)
-        key = (self.seed, epoch)
+    def __len__(self) -> int:
+        return len(self.parts)
 
-        def image(i: int) -> np.ndarray:
-            whole = pixels.decode(self.root / self.examples[i][0])
-            rng = np.random.default_rng((*key, 0, i))
-            return np.asarray(augment.augmented(whole, size, self.pixels.resample, how, rng))
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            coming = pool.map(self.pixels, self.parts[0])
+            for part, after in zip(self.parts, [*self.parts[1:], ()], strict=True):
+                batch = {"pixel_values": torch.stack(list(coming))}
+                coming = pool.map(self.pixels, after)  # while this one is used
+                yield batch if self.labels is None else batch | {"labels": self.labels[part]}
 
-        def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
-            rng = np.random.default_rng((*key, 1, number))
-            labels = labels_of([self.examples[i] for i in part])
-            mixed = augment.mix(self.pixels.tensor(images), labels, self.n_classes, how, rng)
-            return dict(zip(("pixel_values", "labels"), mixed, strict=True))
 
-        order = np.random.default_rng((*key, 2)).permutation(len(self.examples)).tolist()
-        return ImageLoader(split_into_batches(order, self.recipe.batch), image, batch)
+def decode(path: Path) -> Image.Image:
+    """Open an image in RGB; a LunaError names a file that is none."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise LunaError(f"{path} cannot be decoded ({error}): replace it or remove it") from error
 
-    def evaluation(self, split: str) -> ImageLoader:
-        examples, crop = self.scored[split], self.recipe.images.eval_crop
 
-        def image(i: int) -> np.ndarray:
-            whole = pixels.decode(self.root / examples[i][0])
-            return np.asarray(self.pixels.fitted(whole, crop))
+def prepare(processor: Any, image: Image.Image, **changes: Any) -> Tensor:
+    """Return the pixels (3, h, w) as the checkpoint wants them: resized, cropped, normalised."""
+    return processor(image, return_tensors="pt", **changes)["pixel_values"][0]
 
-        def batch(number: int, part: Sequence[int], images: list[np.ndarray]) -> dict[str, Tensor]:
-            return {"pixel_values": self.pixels.tensor(images)}
 
-        return ImageLoader(
-            split_into_batches(range(len(examples)), self.recipe.batch), image, batch
+def image_size(processor: Any) -> tuple[int, int]:
+    """Return (height, width) of what `prepare` makes."""
+    size = processor.crop_size if processor.do_center_crop else processor.size
+    if not (size and size.get("height") and size.get("width")):
+        raise LunaError(
+            f"preprocessor_config.json leaves the image size open ({size}): ViT needs a height and "
+            "a width"
         )
+    return size["height"], size["width"]
 
-    def loss(self, model: nn.Module, batch: ModelInputs) -> Tensor:
-        """Cross-entropy, to classes or to mixtures of them."""
-        assert not isinstance(batch, Tensor)
-        logits = forward(model, batch).logits.float()
-        labels = batch["labels"].to(logits.device)
-        return F.cross_entropy(logits, labels, label_smoothing=self.recipe.images.label_smoothing)
 
-    def check(self, model: nn.Module) -> None:
-        size: Any = model.config.image_size  # type: ignore[union-attr]
-        height, width = (size, size) if isinstance(size, int) else size
-        if (height, width) != (self.pixels.height, self.pixels.width):
-            raise LunaError(
-                f"the checkpoint's {pixels.CONFIG} gives images of {self.pixels.height} x "
-                f"{self.pixels.width}, its model takes {height} x {width}"
-            )
+def random_box(
+    width: int, height: int, min_area: float, rng: np.random.Generator
+) -> tuple[float, float, float, float]:
+    """Draw a crop (left, top, right, bottom) of at least `min_area` of the image and of proportions
+    from 3:4 to 4:3 (Szegedy et al. 2015, section 6)."""
+    for _ in range(10):
+        area = rng.uniform(min_area, 1.0) * width * height
+        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = math.sqrt(area * aspect), math.sqrt(area / aspect)
+        if w <= width and h <= height:
+            left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
+            return left, top, left + w, top + h
+    # The image is too long for such a crop: the largest central one with these proportions.
+    w, h = min(width, height * 4 / 3), min(height, width * 4 / 3)
+    left, top = (width - w) / 2, (height - h) / 2
+    return left, top, left + w, top + h
 
 
 def _folders(split: Path) -> tuple[str, ...]:
     if not split.is_dir():
         raise LunaError(f"the folder {split} is missing: {LAYOUT}")
-    with os.scandir(split) as entries:
-        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    names = sorted(e.name for e in split.iterdir() if e.is_dir() and not e.name.startswith("."))
     if not names:
-        raise LunaError(
-            f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without folders: sort it "
-            "by its ground truth)"
-        )
+        raise LunaError(f"{split} contains no folders: {LAYOUT} (ImageNet's val comes without)")
     return tuple(names)
 
 
 def _files(root: Path, split: str, classes: Sequence[str]) -> list[Example]:
-    """Every image (its path below `root`) with the index of its class, sorted."""
+    """List every image (its path below `root`) with the index of its class, sorted."""
     examples: list[Example] = []
     for label, name in enumerate(classes):
         folder = root / split / name
         if not folder.is_dir():
             continue
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
+        names = sorted(f.name for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
         images = [(f"{split}/{name}/{f}", label) for f in names if not f.startswith(".")]
         if not images:
             raise LunaError(f"{folder} contains no images: {LAYOUT}")

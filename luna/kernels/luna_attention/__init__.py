@@ -19,10 +19,12 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
+from luna.kernels.luna_attention.operator import attention
 from luna.kernels.luna_attention.reference import plain
-from luna.kernels.luna_attention.segments import STATE
 from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
-from luna.kernels.scalar_mlp.piecewise import check_mlps, tables
+from luna.kernels.scalar_mlp.operator import check_mlps, tables
+
+STATE = 8192  # numbers of S at most on a GPU: above, registers spill by the kilobyte
 
 
 def on_cpu(device: str) -> bool:
@@ -30,7 +32,7 @@ def on_cpu(device: str) -> bool:
 
 
 def is_default(device: str) -> bool:
-    """Whether evaluate=auto takes the kernels on a type of device."""
+    """Say whether evaluate=auto takes the kernels on a type of device."""
     return on_cpu(device) or (on_gpu(device) and "fused" not in checked.LEFT_OUT)
 
 
@@ -38,15 +40,11 @@ def check(device: str) -> None:
     """Refuse a type of device without kernels; meta, which has shapes only, needs none."""
     if device == "meta" or on_gpu(device) or on_cpu(device):
         return
-    needs = {
-        "cpu": "numba: pip install 'luna-lra[fast]'",
-        "cuda": "triton: pip install 'luna-lra[triton]' on Linux",
-    }
-    raise LunaError(
-        f"the fused attention on {device} needs {needs[device]}"
-        if device in needs
-        else f"there is no fused attention for {device}: use evaluate='auto'"
-    )
+    if device not in ("cpu", "cuda"):
+        raise LunaError(f"there is no fused attention for {device}: use evaluate='auto'")
+    package, extra = ("numba", "fast") if device == "cpu" else ("triton", "triton")
+    needs = f"{package}: pip install 'luna-lra[{extra}]'"
+    raise LunaError(f"the fused attention on {device} needs {needs}")
 
 
 def luna_attention(
@@ -56,11 +54,7 @@ def luna_attention(
     mask: Tensor | None,
     W: Tensor,
     bias: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
+    *mlps: Tensor,
     activation: Activation = "relu",
     nonneg: Nonneg = True,
     causal: bool = False,
@@ -70,57 +64,49 @@ def luna_attention(
     """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
     half precision is computed in float32 and o returned in it.
 
-    Where there is no kernel, features are computed: on GPUs for float64 and for M L e > 8192, on
-    CPUs for causal attention inside torch.compile. With `compare` they are computed on a GPU too
-    where its kernels differ from the reference.
+    Where there is no kernel, features are computed: on GPUs for float64, for M L e > 8192 and under
+    torch.use_deterministic_algorithms, on CPUs for causal attention inside torch.compile. With
+    `compare` they are computed on a GPU too where its kernels differ from the reference.
     """
     device, dtype = q.device.type, v.dtype
     if activation not in SLOPES:
         raise LunaError(f"the fused attention needs {' or '.join(SLOPES)}, not '{activation}'")
     check(device)
+    check_mlps(len(W), *mlps)
     inside = torch.float64 if dtype == torch.float64 else torch.float32
-    W, bias = W.to(inside), bias.to(inside)
-    blocks = causal and on_cpu(device) and not on_gpu(device)
-    too_large = W.shape[1] * g.shape[1] * v.shape[3] > STATE
-    no_kernel = device == "cuda" and (inside == torch.float64 or too_large)
-    no_kernel = no_kernel or (blocks and torch.compiler.is_compiling())
-    check_mlps(len(W), e, f, a, g)
-    e, f, a, g = (at_least_single(t) for t in (e, f, a, g))
-    parameters = W, bias, e, f, a, g
-    options: dict[str, Any] = {"nonneg": nonneg, "causal": causal, "eps": eps}
-    options["activation"] = activation
-    if compare and on_gpu(device) and not no_kernel:
-        no_kernel = not _kernels_are_right(q, k, v, mask, *parameters, **options)
-    if no_kernel:
+    parameters = W.to(inside), bias.to(inside), *(at_least_single(t) for t in mlps)
+    options: dict[str, Any] = {
+        "activation": activation, "nonneg": nonneg, "causal": causal, "eps": eps
+    }  # fmt: skip
+    gpu = on_gpu(device)
+    real = q.new_ones(len(q), q.shape[2], dtype=torch.bool) if mask is None else mask
+    if not gpu:  # whose kernels read half precision as it stands
         q, k, v = q.to(inside), k.to(inside), v.to(inside)
-        out, c = plain(q, k, v, mask, *parameters, **options)
+    in_blocks = causal and on_cpu(device) and not gpu
+    no_kernel = in_blocks and torch.compiler.is_compiling()
+    if gpu:
+        too_large = W.shape[1] * mlps[-1].shape[1] * v.shape[3] > STATE
+        no_kernel = torch.are_deterministic_algorithms_enabled()
+        no_kernel |= device == "cuda" and (inside == torch.float64 or too_large)
+        if compare and not no_kernel:
+            no_kernel = not _kernels_are_right(q, k, v, real, *parameters, **options)
+    if no_kernel:
+        out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
         return out.to(dtype), c
 
-    make_tables = tables
-    if not on_gpu(device):  # whose kernels read half precision as it stands
-        q, k, v = q.to(inside), k.to(inside), v.to(inside)
-        if device == "cpu":
-            from luna.kernels.scalar_mlp.compiled import compiled_tables as make_tables
-    maps = W, bias, *make_tables(e, f, a, g, SLOPES[activation], inside)
-    if blocks:
-        from luna.kernels.luna_attention.host import causal_attention
+    W, bias, e, f, a, g = parameters
+    maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
+    if in_blocks:
+        from luna.kernels.luna_attention.by_numba import causal_attention
 
         out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps)
     else:
-        from luna.kernels.luna_attention.operator import attention
-
         output = list(OUTPUTS).index(nonneg)
-        out, c, _, _ = attention(q, k, v, _marks(q, mask), *maps, causal, output, eps)
+        out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps)
     return out.to(dtype), c
 
 
-def _marks(q: Tensor, mask: Tensor | None) -> Tensor:
-    return q.new_ones(len(q), q.shape[2], dtype=torch.bool) if mask is None else mask
-
-
-def _kernels_are_right(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *parameters: Tensor, **options: Any
-) -> bool:
+def _kernels_are_right(*tensors: Tensor, **options: Any) -> bool:
     def kernels(*tensors: Tensor) -> Tensor:
         return luna_attention(*tensors, **options)[0][-1:]
 
@@ -129,5 +115,4 @@ def _kernels_are_right(
         last = (t[-1:] for t in (q, k, v, mask))
         return plain(*last, *parameters, evaluate="piecewise", **options)[0]
 
-    tensors = q, k, v, _marks(q, mask), *parameters
     return checked.is_right("fused", kernels, reference, tensors, *options.values())

@@ -9,20 +9,80 @@ from torch import Tensor
 
 from luna.base import LunaError
 from luna.kernels.checked import on_gpu
-from luna.kernels.luna_attention.segments import block_of, empty_rows_like, segment_of
-from luna.kernels.scalar_mlp.piecewise import no_second_derivative
+from luna.kernels.scalar_mlp.operator import no_second_derivative
+
+BLOCK = 64  # tokens of the shortest segment on a GPU
+PROGRAMS = 512  # a few for every processor of a large GPU
+
+INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor mask, Tensor W, Tensor bias, Tensor keys, Tensor table"
+)
+RESULTS = "Tensor out, Tensor c, Tensor S, Tensor z"
+OPTIONS = "bool causal, int output, float eps"
+
+
+def segment_of(tokens: int) -> int:
+    """Tokens of a program on a GPU, by the shapes alone, so that every sum has a fixed order:
+    blocks, until 512 programs share all tokens of all heads. Long inputs have longer segments and
+    not more of them, so that sums of segments stay small."""
+    size = BLOCK
+    while size * PROGRAMS < tokens:
+        size *= 2
+    return size
 
 
 def _engine(q: Tensor) -> ModuleType:
-    """The module that computes on q's device. Its forward and backward take the arguments of the
-    operators, the last three by name."""
+    """The module that computes on q's device: its forward and backward fill the results."""
     if on_gpu(q.device.type):
-        from luna.kernels.luna_attention import device  # imports triton
+        from luna.kernels.luna_attention import by_triton
 
-        return device
-    from luna.kernels.luna_attention import host  # imports numba
+        return by_triton
+    from luna.kernels.luna_attention import by_numba
 
-    return host
+    return by_numba
+
+
+def _rows_like(t: Tensor) -> Tensor:
+    """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
+    write rows."""
+    result = torch.empty_like(t)
+    return result if result.stride(-1) == 1 else t.new_empty(t.shape)
+
+
+def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps) -> tuple[Tensor, ...]:
+    (B, H, n, e), D = v.shape, W.shape[1] * table.shape[2] // 2
+    D *= -(-n // segment_of(B * H * n)) if causal else 1
+    shapes = (B, H, n), (B, H, D, e), (B, H, D)
+    return _rows_like(v), *(table.new_empty(shape) for shape in shapes)
+
+
+def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, ...]:
+    return *(_rows_like(t) for t in (q, k, v)), *(t.new_empty(t.shape) for t in (W, bias, table))
+
+
+@torch.library.custom_op(
+    "luna::attention", mutates_args=(),
+    schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)  # fmt: skip
+def attention(*arguments):
+    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
+    that each segment of a sequence starts from, (B, H, segments D, .)."""
+    _check(*arguments[:8])
+    results = _results(*arguments)
+    _engine(results[0]).forward(arguments, results, segment_of(results[1].numel()))
+    return results
+
+
+@torch.library.custom_op(
+    "luna::attention_backward", mutates_args=(),
+    schema=f"(Tensor grad, {INPUTS}, {RESULTS}, {OPTIONS}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)  # fmt: skip
+def _attention_backward(*arguments):
+    """Gradients of q, k, v, W, bias, table."""
+    gradients, c = _gradients(*arguments), arguments[10]
+    _engine(c).backward(arguments, gradients, segment_of(c.numel()))
+    return gradients
 
 
 def _check(
@@ -47,68 +107,6 @@ def _check(
         )
 
 
-@torch.library.custom_op("luna::attention", mutates_args=())
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor,
-    W: Tensor,
-    bias: Tensor,
-    keys: Tensor,
-    table: Tensor,
-    causal: bool,
-    output: int,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
-    that each segment of a sequence starts from, (B, H, segments D, .)."""
-    tensors = q, k, v, mask, W, bias, keys, table
-    _check(*tensors)
-    return _engine(q).forward(*tensors, causal=causal, output=output, eps=eps)
-
-
-@torch.library.custom_op("luna::attention_backward", mutates_args=())
-def _attention_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor,
-    W: Tensor,
-    bias: Tensor,
-    keys: Tensor,
-    table: Tensor,
-    out: Tensor,
-    c: Tensor,
-    S: Tensor,
-    z: Tensor,
-    causal: bool,
-    output: int,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, W, bias, table."""
-    tensors = grad, q, k, v, mask, W, bias, keys, table, out, c, S, z
-    return _engine(q).backward(*tensors, causal=causal, output=output, eps=eps)
-
-
-@attention.register_fake
-def _(q, k, v, mask, W, bias, keys, table, causal, output, eps):
-    B, H, n, e = v.shape
-    M, L = W.shape[1], table.shape[2] // 2
-    D = M * L
-    if causal:
-        D *= -(-n // segment_of(B * H * n, block_of(M, L)))
-    S = table.new_empty(B, H, D, e)
-    return empty_rows_like(v), S.new_empty(B, H, n), S, S.new_empty(B, H, D)
-
-
-@_attention_backward.register_fake
-def _(grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, causal, output, eps):
-    first = [empty_rows_like(t) for t in (q, k, v)]
-    return *first, *(t.new_empty(t.shape) for t in (W, bias, table))
-
-
 def _save(ctx, inputs, output) -> None:
     *tensors, ctx.causal, ctx.output, ctx.eps = inputs
     ctx.mark_non_differentiable(*output[1:])
@@ -122,5 +120,7 @@ def _backward(ctx, grad: Tensor, *_):
     return *dqkv, None, dW, dbias, None, dtable, None, None, None
 
 
+attention.register_fake(_results)
+_attention_backward.register_fake(_gradients)
 attention.register_autograd(_backward, setup_context=_save)
 _attention_backward.register_autograd(no_second_derivative)

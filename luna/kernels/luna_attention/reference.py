@@ -6,14 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from luna.kernels.scalar_mlp import (
-    OUTPUTS,
-    Activation,
-    Evaluate,
-    Nonneg,
-    over_groups,
-    scalar_mlp,
-)
+from luna.kernels.scalar_mlp import OUTPUTS, Activation, Evaluate, Nonneg, over_groups, scalar_mlp
 from luna.sums import causal_linear_sums, denominator, linear_sums
 
 

@@ -9,10 +9,9 @@ Shapes, in this folder:
     out (G, N, L)
 
 `dense` evaluates the definition, for any activation. `piecewise` is exact for relu and leaky_relu,
-in time and memory independent of w (README.md beside this file has the derivation); `compiled` is
-the same in one pass of machine code, on the CPU, and `triton` on a GPU. `auto` takes these two
-where they apply, `triton` after luna/kernels/checked.py has compared it with `piecewise`. Few
-values without gradients, such as those of one token that is decoded, are evaluated as defined.
+in time and memory independent of w (README.md beside this file has the derivation), and `auto`
+takes it where it applies. Few values without gradients, such as those of one token that is decoded,
+are evaluated as defined.
 """
 
 from __future__ import annotations
@@ -20,50 +19,24 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.kernels import checked, cpu
-from luna.kernels.scalar_mlp import piecewise, reference
-from luna.kernels.scalar_mlp.piecewise import SLOPES
-from luna.kernels.scalar_mlp.reference import ACTIVATIONS, OUTPUTS
+from luna.kernels import cpu
+from luna.kernels.scalar_mlp.operator import SLOPES as SLOPES
+from luna.kernels.scalar_mlp.operator import check_mlps, look_up, tables
+from luna.kernels.scalar_mlp.reference import ACTIVATIONS as ACTIVATIONS
+from luna.kernels.scalar_mlp.reference import OUTPUTS as OUTPUTS
+from luna.kernels.scalar_mlp.reference import dense
 
 Activation = Literal["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "sin"]
-Evaluate = Literal["auto", "dense", "piecewise", "compiled", "triton"]
+Evaluate = Literal["auto", "dense", "piecewise"]
 Nonneg = bool | Literal["softplus", "exp"]  # see OUTPUTS
 
 FEW = 2048  # values: making the table of `piecewise` takes longer than evaluating the definition
-COMPARED = 2**16  # scalars at most of a group on which `triton` is compared with `piecewise`
-
-__all__ = [
-    "ACTIVATIONS",
-    "OUTPUTS",
-    "SLOPES",
-    "Activation",
-    "Evaluate",
-    "Nonneg",
-    "at_least_single",
-    "check",
-    "evaluator",
-    "over_groups",
-    "scalar_mlp",
-]
-
-
-def check(evaluate: Evaluate, activation: Activation) -> None:
-    """Refuse an evaluation that does not fit the activation, or whose package is missing."""
-    if evaluate in ("piecewise", "compiled", "triton") and activation not in SLOPES:
-        raise LunaError(
-            f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
-            f"not '{activation}': use evaluate='auto'"
-        )
-    if evaluate == "compiled" and not cpu.AVAILABLE:
-        raise LunaError("evaluate='compiled' needs numba: pip install 'luna-lra[fast]'")
-    if evaluate == "triton" and not checked.TRITON:
-        raise LunaError("evaluate='triton' needs triton: pip install 'luna-lra[triton]' on Linux")
 
 
 @functools.cache
@@ -74,57 +47,46 @@ def _warn_without_numba() -> None:
     )
 
 
-def evaluator(evaluate: Evaluate, activation: Activation, device: str = "cpu") -> Evaluate:
-    """The name of the evaluation that `evaluate` means for this activation on such a device."""
-    if activation not in SLOPES or evaluate == "dense":
-        return "dense"
-    if evaluate == "piecewise" or device == "meta":  # which has shapes only
-        return "piecewise"
-    if evaluate == "triton":
-        if device == "cuda" or checked.INTERPRETED:
-            return "triton"
-        raise LunaError(f"evaluate='triton' needs a GPU, got {device}: use evaluate='auto'")
-    if device != "cpu":
-        if evaluate == "compiled":
-            raise LunaError(f"evaluate='compiled' needs a CPU, got {device}: use evaluate='auto'")
-        right = device == "cuda" and checked.TRITON and "triton" not in checked.LEFT_OUT
-        return "triton" if right else "piecewise"
-    if not cpu.AVAILABLE:
-        _warn_without_numba()
-        return "piecewise"
-    return "compiled"
+def evaluator(evaluate: Evaluate, activation: Activation) -> Literal["dense", "piecewise"]:
+    """The name of the evaluation that `evaluate` means for this activation."""
+    if evaluate == "piecewise" and activation not in SLOPES:
+        raise LunaError(
+            f"evaluate='{evaluate}' needs a piecewise linear activation ({', '.join(SLOPES)}), "
+            f"not '{activation}': use evaluate='auto'"
+        )
+    return "dense" if activation not in SLOPES or evaluate == "dense" else "piecewise"
 
 
 def scalar_mlp(
     u: Tensor,
-    e: Tensor,
-    f: Tensor,
-    a: Tensor,
-    g: Tensor,
-    *,
+    *mlps: Tensor,
     activation: Activation = "relu",
     nonneg: bool = False,
     evaluate: Evaluate = "auto",
     chunk: int = 1_000_000,
 ) -> Tensor:
-    """psi of every scalar and channel, (G, N) -> (G, N, L); `nonneg` adds a final relu.
+    """psi of every scalar and channel, (G, N) -> (G, N, L), of the MLPs e, f, a, g; `nonneg` adds a
+    final relu.
 
-    `chunk` bounds the scalars (times channels) handled at once, and so the transient memory; it
-    does not change the result. Half precision is computed in float32 and returned as it came.
+    `chunk` bounds the scalars (times channels) that `dense` handles at once, and so the transient
+    memory; it does not change the result. Half precision is computed in float32 and returned as it
+    came.
     """
-    if evaluate != "auto":
-        check(evaluate, activation)
-    elif u.shape[1] * len(g[0]) <= FEW and not torch.is_grad_enabled():  # a token at a time
-        evaluate = "dense"
-    name = evaluator(evaluate, activation, u.device.type)
-    options: dict[str, Any] = {"activation": activation, "nonneg": nonneg, "chunk": chunk}
     if u.dim() != 2 or not u.is_floating_point():
         raise LunaError(f"scalars (G, N) are needed, got {u.dtype} {tuple(u.shape)}")
-    piecewise.check_mlps(len(u), e, f, a, g)
-    tensors = [at_least_single(t) for t in (u, e, f, a, g)]
-    if name == "triton" and evaluate == "auto" and not _triton_is_right(*tensors, **options):
-        name = "piecewise"
-    return _function(name)(*tensors, **options).to(u.dtype)
+    check_mlps(len(u), *mlps)
+    if evaluate == "auto" and u.shape[1] * mlps[-1].shape[1] <= FEW and not torch.is_grad_enabled():
+        evaluate = "dense"  # a token at a time
+    name = evaluator(evaluate, activation)
+    scalars, e, f, a, g = (at_least_single(t) for t in (u, *mlps))
+    if name == "dense":
+        y = dense(scalars, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
+    else:
+        if u.device.type == "cpu" and not cpu.AVAILABLE:
+            _warn_without_numba()
+        keys, table = tables(e, f, a, g, SLOPES[activation], scalars.dtype)
+        y, _ = look_up(scalars.contiguous(), keys, table, nonneg)
+    return y.to(u.dtype)
 
 
 def at_least_single(t: Tensor) -> Tensor:
@@ -138,25 +100,3 @@ def over_groups(u: Tensor, G: int, channels: Callable[[Tensor], Tensor]) -> Tens
         return channels(u.reshape(1, -1)).view(*u.shape, -1)
     y = channels(u.transpose(0, 1).reshape(G, -1))
     return y.view(G, len(u), *u.shape[2:], -1).transpose(0, 1)
-
-
-def _function(name: Evaluate) -> Callable[..., Tensor]:
-    if name == "compiled":
-        from luna.kernels.scalar_mlp.compiled import compiled  # imports numba
-
-        return compiled
-    if name == "triton":
-        from luna.kernels.scalar_mlp.gpu import gpu  # imports triton
-
-        return gpu
-    return piecewise.piecewise if name == "piecewise" else reference.dense
-
-
-def _triton_is_right(*tensors: Tensor, **options: Any) -> bool:
-    def by_triton(*tensors: Tensor) -> Tensor:
-        return _function("triton")(*tensors, **options)[:, -COMPARED:]
-
-    def by_piecewise(u: Tensor, *mlps: Tensor) -> Tensor:
-        return piecewise.piecewise(u[:, -COMPARED:], *mlps, **options)
-
-    return checked.is_right("triton", by_triton, by_piecewise, tensors, *options.values())

@@ -64,7 +64,6 @@ SAME = {
     "relative import": method(SCALE, "from .helper import scale"),
     "relative module": method(MODULE, "from . import shapes"),
     "module by its full name": method(MODULE, "import mine.shapes as shapes"),
-    "name that a package passes on": method(SCALE, "from mine import scale") | {"__init__": SCALE},
     "renamed module": method(MODULE, "from mine import forms as shapes")
     | {"shapes": None, "forms": SHAPES},
     "moved module": method(SCALE, "from mine.inner.helper import scale")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from omegaconf import OmegaConf
+from torch import Tensor
 
 import luna
-from lra.base import groups
-from lra.base.config import CONFIGS, Tolerance
+from lra.base.config import Tolerance
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
 from lra.settings.compose import Run, move_cost_facts
 from lra.settings.experiment import plain
+from lra.settings.presets import fill_in_preset
+from lra.settings.search_path import read
+from luna.base import Attention, Paper, register
 
 from ..conftest import composed
 
@@ -42,12 +47,10 @@ def counted(attention: str) -> Count:
 @cache
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
-    defaults = OmegaConf.load(CONFIGS / "train.yaml").attention
-    slot = OmegaConf.merge(defaults, groups.read("attention", attention))
-    slot.preset = preset
-    groups.fill_in_preset(slot, task)
+    slot = OmegaConf.to_container(read("attention", attention)) | {"preset": preset}
+    fill_in_preset(slot, task)
     run = copy.deepcopy(composed(f"task={task}"))
-    run.attention = OmegaConf.to_container(slot, resolve=True)
+    run.attention = slot
     move_cost_facts(run)
     return run
 
@@ -55,3 +58,22 @@ def shipped(task: str, attention: str, preset: str = "matched") -> Run:
 @cache
 def budget(task: str) -> Budget:
     return budget_of(composed(f"task={task}"))
+
+
+@contextmanager
+def plugged(attend: Callable[[Tensor, Tensor, Tensor], Tensor], run: Run) -> Iterator[Run]:
+    """This run with the attention `plug` of another package, which computes `attend(q, k, v)`."""
+
+    class Plug(Attention):
+        paper = Paper(title="A plug-in", year=2026, url="https://example.org")
+        complexity = "O(n² e)"
+
+        def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
+            return attend(q, k, v)
+
+    register("plug")(Plug)
+    compute = replace(run.compute, exempt=None)
+    try:
+        yield replace(run, attention={"name": "plug", "dwc": "none"}, compute=compute)
+    finally:
+        luna.base._classes.pop("plug")

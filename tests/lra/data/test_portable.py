@@ -1,4 +1,4 @@
-"""Generated data are the same on every CPU: tables, images, expressions and grey levels, made again
+"""Generated data are the same on every CPU: images, expressions and grey levels, made again
 with other instruction sets, have the digests that are written down here."""
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from lra.data.recall import draw_block
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
-    "pens": "b885c6880f288dd4",
     "pathfinder": "761f1482a758d952",
     "listops": "faf47aa2749f8440",
     "recall": "678e7f835dece859",
@@ -36,7 +35,7 @@ WITHOUT = {
 LIBM = "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"  # other last bits of math.sin and math.pow
 
 
-def test_every_table_and_sample_has_the_digest_of_the_first_machine() -> None:
+def test_every_sample_has_the_digest_of_the_first_machine() -> None:
     assert sample() == SAMPLE
 
 
@@ -70,20 +69,6 @@ def drawer(side: int) -> pathfinder_generator.ImageGenerator:
     return pathfinder_generator.ImageGenerator(sizes.settings(side, sizes.Difficulty.easy))
 
 
-def pens() -> Iterator[object]:
-    """What dashes and turns are made of, for every endpoint and every ninth degree."""
-    for side in sizes.SIZES:
-        for stage in drawer(side).stages.values():
-            pen = stage.pen
-            for turn in pen.turns:
-                yield from (turn.row, turn.column, turn.angle, *turn.stroke)
-            for angle in [*stage.angles[::9], *(turn.angle for turn in pen.turns)]:
-                heading = pen.heading(angle)
-                yield from (heading.down, heading.right, heading.offsets, heading.weights)
-            yield from (pen.stroke(angle).ink for angle in stage.angles)
-            yield stage.first_tails
-
-
 def pathfinder() -> Iterator[object]:
     for side in sizes.SIZES:
         for number in range(3):
@@ -108,7 +93,6 @@ def colours() -> Iterator[object]:
 
 
 PARTS: dict[str, Callable[[], Iterator[object]]] = {
-    "pens": pens,
     "pathfinder": pathfinder,
     "listops": listops,
     "recall": recall,

@@ -11,14 +11,13 @@ import torch
 import lra.data
 from lra.base.config import UserError
 from lra.base.disk import read_json
-from lra.data.arrays import IGNORED, SPLITS, HeldRows, Prepared
+from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
-from lra.data.recall import draw_block
 from lra.results import audit
 from lra.results import record as records
 from lra.settings.compose import Run, compose
-from lra.training.fit import build
+from lra.training.run import build
 from tests.lra.data.kit import differences
 
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3
@@ -58,59 +57,15 @@ def test_every_label_is_the_value_of_the_key_at_its_token(form: str, tmp_path: P
     assert not differences(made.folder)
 
 
-def test_the_same_seed_gives_the_same_examples_and_none_twice(tmp_path: Path) -> None:
-    words = ("pairs=2", "queries=1", "filler=0", "keys=4", "values=2")  # 96 different examples
-    made = prepared(tmp_path / "a", *words, "n_train=20", "n_val=10", "n_test=10")
-    assert set(made.facts["duplicates"].values()) == {0}
-    again = prepared(tmp_path / "b", *words, "n_train=20", "n_val=10", "n_test=10")
-    other = prepared(tmp_path / "a", *words, "n_train=20", "n_val=10", "n_test=10", "seed=1")
-    assert made.fingerprint == again.fingerprint != other.fingerprint
-
-
-def test_a_label_that_is_not_its_key_s_value_is_found(tmp_path: Path) -> None:
-    made = prepared(tmp_path)
-    split, task = made.split("val"), lra.data.of_facts(made.facts)
-    ((holds, _),) = task.audit(split)
-    assert holds
-    split.labels = np.roll(split.labels, 1, axis=1)
-    ((holds, found),) = task.audit(split)
-    assert not holds
-    assert "val: labels of 20 examples" in found
-
-
-def test_a_question_whose_key_was_not_given_is_found(tmp_path: Path) -> None:
-    made = prepared(tmp_path)
-    split, task = made.split("val"), lra.data.of_facts(made.facts)
-    ids = split.ids(np.arange(len(split)))
-    asked = PAIRS + int((ids[7, 1::2][PAIRS:] == 1).argmax())
-    ids[7, 2 * asked] = next(key for key in KEY if key not in ids[7, ::2])
-    split._ids = HeldRows(ids)
-    ((holds, found),) = task.audit(split)
-    assert not holds
-    assert "those of example 7 are not" in found
-
-
-def test_fillers_and_places_make_examples_different(tmp_path: Path) -> None:
-    """All that can be drawn are counted: 2 keys, 2 values, 2 places, 2 fillers."""
-    words = ("pairs=1", "queries=1", "filler=1", "keys=2", "values=2", "n_train=6", "n_val=1")
-    options = lra.data.configure("recall", [*WORDS, *words, "n_test=1"])
-    drawn, _ = draw_block(options, 0)
-    assert len(np.unique(drawn, axis=0)) == 2 * 2 * 2 * 2
-    with pytest.raises(UserError, match="9 different examples are asked for, but only 16 exist"):
-        lra.data.configure("recall", [*WORDS, *words, "n_test=2"])
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("pairs=10", "pairs=10 needs as many different keys, but there are only keys=9"),
-        ("queries=7", "queries=7 is out of range: it must be between 1 and pairs=6"),
-        ("queries=0", "queries=0 is out of range"),
+        ("pairs=10", "pairs=10 needs as many different keys, not keys=9"),
+        ("queries=7", "queries=7 is not between 1 and pairs=6"),
         ("values=1", "values=1 is out of range: it must be at least 2"),
-        ("form=stack", "form=stack is unknown: it must be stacked or interleaved"),
+        ("form=stack", "form=stack is not known"),
         ("pairs=1 queries=1 keys=8 values=2 filler=0", "only 16 exist"),
-        ("pairs=1 queries=1 keys=4 values=2 filler=2", "only 96 exist"),
-        ("filler=65533", "filler=65533 is out of range: it must be at most 65,532"),
+        ("filler=65533", "filler=65533 is above 65,532"),
     ],
 )
 def test_an_ill_posed_task_is_refused(words: str, message: str) -> None:
@@ -126,7 +81,7 @@ def test_an_example_is_shown_as_pairs_and_questions(lra_data, tmp_path: Path) ->
     assert code == 0
     text = out[out.index("text") : out.index("ids")].split()[1:]
     given = dict(word.split("=v") for word in text[:PAIRS])
-    labels = dict(pair.split(": ") for pair in out.splitlines()[1].split("label ")[1].split(", "))
+    labels = dict(pair.split(": ") for pair in out.split("label ")[1].split("   ")[0].split(", "))
     asked = {str(at): word.rstrip("?") for at, word in enumerate(text) if word.endswith("?")}
     assert {at: given[key] for at, key in asked.items()} == labels
     assert sum(word.startswith("-=v") for word in text) == FILLER
@@ -173,6 +128,6 @@ def test_padding_is_neither_seen_nor_scored(form: str, tmp_path: Path) -> None:
         assert batch.labels.shape == (8, tokens)
         assert (batch.labels != IGNORED).sum() == 8 * 4
         losses.append(module.training_step(batch, 0))
-        assert module.forward(batch.ids, batch.mask).shape == (8, tokens, 4)
+        assert module.network(batch.ids, batch.mask).shape == (8, tokens, 4)
     if form == "stacked":  # the other has positions, whose table would be drawn anew
         torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)

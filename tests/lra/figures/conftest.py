@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.figure import Figure
 
-from lra.figures import draw
+from lra.figures import style
 from lra.settings.compose import compose
 from lra.training.run import train
 from lra.training.trained import Trained, load_trained
@@ -90,40 +90,11 @@ def text_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: root / name for name in found}
 
 
-@pytest.fixture(scope="session")
-def image_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    pytest.importorskip("transformers")
-    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
-
-    from luna.convert import convert
-    from tests.luna.convert.kit import deit, vit
-
-    root = tmp_path_factory.mktemp("image")
-    processor = ViTImageProcessorPil(size={"height": 16, "width": 16})
-    models = {"teacher": vit(), "deit-teacher": deit()}
-    models["hedgehog"] = convert(models["teacher"], "hedgehog")
-    models["luna"] = convert(models["teacher"], "luna", M=2, L=2)
-    models["deit"] = convert(models["deit-teacher"], "hedgehog")
-    for name, model in models.items():
-        model.save_pretrained(root / name)
-        processor.save_pretrained(root / name)
-    return {p.name: p for p in root.iterdir()}
-
-
-@pytest.fixture
-def picture(tmp_path: Path) -> Path:
-    from PIL import Image
-
-    noise = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "noise.png")
-    return tmp_path / "noise.png"
-
-
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that a test saves; no text of theirs may be cut off."""
     figures: list[Figure] = []
-    save = draw.save
+    save = style.save
 
     def check(figure: Figure, stem: Path) -> list[Path]:
         figures.append(figure)
@@ -133,7 +104,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         assert min(left, low, width - right, height - high) > -0.02, stem
         return paths
 
-    monkeypatch.setattr(draw, "save", check)
+    monkeypatch.setattr(style, "save", check)
     return figures
 
 

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from lra.bench.result import BenchResult, BenchRow
-from lra.figures import draw, style
+from lra.figures import style
 from lra.figures.bench import draw_bench
-from lra.figures.labels import spread
+from lra.figures.style import spread
 
 from .conftest import Figure
 
@@ -21,7 +21,7 @@ def test_files_are_the_same_every_time(tmp_path: Path):
         def fill(figure: Figure) -> None:
             figure.subplots().plot([1, 2])
 
-        paths = draw.save_figure(tmp_path / name, fill, size=(2, 2), title="$T\nnote")
+        paths = style.save_figure(tmp_path / name, fill, "$T\nnote", height=2, width=2)
         assert [path.suffix for path in paths] == [".png", ".pdf"]
         return [path.read_bytes() for path in paths]
 

@@ -13,8 +13,7 @@ import torch
 import luna
 from lra.base.config import UserError
 from lra.cli import main
-from lra.figures import channels, maps
-from lra.figures.maps import title_of
+from lra.figures import runs
 from lra.training.trained import Trained
 
 from .conftest import LUNA, SOFTMAX, Figure
@@ -24,20 +23,20 @@ def test_channels_are_those_of_the_checkpoint(
     trained: Callable[..., Trained], tmp_path: Path, drawn: list[Figure]
 ):
     run = trained(*LUNA)
-    (layer,) = channels.of_run(run)
+    (layer,) = runs.of_run(run)
     attention = run.network.encoder.blocks[0].attention.attention
-    assert layer.psi.shape == (attention.n_heads, channels.POINTS, 3)
+    assert layer.psi.shape == (attention.n_heads, runs.POINTS, 3)
     u = torch.from_numpy(layer.grid[[0, 20, 399]])
     c = attention.map.channels  # psi_l(u) = relu(a_l . relu(e_l u + f_l) + g_l), group 1, channel 2
     hidden = (c.e[1, 2] * u[:, None] + c.f[1, 2]).relu()
     psi = (hidden @ c.a[1, 2] + c.g[1, 2]).relu()
     np.testing.assert_allclose(layer.psi[1, [0, 20, 399], 2], psi.detach(), rtol=1e-4, atol=1e-6)
-    assert title_of(run).splitlines() == [
+    assert runs.title_of(run).splitlines() == [
         "listops, luna, M = 2, L = 3, a map per head, seed 1, best checkpoint",
         "protocol luna v1, model small, 2 steps of 8; data: a bundled miniature, for trying things "
         "out",
     ]
-    assert all(path.exists() for path in channels.draw_channels([layer], "T", tmp_path / "c"))
+    assert all(path.exists() for path in runs.draw_layers([layer], "T", tmp_path / "c"))
     above, below = drawn[0].axes
     live = [psi for channel in layer.psi.T if channel.any() for psi in channel.T]
     for line, psi in zip(above.get_lines(), live, strict=True):
@@ -51,7 +50,7 @@ def test_channels_are_those_of_the_checkpoint(
 
 def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
     run = trained(*LUNA)
-    (layer,) = channels.of_run(run)
+    (layer,) = runs.of_run(run)
     batches = [b for b, _ in zip(run.batches("val", 16), range(4), strict=False)]
     real = sum(int(batch.mask.sum()) for batch in batches)
     assert real < sum(batch.mask.numel() for batch in batches)
@@ -63,7 +62,7 @@ def test_maps_of_queries_and_of_keys_have_their_own_channels():
     attention = luna.build("luna", n_heads=2, head_dim=4, max_len=8, M=2, tie_qk=False)
     q, k, v = torch.randn(3, 1, 2, 5, 4)
     mask = torch.tensor([[True, True, False, True, True]])
-    layers = channels.observe(attention, lambda: attention(q, k, v, mask))
+    layers = runs.observe(attention, lambda: attention(q, k, v, mask))
     assert [layer.name for layer in layers] == ["layer 0, queries", "layer 0, keys"]
     for layer, x, features in zip(layers, (q, k), (attention.map, attention.map_k), strict=True):
         u = features.projections(x).detach()[:, :, mask[0]]
@@ -73,8 +72,8 @@ def test_maps_of_queries_and_of_keys_have_their_own_channels():
 def test_equal_channels_and_dead_ones_have_names(tmp_path: Path, drawn: list[Figure]):
     grid = np.linspace(-1, 1, 50)
     psi = np.stack([grid.clip(0), grid.clip(0), 0 * grid, grid**2], axis=-1)
-    layer = channels.LayerChannels("layer 0", grid, grid, psi[None])
-    channels.draw_channels([layer], "T", tmp_path / "c")
+    layer = runs.LayerChannels("layer 0", grid, grid, psi[None])
+    runs.draw_layers([layer], "T", tmp_path / "c")
     axes = drawn[0].axes[0]
     assert axes.get_title(loc="left") == "layer 0; ψ₃ = 0"
     assert [text.get_text() for text in axes.texts] == ["ψ₁", "ψ₂", "ψ₄"]
@@ -86,10 +85,10 @@ def test_maps_are_rows_of_the_attention_matrix(
     trained: Callable[..., Trained], tmp_path: Path, drawn: list[Figure]
 ):
     run = trained(*SOFTMAX)
-    rows = maps.attention_rows(run, 3)
+    rows = runs.attention_rows(run, 3)
     n = len(rows.ids)
     heads = run.network.encoder.blocks[0].attention.n_heads
-    assert rows.rows.shape == (2, heads, n if n <= maps.SHORT else 1, n)
+    assert rows.rows.shape == (2, heads, n if n <= runs.SHORT else 1, n)
     np.testing.assert_allclose(rows.rows.sum(-1), 1, rtol=1e-5)
     ids = run.prepared.split("test").ids(np.array([3]))[0]
     assert (rows.ids == ids[ids > 0][:n]).all()
@@ -97,17 +96,17 @@ def test_maps_are_rows_of_the_attention_matrix(
         rng = np.random.default_rng(i)
         weights = rng.dirichlet(np.ones(4 * i), size=(2, 1, 1 if i == 10 else 4 * i))
         few = rows._replace(ids=np.ones(4 * i, int), rows=weights, heads=["head 0"])
-        maps.draw_maps(run, few, "T", tmp_path / "m")
+        runs.draw_rows(run, few, "T", tmp_path / "m")
         picture = drawn[-1].axes[1].images[0]
         values = np.asarray(picture.get_array()).ravel()[: weights[1].size]
         np.testing.assert_allclose(values, weights[1].ravel() * 4 * i)
-        assert (picture.norm.vmin, picture.norm.vmax) == maps.SCALE
+        assert (picture.norm.vmin, picture.norm.vmax) == runs.SCALE
     with pytest.raises(UserError, match="there is no test example 1000000: choose from 0 to"):
-        maps.attention_rows(run, 10**6)
+        runs.attention_rows(run, 10**6)
 
 
 def test_polaformer_has_a_map_for_either_half_of_the_values(trained: Callable[..., Trained]):
-    rows = maps.attention_rows(trained("attention=polaformer"), 3)
+    rows = runs.attention_rows(trained("attention=polaformer"), 3)
     assert rows.heads == [f"head {h}, {of} signs" for h in (0, 1) for of in ("equal", "opposite")]
     np.testing.assert_allclose(rows.rows.sum(-1), 1, rtol=1e-4)
     assert np.abs(rows.rows[:, 0] - rows.rows[:, 1]).max() > 1e-4

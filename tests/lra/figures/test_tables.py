@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lra.figures import tables as figures
+from lra.report.build import build_all
 from lra.report.specs import TableSpec
 from lra.report.table import Table
-from lra.report.training import build_all
 
 from ..synthetic import Make, frame, table
 
@@ -31,7 +31,7 @@ def test_a_sweep_has_measured_and_published_values(make: Make, runs: Path):
         for seed in (1, 2):
             make("luna", 0.4 + m / 100 + seed / 50, seed=seed, task="image", options={"M": m})
     shown = table(runs, published="M")
-    assert figures.swept(shown) == ["M"]
+    assert figures.swept(shown) == "M"
     measured, published = drawn(figures.sweep, shown, "image")
     (bars,) = measured.containers
     assert list(bars.lines[0].get_xdata()) == [4, 8, 16]
@@ -40,16 +40,6 @@ def test_a_sweep_has_measured_and_published_values(make: Make, runs: Path):
     spans = [np.diff(axes.get_ylim()) for axes in (measured, published)]
     assert spans[0] == pytest.approx(spans[1])
     assert measured.get_ylim()[0] < 47 < 59 < measured.get_ylim()[1], "every point is seen"
-
-
-def test_two_options_make_a_map(make: Make, runs: Path):
-    for m, l in ((4, 2), (4, 8), (16, 2)):
-        make("luna", (m + l) / 100, options={"M": m, "L": l})
-    shown = table(runs)
-    assert figures.swept(shown) == ["L", "M"]
-    (image,) = drawn(figures.grid, shown)[0].get_images()
-    values = image.get_array().filled(-1)
-    assert values == pytest.approx(np.array([[6, 18], [12, -1]]))  # rows: L = 2, 8; M = 4, 16
 
 
 def test_scores_are_sorted_and_show_every_seed(make: Make, runs: Path):

@@ -7,27 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lra.base.config import (
-    Clip,
-    ClsMask,
-    DataRules,
-    Dev,
-    Evaluation,
-    Gelu,
-    Init,
-    Interaction,
-    Mask,
-    Model,
-    Pad,
-    Pooling,
-    Positions,
-    Protocol,
-    Recipe,
-    Schedule,
-    Select,
-    Style,
-)
+from lra.base.config import DataRules, Mask, Model, Pad, Pooling
 from lra.model import build
+
+from ..conftest import read_settings
 
 
 @dataclass
@@ -40,17 +23,8 @@ class Task:
     grid: tuple[int, int] | None = None
 
 
-SKYFORMER = Style(
-    positions=Positions.learned, position_std=0.02, embedding_std=0.02, init=Init.torch,
-    qkv_bias=True, out_bias=True, gelu=Gelu.erf, ln_eps=1e-5, mask_output=True,
-    pooling=Pooling.mean, cls_mask=ClsMask.real, interaction=Interaction.nli, dual_hidden_layers=1,
-)  # fmt: skip
-OFFICIAL = Style(
-    positions=Positions.fixed, position_std=0.02, embedding_std=1.0, init=Init.flax,
-    qkv_bias=False, out_bias=False, gelu=Gelu.tanh, ln_eps=1e-6, mask_output=False,
-    pooling=Pooling.cls, cls_mask=ClsMask.first,
-    interaction=Interaction.concat, dual_hidden_layers=2,
-)  # fmt: skip
+SKYFORMER = read_settings("skyformer", "listops")[0].style
+OFFICIAL = read_settings("official", "listops")[0].style
 CLEAN = replace(SKYFORMER, mask_output=False, pooling=Pooling.masked_mean)
 
 TINY = Model(
@@ -63,14 +37,8 @@ NARROW = replace(TINY, qkv_dim=6)  # projections narrower than the residual stre
 
 
 def protocol(style=CLEAN, length=24, profile="strict", vocab=11):
-    return Protocol(
-        name="test", version=1, profile=profile, precision="32-true",
-        data=DataRules(length, length, Pad.full, Mask.length, vocab),
-        style=style,
-        recipe=Recipe(4, 10, 0, Schedule.constant, 1e-3, [0.9, 0.98], 1e-8, 0.0, Clip.none, 1.0),
-        evaluation=Evaluation(5, -1, Dev.train, False, Select.last, 0.0),
-        tasks={},
-    )  # fmt: skip
+    rules = DataRules(length, length, Pad.full, Mask.length, vocab)
+    return replace(read_settings("luna", "listops")[0], style=style, data=rules, profile=profile)
 
 
 def network(

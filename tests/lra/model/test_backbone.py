@@ -6,25 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import luna
-from lra.base.config import Pooling, UserError
-from lra.model import build
-from lra.model.backbone import AttentionLayer
+from lra.base.config import Pooling
 
 from .kit import (
     CLEAN,
-    NARROW,
-    OFFICIAL,
-    SKYFORMER,
     TINY,
     Task,
     count,
     example,
     network,
-    protocol,
 )
 
 
@@ -45,17 +38,6 @@ def test_dropout_is_where_both_lineages_have_it():
         "encoder.blocks.0.mlp.4": 0.25,
     }
     assert net.encoder.blocks[0].attention.attention.slot.dropout == 0.125
-
-
-@pytest.mark.parametrize("name", luna.names())
-@pytest.mark.parametrize("profile", ["published", "official"])
-def test_every_attention_trains_under_the_quirks(name, profile):
-    torch.manual_seed(0)
-    style = OFFICIAL if profile == "official" else SKYFORMER
-    net = build(Task(), {"name": name, "dwc": "none"}, TINY, protocol(style, profile=profile), 0)
-    ids, mask = example([24, 9, 13])
-    F.cross_entropy(net(ids, mask), torch.tensor([0, 1, 2])).backward()
-    assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)
 
 
 def test_layers_are_tied_to_the_first(monkeypatch):
@@ -106,21 +88,3 @@ def test_local_branch_adds_a_convolution_of_the_values(kind, grid, pooling):
     )
     if pooling is Pooling.cls:
         assert not conv[:, 0].any()
-
-
-def test_hidden_states_need_the_width_of_the_heads():
-    class NeedsX(luna.get("softmax")):
-        needs_x = True
-
-    class SlotPlace:
-        max_len, profile, seed, grid, cls = 24, "strict", 0, None, False
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(luna, "build", lambda name, **slot: NeedsX(luna.Slot(**slot)))
-        AttentionLayer({"name": "softmax"}, TINY, CLEAN, SlotPlace)
-        with pytest.raises(
-            UserError,
-            match=r"all heads together must be as wide as the hidden states, but "
-            r"model\.qkv_dim=6 and model\.d_model=12",
-        ):
-            AttentionLayer({"name": "softmax"}, NARROW, CLEAN, SlotPlace)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lra.base.config import ClsMask, Pooling, Positions
+from lra.base.config import ClsMask, Positions
 from lra.model.embedding import Embedding
 
 from .kit import CLEAN, OFFICIAL, example, network, shake, sinusoids
@@ -31,13 +31,6 @@ def test_cls_takes_position_0_and_a_place_in_the_mask(positions, rule, expected)
     assert mask[:, 0].tolist() == expected
     assert torch.equal(mask[:, 1:], ids > 0)
     assert embedding(ids, None)[1] is None
-
-
-@pytest.mark.parametrize("pooling", [p for p in Pooling if p is not Pooling.cls])
-def test_no_cls_unless_it_is_pooled(pooling):
-    embedding = Embedding(11, 12, 5, replace(CLEAN, pooling=pooling), 0.0)
-    assert "cls" not in dict(embedding.named_parameters())
-    assert embedding(torch.ones(2, 5, dtype=torch.long), None)[0].shape == (2, 5, 12)
 
 
 @pytest.mark.parametrize("width", [8, 7])

@@ -3,10 +3,13 @@ are one run: resumed, counted and named together."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -22,20 +25,19 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
+from lra.report.build import build as build_table
 from lra.report.specs import TableSpec
-from lra.report.training import build as build_table
 from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
-from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest, text_of
+from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
-from lra.training import pretrain as phase_one
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
-from lra.training.fit import build
-from lra.training.pretrain import InputData
+from lra.training.run import build
 from lra.training.trained import load_trained
+from lra.training.trainer import LRAData
 
 from ..compute.kit import with_attention
 from ..conftest import SMALL, composed
@@ -79,7 +81,7 @@ def finished(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def batches(run: Run, split: str = "train", prepared: Prepared | None = None) -> list[Batch]:
     first = pretrain.phase_one(run)
-    data = InputData(first, prepared or prepared_of(run))
+    data = LRAData(first, prepared or prepared_of(run))
     return list(data.train_dataloader() if split == "train" else data.val_dataloader())
 
 
@@ -108,7 +110,7 @@ def test_masks_are_a_function_of_the_seed_and_the_place(small: Small):
     """The same in every process that reads the stream, from wherever it begins; new ones in every
     epoch, the same ones in every evaluation."""
     run = small(*MASKED, "pretrain.recipe.steps=30")
-    whole, again = batches(run), InputData(pretrain.phase_one(run), prepared_of(run))
+    whole, again = batches(run), LRAData(pretrain.phase_one(run), prepared_of(run))
     loader = again.train_dataloader()
     loader.load_state_dict({"delivered": 20})
     for a, b in zip(whole[20:], loader, strict=True):
@@ -194,11 +196,10 @@ class Unread:
 def test_phase_one_reads_no_label_and_nothing_of_dev_or_test(small: Small, finished: Run):
     """Without them its weights are the same, bit for bit."""
     run = small(*MASKED)
-    _, state = phase_one.train_phase_one(pretrain.phase_one(run), Blind(prepared_of(run)), np.inf)
-    reference = weights(folder_of(finished, PHASE_ONE))
-    assert_equal(
-        {f"network.{k}": v for k, v in state.items() if isinstance(v, torch.Tensor)}, reference
-    )
+    blind, begun = Blind(prepared_of(run)), RunFolder(run, "data")
+    begun.path.mkdir(parents=True)
+    runner.begin_with(pretrain.phase_one(run), build(run), blind, begun)
+    assert_equal(weights(folder_of(run, PHASE_ONE)), weights(folder_of(finished, PHASE_ONE)))
 
 
 # ---------------------------------------------------------------------- what phase two gets
@@ -214,9 +215,11 @@ def test_the_backbone_is_carried_bit_for_bit_and_the_head_is_not(
     small: Small, monkeypatch, words: tuple[str, ...]
 ):
     """Phase two, stopped before its first step, has the weights of phase one's last."""
-    seen: dict[str, torch.Tensor] = {}
+    seen, fit = dict[str, torch.Tensor](), runner.fit
 
     def stop(run: Run, module: Any, *rest: Any) -> Any:
+        if run.pretrain.is_the_run:
+            return fit(run, module, *rest)
         seen.update(module.state_dict())
         raise Interrupted(15)
 
@@ -271,17 +274,6 @@ def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
     assert any("2 of these runs share" in note for note in table.notes)
 
 
-def test_phase_two_of_other_settings_shares_phase_one_of_the_same(small: Small):
-    def first(*words: str) -> str:
-        return pretrain.phase_one(small("pretrain=masked", *words)).experiment.identity("data")
-
-    same = ("pretrain.recipe.lr=0.01", "pretrain.recipe.steps=30", "pretrain.every=10")
-    assert first() == first(*same, "protocol.recipe.lr=0.02", "protocol.recipe.steps=60")
-    different = {first(w) for w in ("pretrain.rate=0.2", "pretrain=causal", "model.mlp_dim=32",
-                                    "pretrain.recipe.lr=0.02")}  # fmt: skip
-    assert len(different | {first()}) == 5
-
-
 def test_the_identity_covers_both_phases_and_that_of_a_run_without_is_what_it_was(small: Small):
     identities = [
         small(*words).experiment.identity("data")
@@ -292,6 +284,11 @@ def test_the_identity_covers_both_phases_and_that_of_a_run_without_is_what_it_wa
     assert len(set(identities)) == len(identities)
     assert small("pretrain=none").experiment.identity("data") == identities[0]
     assert small("pretrain=masked", "seed=2").experiment.identity("data") == identities[1]
+    phase = ("pretrain=masked", "pretrain.recipe.lr=0.01", "pretrain.recipe.steps=30")
+    two = ("protocol.recipe.lr=0.02", "pretrain.every=10", "protocol.recipe.steps=60")
+    shared = {pretrain.phase_one(small(*phase, *more)).experiment.identity("data")
+              for more in ((), two)}  # fmt: skip
+    assert len(shared) == 1
 
 
 # ---------------------------------------------------------------------- one run
@@ -304,25 +301,27 @@ def test_a_phase_one_without_its_weights_is_trained_again(small: Small, finished
     assert_equal(weights(folder), weights(folder_of(finished, PHASE_ONE)))
 
 
-def test_a_limit_in_phase_one_interrupts_the_run(small: Small):
-    run = replace(small(*MASKED), limit_minutes=1e-9)
-    with pytest.raises(SystemExit) as stopped:
-        runner.train(run)
-    assert stopped.value.code == 142
+def test_a_signal_in_phase_one_interrupts_the_run(small: Small, monkeypatch):
+    run = small(*MASKED)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.LRAData, "val_dataloader", lambda _: os.kill(os.getpid(), 15))
+        with pytest.raises(SystemExit, match="143"):
+            runner.train(run)
     states = of_folder(Path(run.runs_dir))
     assert [s.state for s in states] == ["interrupted", "interrupted"]
     runner.train(small(*MASKED))
     assert [s.state for s in of_folder(Path(run.runs_dir))] == ["done", "done"]
 
 
-def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, monkeypatch, capsys):
+def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, capsys):
     run = small(*MASKED)
     folder = RunFolder(pretrain.phase_one(run), prepared_of(run).fingerprint)
     held = folder.lock()
     held.__enter__()
-    monkeypatch.setattr(phase_one.time, "sleep", lambda _: held.__exit__(None, None, None))
+    Timer(0.5, held.__exit__, (None, None, None)).start()
     runner.train(run)
-    assert "phase one is being trained by process" in capsys.readouterr().out
+    said = f"{folder.path} is being run by process {os.getpid()} on"
+    assert said in capsys.readouterr().out
 
 
 def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
@@ -356,7 +355,7 @@ def test_a_record_that_hides_its_phase_one_is_refused(finished: Run, tmp_path: P
     folder = shutil.copytree(folder_of(finished), tmp_path / "seed-1")
     facts = read_json(folder / RESULT)
     del facts["pretraining"], facts["digest"]
-    (folder / RESULT).write_text(text_of(facts | {"digest": digest(facts)}), encoding="utf-8")
+    (folder / RESULT).write_text(json.dumps(facts | {"digest": digest(facts)}), encoding="utf-8")
     with pytest.raises(UserError, match=r"its pretraining\.name is None, but in its settings"):
         read_record(folder / RESULT)
 
@@ -398,7 +397,7 @@ def test_a_budget_scales_both_phases():
         (("pretrain=causal", "protocol.style.pooling=cls"), "a CLS token in front sees no other"),
         (("pretrain=causal", "attention.dwc=conv1d"), "does not fit attention.dwc=conv1d"),
         (("task=recall", "protocol=recall", "model=probe", "pretrain=masked"),
-         "a token of task 'recall' is the sum of 2"),
+         "one of task 'recall' is the sum of 2"),
         (("pretrain=masked", "pretrain.rate=1"), "pretrain.rate=1.0 is out of range"),
         (("pretrain=causal", "pretrain.rate=0.2"), "null under pretrain=causal"),
         (("pretrain=masked", "pretrain.recipe=null"), "unless pretrain.recipe"),

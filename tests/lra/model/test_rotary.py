@@ -64,24 +64,6 @@ def test_it_is_llamas():
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "relative"),
-    [("softmax", True), ("kernelized", True), ("linear", False), ("hedgehog", False),
-     ("performer", False), ("based", False), ("luna2021", False)],
-)  # fmt: skip
-def test_which_methods_see_nothing_but_the_distance(name: str, relative: bool):
-    """As docs/recipes.md says: ratios of the weights of neighbouring keys, one content at every
-    place."""
-    torch.manual_seed(0)
-    q, k = (x.expand(1, 1, N, D) for x in torch.randn(2, 1, 1, 1, D, dtype=torch.float64))
-    turned = Rotary(D, N, None, cls=False).double()
-    attention = luna.build(name, n_heads=1, head_dim=D, max_len=N).double().eval()
-    weights = attention.matrix(turned(q), turned(k))[0, 0].log()
-    ratios = weights[:, 1:] - weights[:, :-1]
-    shift = (ratios[1:, 1:] - ratios[:-1, :-1]).abs().max()
-    assert shift < 1e-5 if relative else shift > 1e-3
-
-
 SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16",
          "protocol.data.pad_to=16", "model.d_model=16",
          "model.qkv_dim=16", "model.mlp_dim=16", "model.n_layers=1"]  # fmt: skip

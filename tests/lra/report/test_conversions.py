@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lra.base.config import UserError
-from lra.report import conversions
+from lra.report.build import conversions
 from lra.report.render import markdown, to_csv
 from lra.report.table import Table
 
@@ -27,7 +27,7 @@ def table(convert: Make, runs: Path) -> Table:
         convert("luna", 0.60, task="mrpc", seed=seed)
     convert("t2r", 0.86)
     convert("t2r", 0.81, key="other", stage1=None, recipe={"stage1": None})
-    (shown,) = conversions.build_all(frame(runs))
+    (shown,) = conversions(frame(runs))
     return shown
 
 
@@ -69,7 +69,7 @@ def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Pat
     convert("hedgehog", 0.8, recipe={"epochs": 2}, teacher="another", data="copy")
     convert("t2r", 0.8, data="original")
     with pytest.raises(UserError) as refusal:
-        conversions.build_all(frame(runs))
+        conversions(frame(runs))
     assert "epochs is 10 (luna, t2r) or 2 (hedgehog)" in str(refusal.value)
     assert "teacher is another (hedgehog) or hash-sst2 (luna, t2r)" in str(refusal.value)
     assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
@@ -84,7 +84,7 @@ def test_the_usual_settings_have_the_shortest_name(convert: Make, runs: Path, tm
         convert("luna", 0.7, seed=seed, task="mrpc", options={"M": 8}, **answers)
     convert("luna", 0.9, key="wide", options={"M": 16}, **answers)
     convert("luna", 0.9, key="joint", options={"M": 8}, recipe={"joint": 0.5}, **answers)
-    (shown,) = conversions.build_all(frame(runs))
+    (shown,) = conversions(frame(runs))
     assert {*shown.rows.index[1:]} == {"luna M=8", "luna M=16", "luna M=8 joint=0.5"}
     assert pd.notna(cell(shown, "luna M=8", "sst2")["published"])
     assert pd.isna(cell(shown, "luna M=16", "sst2")["published"])
@@ -101,7 +101,7 @@ def test_rows_of_luna_say_which_one_was_converted(convert: Make, runs: Path, tmp
         convert("luna", 0.8, seed=seed, options=wide)
     convert("luna", 0.7, key="l", options=wide | {"M": 8, "L": 8, "nonneg": True})
     convert("luna", 0.7, key="e", options=wide, recipe={"stage1_steps": None})
-    (shown,) = conversions.build_all(frame(runs))
+    (shown,) = conversions(frame(runs))
     usual = "luna M=64 L=1 nonneg=exp"
     rows = {usual, "luna M=8 L=8 nonneg=True", f"{usual} stage1_steps=epoch"}
     assert {*shown.rows.index[1:]} == rows

@@ -13,7 +13,6 @@ import pytest
 from lra.base.config import UserError
 from lra.cli import main
 from lra.report.effects import effects
-from lra.report.render import to_json
 from lra.results import record as records
 from lra.results.frame import frame_of
 
@@ -96,7 +95,7 @@ def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path)
     effect = lines(runs, together=["attention.M", "attention.L"])
     assert list(effect) == ["M x L 16 x 4 8 x 8", "nonneg exp True"]
     assert effect["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
-    with pytest.raises(UserError, match="`together` names 'kernel', which is no setting"):
+    with pytest.raises(UserError, match="`together` names 'kernel', in which these runs do not"):
         lines(runs, together=["attention.kernel"])
 
 
@@ -159,11 +158,8 @@ def test_a_setting_that_is_a_column_counts(make: Make, runs: Path):
     assert effect["attention luna linear"].differences == pytest.approx([20, 20])
 
 
-def test_json_and_the_terminal_show_them(make: Make, runs: Path, capsys: Capture):
+def test_the_terminal_shows_them(make: Make, runs: Path, capsys: Capture):
     crossed(make)
-    (first, *_) = to_json(table(runs, vary=[LR], effects=True))["effects"]
-    assert (first["level"], len(first["cells"])) == ("luna", 4)
-    assert to_json(table(runs, vary=[LR]))["effects"] == []
     assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
     assert "dwc: conv1d against none" in capsys.readouterr().out
     assert main(["table", "--write", "--effects"]) == 2

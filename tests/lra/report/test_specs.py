@@ -53,12 +53,13 @@ def test_words_may_be_chosen(make: Make, runs: Path):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("vary: protocol.recipe.lr", r"entry 0\.vary: Input should be a valid list"),
-        ("effects: often", r"entry 0\.effects: Input should be a valid boolean"),
-        ("name: ../../README", r"entry 0\.name: String should match pattern"),
-        ("name: /tmp/a", r"entry 0\.name: String should match pattern"),
-        ("titel: T", r"entry 0\.titel: Extra inputs are not permitted"),
+        ("vary: protocol.recipe.lr", r"0\.vary Input should be a valid list"),
+        ("effects: often", r"0\.effects Input should be a valid boolean"),
+        ("name: ../../README", r"0\.name String should match pattern"),
+        ("titel: T", r"0\.titel Extra inputs are not permitted"),
         ("together: [attention.M]", "has `together`, which needs `effects`"),
+        ("against: b", "is set against 'b', which is no table"),
+        ("caveat: C}\n- {name: t, title: T", "two tables are named t"),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, field: str, message: str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from pathlib import Path
@@ -17,7 +16,6 @@ import lra
 from lra import data
 from lra.base.config import UserError
 from lra.cli import main
-from lra.data.pathfinder import files
 from lra.results.predict import examples_of
 
 from ..conftest import SMALL
@@ -52,12 +50,11 @@ def test_predict_writes_what_the_network_answers(
     lines.write_text("\n".join(EXPRESSIONS) + "\n\n", encoding="utf-8")
     expected = lra.load(folder).predict(EXPRESSIONS)
     assert main(["predict", str(folder), str(lines)]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [int(row["answer"]) for row in rows] == expected.classes.tolist()
-    assert float(rows[0]["probability"]) == pytest.approx(expected.probabilities[0].max(), abs=1e-4)
     out = tmp_path / "out.jsonl"
-    assert main(["predict", str(folder), str(lines), "--format", "jsonl", "--to", str(out)]) == 0
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    printed = capsys.readouterr().out
+    assert main(["predict", str(folder), str(lines), "--to", str(out)]) == 0
+    assert out.read_text(encoding="utf-8") == printed
+    rows = [json.loads(line) for line in printed.splitlines()]
     assert [row["answer"] for row in rows] == expected.classes.tolist()
     np.testing.assert_allclose(rows[1]["probabilities"], expected.probabilities[1], atol=1e-6)
 
@@ -70,13 +67,11 @@ def test_a_device_that_is_not_there_is_named(folder: Path, device: str, capsys):
     assert f"error: --device {device} cannot be used: " in capsys.readouterr().err
 
 
-def test_names_of_files_are_no_formulas_and_no_commands(folder: Path, tmp_path: Path, capsys):
-    for name in ("=1+1.txt", "\x1b[2J\u202e.txt"):
-        (tmp_path / "texts" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "texts" / name).write_text("7", encoding="utf-8")
+def test_names_of_files_are_no_commands(folder: Path, tmp_path: Path, capsys):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "\x1b[2J\u202e.txt").write_text("7", encoding="utf-8")
     assert main(["predict", str(folder), str(tmp_path / "texts")]) == 0
-    names = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["example", r"\x1b[2J\u202e.txt", "'=1+1.txt"]
+    assert capsys.readouterr().out.startswith(r'{"example": "\u001b[2J\u202e.txt"')
 
 
 def test_every_kind_of_file_is_read(tmp_path: Path):
@@ -113,33 +108,25 @@ def test_every_kind_of_file_is_read(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", b"words\n7\n", r"a\.tsv needs a head with text; it has 'words'"),
+        ("a.tsv", b"words\n7\n", r"a\.tsv .*no column is named text.* \['words'\]"),
+        ("a.tsv", b'text\n"7\n', r"a\.tsv is damaged or invalid"),
         ("a.png", b"no picture", r"a\.png is damaged or invalid \(cannot identify"),
-        ("a.tsv", b"text\n" + b"7" * 200_000, r"a\.tsv is damaged or invalid \(field larger"),
-        ("a.npy", NUMBER.getvalue(), r"a\.npy is damaged or invalid \(it holds one number"),
-        (
-            "a.png",
-            b"%!PS-Adobe-3.0 EPSF-3.0\n",
-            r"a\.png .*cannot identify",
-        ),
-        ("a.npy", b"no array", r"a\.npy is damaged or invalid \(.*: give an array"),
+        ("a.png", b"%!PS-Adobe-3.0 EPSF-3.0\n", r"a\.png .*cannot identify"),  # for Ghostscript
+        ("a.npy", NUMBER.getvalue(), r"a\.npy is damaged or invalid \(iteration over a 0-d"),
+        ("a.npy", b"no array", r"a\.npy is damaged or invalid"),
         ("a.txt", b"\n\n", r"a\.txt holds no example"),
+        ("a.txt", None, r"a\.txt .*No such file"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, message: str):
-    (tmp_path / name).write_bytes(content)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         examples_of(tmp_path / name, data.get("listops"))
-    with pytest.raises(UserError, match="cannot be read"):
-        examples_of(tmp_path / "missing.txt", data.get("listops"))
 
 
-def test_a_huge_picture_is_refused_before_it_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("it was decoded"))
     Image.new("1", (5000, 5000)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
         examples_of(tmp_path / "a.png", data.get("image"))
-    with pytest.raises(UserError, match=r"a\.png: 32 x 32 L .* expected, 5000 x 5000 1 found"):
-        files.read_image(tmp_path / "a.png", 32)

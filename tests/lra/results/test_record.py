@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +13,10 @@ import torch
 import lra
 from lra.base.config import UserError
 from lra.cli import main
+from lra.report.build import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
-from lra.report.training import build
 from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
@@ -101,14 +100,6 @@ def test_what_training_leaves_behind_is_a_record(
         audit.check_records([edited], data_dir)
 
 
-def test_export_says_what_was_new(make: Make, runs: Path, tmp_path: Path):
-    make("luna", 0.4)
-    export({tmp_path / "out.jsonl": [runs]})
-    make("luna", 0.5, seed=2)
-    counts = {k: len(v) for k, v in export({tmp_path / "out.jsonl": [runs]}).items()}
-    assert counts == {"new": 1, "known": 1, "other": 0}
-
-
 def test_of_two_attempts_the_first_to_finish_is_shown(make: Make, runs: Path):
     make("luna", 0.4, times__finished=LATER)
     make("luna", 0.6, times__finished=EARLIER, attempt=2, folder="seed-1-attempt-2")
@@ -116,26 +107,21 @@ def test_of_two_attempts_the_first_to_finish_is_shown(make: Make, runs: Path):
     assert (shown.score, other.score) == (60, 40)
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_no_record_on_disk_is_replaced_unasked(
-    runs: Path, tmp_path: Path, make: Make, order: tuple[int, int], capsys
-):
-    places = []
-    for name, accuracy, finished in (("a", 0.4, EARLIER), ("b", 0.9, LATER)):
-        make("luna", accuracy, times={"finished": finished})
-        places.append(runs.rename(tmp_path / name))
-    first, second = (places[i] for i in order)
-    scores = {places[0]: 40, places[1]: 90}
-    out = tmp_path / "into" / "mine.jsonl"
-    export({out: [first]})
-    for words, there in (([], first), (["--replace"], second)):
-        moved = tmp_path / "mine"
-        second.rename(moved)
-        assert main(["records", "import", str(moved), "--into", str(out.parent), *words]) == 0
-        moved.rename(second)
+@pytest.mark.parametrize("earlier", [True, False])
+def test_no_record_on_disk_is_replaced_unasked(runs: Path, tmp_path, make: Make, earlier, capsys):
+    """Whichever says that it finished first."""
+    make("luna", 0.4, times={"finished": LATER if earlier else EARLIER})
+    out, other = tmp_path / "into" / "other.jsonl", tmp_path / "other"
+    export({out: [runs]})
+    runs.rename(tmp_path / "first")
+    make("luna", 0.9, times={"finished": EARLIER if earlier else LATER})
+    runs.rename(other)
+    for words, score in (([], 40), (["--replace"], 90)):
+        assert main(["records", "import", str(other), "--into", str(out.parent), *words]) == 0
         assert "another outcome" in capsys.readouterr().out
-        assert [r.score for r in records.load_records([out])] == [scores[there]]
-    assert [r.score for r in records.load_records(places)] == [40]
+        assert [r.score for r in records.load_records([out])] == [score]
+    both = records.load_records([tmp_path / "first", other])
+    assert [r.score for r in both] == [90 if earlier else 40]
 
 
 @pytest.mark.parametrize(
@@ -156,16 +142,6 @@ def test_a_damaged_file_of_a_run_is_named(
         records.load_records([runs])
 
 
-def test_an_edited_export_is_refused(make: Make, runs: Path, tmp_path: Path):
-    make("luna", 0.4)
-    out = tmp_path / "out.jsonl"
-    export({out: [runs]})
-    (record,) = records.load_records([out])
-    out.write_text(out.read_text(encoding="utf-8").replace(":0.4,", ":0.5,"), encoding="utf-8")
-    with pytest.raises(UserError, match=f"line 1, run {record.run} is damaged or was edited"):
-        records.load_records([out])
-
-
 def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp_path: Path):
     make("luna", 0.4)
     edit(make("softmax", 0.3), schema=0)
@@ -174,46 +150,63 @@ def test_with_one_damaged_record_nothing_is_imported(make: Make, runs: Path, tmp
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_from_the_command_line(
-    make: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_damaged_record_is_left_out_where_it_can_be(make: Make, runs: Path, tmp_path, capsys):
+    """Alone in a folder, or a line of a file."""
+    make("luna", 0.4)
+    edit(make("softmax", 0.3), schema=0)
+    (shown,) = lra.records(runs)
+    assert (shown.attention, repr(shown)) == ("luna", "<listops, luna, seed 1: 40.00 %>")
+    assert "left out: record" in capsys.readouterr().err
+    assert main(["table", "--runs", str(runs)]) == 0
+    assert "luna" in capsys.readouterr().out
+    out = tmp_path / "out.jsonl"
+    lines = records.lines_of([r.facts | {"schema": v} for r in (shown,) for v in (0, 1)])
+    out.write_text("\n".join(lines), encoding="utf-8")
+    assert [r.attention for r in lra.records(out)] == ["luna"]
+    with pytest.raises(UserError, match=r"line 2, run .* was not made by this version"):
+        records.load_records([out])
+
+
+def test_a_fact_that_is_not_there_names_the_nearest(make: Make, runs: Path):
+    make("luna", 0.474000006914)  # as a float32 says it
+    records_of = lra.records(runs)
+    with pytest.raises(KeyError, match=r"no fact 'test.acuracy'; did you mean test.accuracy"):
+        records_of[0]["test.acuracy"]
+    frame = records_of.to_pandas()
+    assert (frame.score[0], frame["protocol.recipe.lr"][0], frame["attention.M"][0]) == (
+        47.4,
+        0.002,
+        8,
+    )
+    assert repr(records_of).startswith("<1 records")
+
+
+def test_from_the_command_line(make: Make, runs: Path, tmp_path: Path, capsys):
     make("luna", 0.4)
     out, other = str(tmp_path / "out" / "a" / "mine.jsonl"), str(tmp_path / "other")
     assert main(["records", "export", out, "--runs", str(runs)]) == 0
     assert main(["records", "export", other, "--runs", str(runs)]) == 2
     assert f"name a file, such as {other}/mine.jsonl" in capsys.readouterr().err
-    shutil.rmtree(runs)
-    assert main(["records", "import", str(tmp_path / "out"), "--into", other]) == 0
-    assert main(["records", "import", str(tmp_path / "out"), "--into", other]) == 0
-    assert main(["records", "import", out, "--into", other]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown == [
+    for source in (tmp_path / "out", tmp_path / "out", out, runs):
+        assert main(["records", "import", str(source), "--into", other]) == 0
+    assert capsys.readouterr().out.splitlines() == [
         f"1 new records in {other}/a/mine.jsonl, 0 already there",
         f"0 new records in {other}/a/mine.jsonl, 1 already there",
         f"1 new records in {other}/mine.jsonl, 0 already there",
+        f"1 new records in {other}/runs.jsonl, 0 already there",
     ]
-    assert main(["records", "import", str(runs)]) == 2
-    assert "runs does not exist; the first run makes it" in capsys.readouterr().err
+    assert main(["records", "import", str(tmp_path / "nothing")]) == 2
+    assert "nothing does not exist; the first run makes it" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- conversions
 
 
-def test_a_run_that_two_machines_recorded_counts_once(
-    convert: Make, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """Its folder has another name on each, because that depends on the teacher's path. Without
-    times, the record that is there stays."""
-    out = tmp_path / "out" / "runs.jsonl"
-    first, second = convert("luna", 0.8), convert("luna", 0.9, key="elsewhere")
+def test_a_conversion_that_two_machines_recorded_counts_once(convert: Make, runs: Path):
+    """Its folder has another name on each, because that depends on the teacher's path."""
+    convert("luna", 0.8)
+    convert("luna", 0.9, key="elsewhere")
     assert len(records.load_records([runs], CONVERSION)) == 1
-    second.rename(second.with_suffix(".later"))
-    assert main(["records", "export", str(out), "--runs", str(runs)]) == 0
-    second.with_suffix(".later").rename(second)
-    first.unlink()
-    assert main(["records", "import", str(runs), "--into", str(tmp_path / "out")]) == 0
-    assert "has another outcome than the record there, which is kept" in capsys.readouterr().out
-    assert [r["score"] for r in records.load_records([out], CONVERSION)] == [0.8]
 
 
 def test_training_runs_and_conversions_are_kept_apart(convert: Make, make: Make, runs: Path):

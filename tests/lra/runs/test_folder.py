@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from lra.base.code import Code
 from lra.base.config import UserError
@@ -18,42 +17,26 @@ def identity(run: Run) -> str:
 
 
 def test_paths_devices_and_loggers_do_not_change_the_identity(small):
-    same = (
-        "trainer.log_every=7",
-        "logger=wandb",
-        "runs_dir=elsewhere",
-        "trainer.devices=[3]",
-        "seed=5",
-    )
+    same = ("trainer.log_every=7", "logger=wandb", "runs_dir=elsewhere", "trainer.devices=[3]",
+            "seed=5")  # fmt: skip
     assert identity(small()) == identity(small(*same))
 
 
 def test_how_many_processes_train_is_part_of_the_identity(small):
     four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
     [shared] = {identity(small(word)) for word in four}
-    assert shared not in (
-        identity(small()),
-        identity(small("trainer.devices=2")),
-    )
+    assert shared not in (identity(small()), identity(small("trainer.devices=2")))
     with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .* a number"):
         small("trainer.devices=auto")
 
 
 def test_whatever_decides_a_result_changes_the_identity(small):
-    changes = (
-        "model.mlp_dim=32",
-        "attention.eps=1e-5",
-        "protocol.recipe.lr=0.02",
-        "protocol.data.mask=nonzero",
-        "budget=0.5",
-        "attention.dwc=conv1d",
-    )
+    changes = ("model.mlp_dim=32", "attention.eps=1e-5", "protocol.recipe.lr=0.02",
+               "protocol.data.mask=nonzero", "budget=0.5", "attention.dwc=conv1d")  # fmt: skip
     identities = {change: identity(small(change)) for change in changes}
-    assert len({identity(small()), *identities.values()}) == len(changes) + 1, identities
-
-
-def test_other_data_are_another_run(small):
-    assert identity(small()) != small().experiment.identity("other data")
+    other_data = small().experiment.identity("other data")
+    different = {identity(small()), other_data, *identities.values()}
+    assert len(different) == len(changes) + 2, identities
 
 
 @pytest.fixture
@@ -68,23 +51,17 @@ def folder(small, monkeypatch: pytest.MonkeyPatch):
 
 
 def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
-    folder.last.parent.mkdir(parents=True)
-    folder.last.touch()
-    folder.config.write_text(yaml.safe_dump(folder.code_facts()), encoding="utf-8")
+    folder.path.mkdir(parents=True)
+    folder.begin()
     if finished:
         folder.finish({"test": {"accuracy": 0.25}, "dev": {}})
     return folder
 
 
-def test_the_same_code_finds_its_run_again(folder):
-    done = begun(folder("a"), finished=True)
-    assert folder("a").path == done.path
-    assert folder("a").changed_code() == ""
-
-
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool):
     older = begun(folder("a"), finished=finished)
+    assert (folder("a").path, folder("a").changed_code()) == (older.path, "")  # it is resumed
     now = folder("b")
     assert now.path.parents[1] == older.path.parents[1]
     assert now.name != older.name
@@ -95,29 +72,8 @@ def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool):
         "that folder is kept"
     )
     begun(now, finished=False)
-    assert folder("b").changed_code() == ""  # it is resumed
+    assert folder("b").changed_code() == ""
     assert folder("a").path == older.path
-
-
-def test_a_folder_that_holds_other_code_is_passed_over(folder):
-    """Earlier versions of luna-lra could resume a run although its code had changed."""
-    mixed = begun(folder("a"), finished=False)
-    facts = {"codes": [*mixed.code_facts()["codes"], "b"], "code": {"the attention linear": "b"}}
-    mixed.config.write_text(yaml.safe_dump(facts), encoding="utf-8")
-    now = folder("a")
-    assert (now.path.name, now.attempt) == ("seed-1-attempt-2", 2)
-    assert f"has changed since {mixed.path} was interrupted: beginning anew" in now.changed_code()
-    begun(now, finished=True)
-    assert folder("a").result()["attempt"] == 2
-
-
-def test_runs_from_before_codes_are_of_unknown_code(folder):
-    now = folder("a")
-    old = now.path.parents[1] / now.identity / "seed-1"
-    old.mkdir(parents=True)
-    (old / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
-    (old / "result.json").write_text('{"test": {"accuracy": 0.5}, "dev": {}}', encoding="utf-8")
-    assert "some part (that run did not record its code)" in folder("a").changed_code()
 
 
 def test_attempts(folder):
@@ -133,7 +89,7 @@ def test_attempts(folder):
     assert folder("a").path == first.path
 
 
-def test_an_edited_result_is_refused(folder, small):
+def test_an_edited_result_is_refused(folder):
     done = begun(folder("a"), finished=True)
     text = done.result_file.read_text(encoding="utf-8")
     done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")

@@ -17,30 +17,16 @@ from lra.cli import main
 from lra.sweeps.status import of_folder, of_run, of_sweep, summary
 from lra.training.run import train
 
-OLD = "2026-01-01T00:00:00+0000"
-
 
 def folder(root: Path, **status: Any) -> Path:
-    place = root / "listops" / "luna" / f"seed-{len(list(root.rglob('status.json')))}"
+    place = root / "listops" / f"seed-{len(list(root.rglob('status.json')))}"
     place.mkdir(parents=True)
     (place / "lock").touch()
-    facts = {"updated": OLD, "pid": 1, "host": "h"} | status
-    if facts["updated"] == "now":
-        facts["updated"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    facts = {"updated": "2026-01-01T00:00:00+0000", "pid": 1, "host": "h"} | status
+    facts["updated"] = now if facts["updated"] == "now" else facts["updated"]
     (place / "status.json").write_text(json.dumps(facts), encoding="utf-8")
     return place
-
-
-def metrics(place: Path, step: int, seconds: float) -> None:
-    text = f"step,train_loss,seconds\n{step // 2},1,{seconds / 2}\n{step},1,{seconds}\n{step + 5},"
-    (place / "metrics.csv").write_text(text, encoding="utf-8")  # the last line is being written
-
-
-def result(accuracy: float) -> str:
-    return json.dumps({"test": {"accuracy": accuracy}, "dev": {"accuracy": accuracy}})
-
-
-NOW = {"updated": "now"}  # when the test runs, which may be long after it was collected
 
 
 def gone() -> dict[str, Any]:
@@ -48,6 +34,9 @@ def gone() -> dict[str, Any]:
     process = subprocess.Popen(["true"])
     process.wait()
     return {"pid": process.pid, "host": socket.gethostname()}
+
+
+NOW = {"updated": "now"}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +53,8 @@ def test_a_run_is_lost_when_no_process_holds_its_lock(
     tmp_path, facts: dict[str, Any], locked: bool, state: str
 ):
     place = folder(tmp_path, status="running", step=40, steps=100, **facts)
-    metrics(place, 20, 10.0)
+    text = "step,train_loss,seconds\n10,1,5\n20,1,10\n25,"  # the last line is being written
+    (place / "metrics.csv").write_text(text, encoding="utf-8")
     with (place / "lock").open() as handle:
         if locked:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -76,14 +66,6 @@ def test_a_run_is_lost_when_no_process_holds_its_lock(
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it was kept
 
 
-def test_a_run_without_lock_is_lost_and_one_with_a_result_is_done(tmp_path):
-    place = folder(tmp_path, status="running")
-    (place / "lock").unlink()
-    assert of_run(place, "x").state == "lost"
-    (place / "result.json").write_text(result(0.4125), encoding="utf-8")
-    assert (of_run(place, "x").state, of_run(place, "x").detail) == ("done", "41.2%")
-
-
 def test_the_lock_of_a_run_that_just_wrote_is_left_alone(tmp_path, monkeypatch):
     place = folder(tmp_path, status="running", **NOW)
     monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("the lock was asked for"))
@@ -91,51 +73,34 @@ def test_the_lock_of_a_run_that_just_wrote_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
+    """A damaged file hides no other run, and a result counts whatever the status says."""
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
-    folder(tmp_path, status="interrupted", how="by SIGTERM")
-    done = folder(tmp_path, status="finished")
-    (done / "result.json").write_text(result(0.4), encoding="utf-8")
-    assert summary(of_folder(tmp_path)).splitlines() == [
-        "3 runs: 1 done, 1 interrupted, 1 failed",
-        "interrupted  listops/luna/seed-1  by SIGTERM",
-        "failed       listops/luna/seed-0  RuntimeError: no memory",
-    ]
-    assert summary([]) == "no runs"
+    (folder(tmp_path, status="running") / "lock").unlink()
+    done, cut = folder(tmp_path, status="running"), folder(tmp_path, status="finished")
+    text = '{"test": {"accuracy": 0.4125}, "dev": {}}'
+    (done / "result.json").write_text(text, encoding="utf-8")
+    (cut / "result.json").write_text(text[:20], encoding="utf-8")
+    first, *lines = summary(of_folder(tmp_path)).splitlines()
+    assert first == "4 runs: 1 done, 1 lost, 2 failed"
+    assert "lost         listops/seed-1  process 1 on h is gone" in lines[0]
+    assert lines[1] == "failed       listops/seed-0  RuntimeError: no memory"
+    assert "result.json is damaged" in lines[2]
+    assert of_run(done, "x").detail == "test accuracy 41.25%"
 
 
-@pytest.mark.parametrize("text", ["", '{"test": {"accu', "[]", "{}"])
-def test_a_damaged_file_is_named_and_hides_no_other_run(tmp_path, text: str):
-    damaged, other = folder(tmp_path, status="finished"), folder(tmp_path, status="failed")
-    (damaged / "result.json").write_text(text, encoding="utf-8")
-    (other / "status.json").write_text('{"status": "fai', encoding="utf-8")
-    lines = summary(of_folder(tmp_path)).splitlines()
-    assert lines[0] == "2 runs: 2 failed"
-    assert "result.json is " in lines[1]
-    assert "status.json is damaged" in lines[2]
-
-
-def test_a_sweep_knows_its_jobs_that_have_not_started(overrides, small):
-    sweep = [*(o for o in overrides if not o.startswith("attention=")), "attention=linear,uniform"]
-    named = ["sweep=seeds", "protocol.recipe.steps=2", "protocol.evaluation.every=2"]
-    train(small("protocol.recipe.steps=2", "protocol.evaluation.every=2", "seed=2"))
-    states = of_sweep([*sweep, *named])
-    assert sorted(s.state for s in states) == ["done"] + ["to do"] * 5
+def test_every_job_of_a_sweep_has_a_state(small, overrides, tmp_path):
+    """A job whose settings are refused hides no other."""
+    train(small("seed=2", "protocol.recipe.steps=2", "protocol.evaluation.every=2"))
+    short = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
+    states = of_sweep([*overrides, *short, "sweep=seeds", "protocol.recipe.lr=0.01,-1"])
+    assert sorted({s.state for s in states}) == ["done", "failed", "to do"]
     (finished,) = (s for s in states if s.state == "done")
-    assert "/linear/" in finished.name
     assert finished.name.endswith("seed-2")
-
-
-def test_a_refused_job_hides_no_other_of_its_sweep(tmp_path):
-    words = ["task=listops", "protocol.recipe.lr=-1,0.1", f"data_dir={tmp_path}"]
-    lines = summary(of_sweep(words)).splitlines()
-    assert lines[0] == "2 runs: 1 to do, 1 failed"
-    assert re.fullmatch(r"failed +protocol\.recipe\.lr=-1  .*lr=-1.* out of range.*", lines[1])
-
-
-def test_data_that_are_not_prepared_are_said(tmp_path):
-    words = ["task=listops", "attention=linear,luna", "seed=1,2", f"data_dir={tmp_path}"]
-    states = of_sweep(words)
-    assert [(s.state, s.detail) for s in states] == [("to do", "data not prepared")] * 4
+    assert re.fullmatch(
+        r".*lr=-1.* out of range.*", next(s for s in states if s.state == "failed").detail
+    )
+    [new] = of_sweep(["task=listops", f"data_dir={tmp_path}"])
+    assert (new.state, new.detail) == ("to do", "data not prepared")
 
 
 @pytest.mark.parametrize(

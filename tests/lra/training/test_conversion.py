@@ -12,10 +12,10 @@ from pathlib import Path
 import hydra
 import pytest
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 
 import luna
 from lra.base.config import CONFIGS, UserError
+from lra.choices import show as show_choices
 from lra.runs import environment
 from lra.settings import search_path
 from lra.training import conversion
@@ -39,7 +39,7 @@ EARLIER = {
 
 
 def compose(*overrides: str) -> conversion.Conversion:
-    search_path.install(overrides, ROOT)
+    search_path.install(ROOT)
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
         return conversion.check_conversion(hydra.compose("convert", list(overrides)))
 
@@ -61,8 +61,9 @@ def test_every_choice_composes(group, name):
         assert run.model.name == name
 
 
-def test_help_lists_every_choice():
-    help = OmegaConf.load(ROOT / "convert.yaml").hydra.help.template
+def test_help_lists_every_choice(capsys):
+    show_choices("convert")
+    help = capsys.readouterr().out
     choices = {*tasks.TASKS, *recipe.LOSSES, *recipe.SCHEDULES, *recipe.SELECT}
     choices |= {c.name for kind in (conversion.ConversionStage, conversion.Device) for c in kind}
     assert choices - set(re.findall(r"\w+", help)) == set()
@@ -156,7 +157,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch
         conversion.convert(compose("stage=teacher", *common, f"model.path={tmp_path}/SST-2"))
     with pytest.raises(UserError, match=r"not finetuned on a task, .*classifier\.weight"):
         conversion.convert(compose(*common, f"teacher={tmp_path}"))
-    with pytest.raises(luna.LunaError, match="put GLUE's RTE folder"):
+    with pytest.raises(luna.LunaError, match="put GLUE's RTE/"):
         conversion.convert(compose("stage=teacher", "task=rte", *common))
     with pytest.raises(luna.LunaError, match="did you mean sst2"):
         conversion.convert(compose("task=sst", *common))

@@ -1,21 +1,67 @@
-"""Loggers besides metrics.csv."""
+"""Loggers besides metrics.csv, by the classes that configs/logger/ names."""
 
 from __future__ import annotations
 
-import os
+import sys
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
+from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
-from lra.runs.folder import RunFolder, find
+from lra.base.disk import read_json
+from lra.runs.folder import RunFolder
 from lra.settings.compose import compose
-from lra.training import loggers
 from lra.training.run import train
+from lra.training.trainer import build_loggers
 
 from ..conftest import REPOSITORY
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
+
+
+MADE: list[Recorder] = []
+
+
+class Recorder(Logger):
+    """A logger of the user's own."""
+
+    name = version = "recorder"
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__()
+        self.words, self.rows, self.settings = words, [], {}
+        MADE.append(self)
+
+    def log_hyperparams(self, params: Any) -> None:
+        self.settings = params
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.append((step, tuple(metrics)))
+
+
+def test_any_logger_gets_each_value_once(small, monkeypatch):
+    MADE.clear()
+    module = ModuleType("own_loggers")
+    module.Recorder = Recorder
+    monkeypatch.setitem(sys.modules, "own_loggers", module)
+    words = "{_target_:own_loggers.Recorder,where:'{folder}',title:'{title}',id:'{id}'}"
+    run = small("trainer.log_every=2", f"+logger.one={words}", f"+logger.two={words}")
+    result = train(run)
+    one, two = MADE
+    training = ("train_loss", "train_accuracy", "lr")
+    dev = ("dev_loss", "dev_accuracy", "dead_rows")
+    assert [step for step, names in one.rows if names == training] == [*range(2, 31, 2)]
+    assert [step for step, names in one.rows if names == dev] == [10, 20, 30]
+    best = (read_json(result) or {})["test"]["step"]
+    assert one.rows[-1] == (best, ("test_loss", "test_accuracy"))
+    assert one.rows == two.rows
+    name = f"{result.parents[1].name}-seed-1"
+    facts = {"where": str(result.parent), "title": "listops-linear-seed1", "id": name}
+    assert one.words == facts
+    assert one.settings["attention"]["name"] == "linear"
 
 
 def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
@@ -34,45 +80,36 @@ def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
         assert [event.step for event in events.Scalars("dev_loss")] == [2, 4]
 
 
-@pytest.mark.parametrize("extra", ["tensorboard", "mlflow"])
-def test_a_missing_extra_is_named(small, monkeypatch, extra: str):
-    run = small(f"logger={extra}")
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=rf"pip install 'luna-lra\[{extra}\]'"):
-        loggers.build_loggers(run, RunFolder(run, "data"))
-
-
-def test_wandb_without_a_key_is_one_sentence(small, tmp_path, monkeypatch):
-    for variable in [name for name in os.environ if name.startswith("WANDB_API")]:
-        monkeypatch.delenv(variable)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("logger=mlflow",), "logger=mlflow cannot start .*mlflow.*docs/install"),
+        (("logger=[csv,wandb]", "logger.wandb.mode=online"), "logger=wandb cannot start .*key"),
+        (("+logger.own={_target_:nosuch.Logger}",), "logger=own cannot start .*nosuch"),
+    ],
+)
+def test_a_logger_that_cannot_start_is_one_sentence(small, tmp_path, monkeypatch, words, reason):
+    for name in ("WANDB_API_KEY", "WANDB_API_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
     for variable, value in {"HOME": tmp_path, "NETRC": tmp_path / "none"}.items():
         monkeypatch.setenv(variable, str(value))
-    run = small("logger=[csv,wandb]", "logger.wandb.mode=online")
-    with pytest.raises(UserError, match=r"wandb: .*run `wandb login`"):
-        loggers.build_loggers(run, RunFolder(run, "data"))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    run = small(*words)
+    with pytest.raises(UserError, match=reason):
+        build_loggers(run, RunFolder(run, "data"))
 
 
-def test_mlflow_keeps_a_run_in_one_record_of_a_local_store(small, tmp_path):
+def test_mlflow_stores_a_run(small, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    run = small("logger=mlflow", f"logger.mlflow.store={store}", "logger.mlflow.experiment=mine")
-    train(run)
-    folder = find(run)
-    assert folder is not None
-    result = folder.result()
-    assert result is not None
+    run = small("logger=mlflow", f"logger.mlflow.tracking_uri={store}", *SHORT)
+    result = read_json(train(run)) or {}
     client = mlflow.MlflowClient(tracking_uri=store)
-    (experiment,) = (e for e in client.search_experiments() if e.name == "mine")
+    (experiment,) = (e for e in client.search_experiments() if e.name == "luna-lra")
     (stored,) = client.search_runs([experiment.experiment_id])
     assert stored.info.status == "FINISHED"
     assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
     assert stored.data.params["attention/name"] == "linear"
-    steps = [m.step for m in client.get_metric_history(stored.info.run_id, "dev_loss")]
-    assert steps == [10, 20, 30]
-    (again,) = loggers.build_loggers(run, folder)  # as for a run that is resumed
-    assert again.version == stored.info.run_id
-    with pytest.raises(UserError, match="MLflow cannot use"):
-        loggers.build_loggers(small("logger=mlflow", "logger.mlflow.store=nonsense://x"), folder)
 
 
 def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
@@ -91,5 +128,5 @@ def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
     assert (program, command, last) == ("lra", "train", "${args_no_hyphens}")
     run = compose([*fixed, *words])
     assert (run.protocol.recipe.lr, run.model.dropout) == (0.01, 0.1)
-    assert run.logger.wandb is not None
+    assert run.logger["wandb"]["mode"] == "online"
     assert sweep["metric"]["name"] == "dev_accuracy"  # as metrics.csv calls it

@@ -23,8 +23,8 @@ from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.settings.compose import Run, compose
 from lra.training import optim
-from lra.training.fit import build
 from lra.training.module import Clock, LRAModule
+from lra.training.run import build
 from luna import Attention
 
 # Tokens kept: a prefix of a text will do, an image is whole.
@@ -46,7 +46,7 @@ def test_speed_times_time_is_never_more_than_the_steps(monkeypatch):
         now += passed
         clock.step()
         now += 3.0  # a checkpoint
-        clock.stop()
+        clock.start("")
         assert clock.steps_per_second * clock.seconds["training"] <= steps
         clock.start("training")
     assert clock.steps_per_second == 2 / (3 + 9 + 3 + 0.5 + 3)

@@ -40,8 +40,6 @@ def trace(rule, upto=None):
     return seen
 
 
-# ---------------------------------------------------------------- the 2020 benchmark
-
 LISTOPS = recipe("rsqrt", lr=0.05, warmup=1000, steps=5000)
 RETRIEVAL = recipe("rsqrt", lr=0.05, warmup=8000, steps=5000)
 IMAGE = recipe("cosine", lr=5e-4, warmup=175, steps=35_000)
@@ -65,22 +63,17 @@ def test_official_check_values(rule, s, lr):
     assert got == pytest.approx(lr, rel=1.2e-7)  # one unit in the last place of float32
 
 
-@pytest.mark.parametrize("rule", [LISTOPS, IMAGE])
-def test_step_0_of_a_warm_up_moves_nothing(rule):
-    assert [lr for lr, _ in trace(rule, 2)] == pytest.approx(
-        [0, rule.lr * optim.SCHEDULES[rule.schedule](1, rule)]
-    )
-    assert trace(rule, 1)[0][0] == 0
-
-
-def test_constant_warms_up_then_stays():
-    assert [lr for lr, _ in trace(recipe("constant", lr=2.0, warmup=4, steps=7))] == pytest.approx(
-        [0, 0.5, 1, 1.5, 2, 2, 2]
-    )
-    assert [lr for lr, _ in trace(recipe("constant", lr=2.0, warmup=0, steps=3))] == [2, 2, 2]
-
-
-# ---------------------------------------------------------------- one-cycle
+@pytest.mark.parametrize(
+    ("rule", "lrs"),
+    [
+        (recipe("constant", lr=2.0, warmup=4, steps=7), [0, 0.5, 1, 1.5, 2, 2, 2]),
+        (recipe("constant", lr=2.0, warmup=0, steps=3), [2, 2, 2]),
+        (recipe("rsqrt", lr=2.0, warmup=4, steps=5), [0, 0.25, 0.5, 0.75, 1]),
+        (recipe("cosine", lr=2.0, warmup=2, steps=4), [0, 1, 2, 1 + math.sqrt(0.5)]),
+    ],
+)
+def test_a_warm_up_begins_at_zero(rule, lrs):
+    assert [lr for lr, _ in trace(rule)] == pytest.approx(lrs)
 
 
 @pytest.mark.parametrize(("warmup", "steps"), [(312, 5000), (175, 500), (2, 9)])
@@ -113,9 +106,6 @@ def test_onecycle_without_a_rise_starts_at_the_peak(warmup):
     assert got[10] == pytest.approx((1 / 250_000, 0.95))
 
 
-# ---------------------------------------------------------------- LOTFormer
-
-
 def test_cosine_floor():
     got = [lr for lr, _ in trace(recipe("cosine_floor", lr=1e-3, warmup=100, steps=1100))]
     assert got[0] == pytest.approx(1e-3 * (0.1 + 0.9 / 100))
@@ -132,9 +122,6 @@ def test_every_schedule_survives_a_budget_that_leaves_no_warm_up(schedule):
     lrs = [lr for lr, _ in trace(recipe(schedule.name, warmup=0, steps=1), upto=3)]
     assert all(math.isfinite(lr) and lr >= 0 for lr in lrs)
     assert lrs[0] > 0
-
-
-# ---------------------------------------------------------------- the optimiser
 
 
 @pytest.mark.parametrize(
@@ -160,40 +147,27 @@ def test_adamw_is_flaxs_adam(eps, decay, betas):
         torch.testing.assert_close(p.detach(), theta, rtol=1e-12, atol=1e-12)
 
 
-def test_decay_hits_every_parameter():
-    net = nn.Sequential(nn.Embedding(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
-    optimizer, _ = optim.build_optimizer(net.parameters(), recipe("constant", weight_decay=0.1))
-    [group] = optimizer.param_groups
-    assert len(group["params"]) == len(list(net.parameters()))
-    assert group["weight_decay"] == 0.1
-
-
 @pytest.mark.parametrize("schedule", list(Schedule))
 def test_a_reloaded_run_goes_on_exactly(schedule):
-    def steps(state, k):
-        p, optimizer, scheduler = state
+    def steps(p, optimizer, scheduler, k):
         seen = []
         for _ in range(k):
             p.grad = p.detach().sin()
             optimizer.step()
             scheduler.step()
             group = optimizer.param_groups[0]
-            seen.append((p.detach().clone(), group["lr"], group["betas"]))
+            seen.append((p.tolist(), group["lr"], group["betas"]))
         return seen
 
     rule = recipe(schedule.name, lr=0.1, warmup=5, steps=20)
-    p = weights()
-    one = (p, *optim.build_optimizer([p], rule))
-    steps(one, 7)
-    file = io.BytesIO()
-    torch.save({"p": p.detach(), "opt": one[1].state_dict(), "lr": one[2].state_dict()}, file)
+    p, file = weights(), io.BytesIO()
+    one = optim.build_optimizer([p], rule)
+    steps(p, *one, 7)
+    torch.save({"p": p.detach(), "states": [part.state_dict() for part in one]}, file)
     file.seek(0)
     saved = torch.load(file, weights_only=True)  # plain values and tensors only
-
     q = nn.Parameter(saved["p"].clone())
-    two = (q, *optim.build_optimizer([q], rule))
-    two[1].load_state_dict(saved["opt"])
-    two[2].load_state_dict(saved["lr"])
-    for (a, *rates), (b, *others) in zip(steps(one, 13), steps(two, 13), strict=True):
-        assert torch.equal(a, b)
-        assert rates == others
+    two = optim.build_optimizer([q], rule)
+    for part, state in zip(two, saved["states"], strict=True):
+        part.load_state_dict(state)
+    assert steps(p, *one, 13) == steps(q, *two, 13)

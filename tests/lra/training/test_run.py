@@ -6,24 +6,25 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.report.build import build as build_table
 from lra.report.specs import TableSpec
-from lra.report.training import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
-from lra.training import fit
 from lra.training import run as runner
-from lra.training.fit import build, trainer_for
+from lra.training.run import build
+from lra.training.trained import load_checkpoint
+from lra.training.trainer import trainer_for
 
 from ..conftest import SMALL, command
 
@@ -75,27 +76,18 @@ def test_the_folder_spells_the_run(finished):
 
 def test_the_record_holds_what_a_table_needs(finished):
     record = read_json(finished[1] / "result.json")
-    facts = "answers attempt attention batch budget code codes command compute data departs dev"
-    facts += " digest evaluation git identity machine model peak_memory_mib precision preset"
-    facts += " protocol schema seconds seed status steps steps_per_second switches task test"
-    facts += " test_best test_last times versions"
-    assert sorted(record) == facts.split()
     assert (record["status"], record["schema"]) == ("finished", 1)
     assert record["protocol"] == {"name": "luna", "version": 1}
     assert (record["attention"]["name"], record["steps"], record["batch"]) == ("linear", 30, 8)
     assert record["compute"]["reference"]["attention"] == "uniform"
     assert record["compute"]["reference"]["flops"] > 1
     assert record["data"]["source"] == "tiny"
-    assert len(record["data"]["fingerprint"]) >= 16
-    assert 0 <= record["test"]["accuracy"] <= 1
     assert sum(record["test"]["predicted"]) == record["test"]["examples"]
     assert 0 < record["data"]["majority"] < 1
     assert record["steps_per_second"] > 0
     assert record["peak_memory_mib"] > 0
     assert record["versions"]["torch"] == torch.__version__
     assert (record["machine"]["kind"], record["machine"]["threads"]) == ("cpu", 1)
-    assert {"revision", "dirty"} == set(record["git"])
-    assert {"started", "finished"} == set(record["times"])
 
 
 def test_the_reported_checkpoint_is_the_best_on_dev(finished):
@@ -103,7 +95,7 @@ def test_the_reported_checkpoint_is_the_best_on_dev(finished):
         read_json(finished[1] / "result.json"),
         read_metrics(finished[1] / "metrics.csv"),
     )
-    assert [int(r["step"]) for r in rows if r["train_loss"]] == [5, 10, 15, 20, 25, 30]
+    assert [int(r["step"]) for r in rows if r["train_loss"]] == [*range(2, 31, 2)]
     dev = {int(r["step"]): float(r["dev_accuracy"]) for r in rows if r["dev_accuracy"]}
     assert list(dev) == [10, 20, 30]
     assert record["test"]["select"] == "best"
@@ -127,7 +119,8 @@ def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
     hits = 0
     index = np.arange(len(split))
     for ids, n, label in zip(split.ids(index), split.lengths(index), split.labels, strict=True):
-        hits += int(module(torch.from_numpy(ids[:n].astype(np.int64))[None]).argmax()) == label
+        tokens = torch.from_numpy(ids[:n].astype(np.int64))
+        hits += int(module.network(tokens[None]).argmax()) == label
     assert record["test"]["accuracy"] == pytest.approx(hits / len(split.labels), abs=1e-6)
 
 
@@ -139,59 +132,73 @@ def test_a_protocol_may_report_the_last_checkpoint(small, rule: str, best: tuple
     assert (record["test_best"] or {"step": None})["step"] in best
 
 
-# ---------------------------------------------------------------------- bad days
+DAMAGED = [  # file, the file of a finished run that it is made of, how, and what is said
+    ("last.ckpt", "checkpoints/last.ckpt", lambda c: c[: len(c) // 2], "last.ckpt is damaged"),
+    ("last.ckpt", "checkpoints/last.ckpt", lambda c: flipped(c, 7), "last.ckpt is damaged"),
+    ("last.ckpt", "checkpoints/best.ckpt", lambda c: c, "last.ckpt belongs to run {identity}"),
+    ("../result.json", "result.json", lambda c: c[:20], "result.json is damaged"),
+]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "problem"),
-    [
-        ("checkpoints/last.ckpt", lambda whole: whole[: len(whole) // 2], "is damaged"),
-        ("checkpoints/last.ckpt", lambda whole: whole, "belongs to run {identity}"),
-        ("result.json", lambda _: b'{"schema": 1, "stat', "is damaged"),
-    ],
-)
+def flipped(content: bytes, seed: int) -> bytes:
+    """Flip a bit in the middle half, which holds weights and states."""
+    bit = Random(seed).randrange(2 * len(content), 6 * len(content))
+    return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+
+
+@pytest.mark.parametrize(("file", "source", "change", "problem"), DAMAGED)
 def test_a_file_that_is_damaged_or_of_another_run_is_named(
-    finished, small, file: str, content: Callable[[bytes], bytes], problem: str
+    finished, small, file: str, source: str, change: Callable[[bytes], bytes], problem: str
 ):
     run, identity = small("model.mlp_dim=32"), read_json(finished[1] / "result.json")["identity"]
     folder = find(run)
     assert folder is not None  # its data are prepared
     folder.last.parent.mkdir(parents=True)
-    path = folder.path / file
-    path.write_bytes(content((finished[1] / "checkpoints/last.ckpt").read_bytes()))
-    with pytest.raises(UserError, match=f"{path} {problem.format(identity=identity)}"):
+    (folder.last.parent / file).write_bytes(change((finished[1] / source).read_bytes()))
+    with pytest.raises(UserError, match=problem.format(identity=identity)):
         runner.train(run)
 
 
-class Recorder(Logger):
-    """What reaches a logger: (step, names)."""
+def test_no_flipped_bit_changes_what_a_checkpoint_holds(finished, tmp_path):
+    """It is noticed, or lies where nothing is read."""
+    whole, noticed = finished[1] / "checkpoints/last.ckpt", 0
+    expected = torch.load(whole, weights_only=True)["state_dict"]["network.head.0.weight"]
+    for seed in range(60):
+        (tmp_path / "last.ckpt").write_bytes(flipped(whole.read_bytes(), seed))
+        try:
+            state = load_checkpoint(tmp_path / "last.ckpt")["state_dict"]
+        except UserError:
+            noticed += 1
+        else:
+            assert torch.equal(state["network.head.0.weight"], expected)
+    assert noticed > 30
 
-    name = version = "recorder"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[tuple[int, tuple[str, ...]]] = []
+def test_checkpoints_of_different_steps_are_refused(finished, small, monkeypatch):
+    run = small()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "test", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.train(run)
+    best = folder_of(run) / "checkpoints/best.ckpt"
+    content = torch.load(best, weights_only=True)
+    torch.save(content | {"global_step": content["global_step"] - 1}, best)
+    with pytest.raises(UserError, match=r"best\.ckpt is of step \d+, but .* remove both"):
+        runner.train(run)
 
-    def log_hyperparams(self, *_: object) -> None: ...
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        assert step is not None
-        self.rows.append((step, tuple(metrics)))
+def test_a_run_whose_lock_is_removed_stops(small, monkeypatch):
+    """Or a second one could begin beside it."""
+    run, step = small(), runner.LRAModule.training_step
 
+    def unlock(module: Any, *batch: Any) -> Any:
+        (folder_of(run) / "lock").unlink(missing_ok=True)
+        return step(module, *batch)
 
-def test_every_logger_gets_each_value_once(small, monkeypatch):
-    recorders = [Recorder(), Recorder()]
-    monkeypatch.setattr(fit, "build_loggers", lambda *_: recorders)
-    run = small("trainer.log_every=15")
-    runner.train(run)
-    training = ("train_loss", "train_accuracy", "lr")
-    dev = ("dev_loss", "dev_accuracy", "dead_rows")
-    best = result_of(run)["test"]["step"]
-    assert [r for r in recorders[0].rows if r[1][0] != "test_loss"] == [
-        (10, dev), (15, training), (20, dev), (30, training), (30, dev)
-    ]  # fmt: skip
-    assert recorders[0].rows[-1] == (best, ("test_loss", "test_accuracy"))
-    assert recorders[0].rows == recorders[1].rows
+    monkeypatch.setattr("lra.runs.folder.PROGRESS_EVERY", 0)
+    monkeypatch.setattr(runner.LRAModule, "training_step", unlock)
+    with pytest.raises(UserError, match=r"the lock of .* was removed while it ran"):
+        runner.train(run)
 
 
 def test_two_processes_train_what_one_does(small, train, tmp_path):
@@ -232,28 +239,18 @@ def test_a_run_sets_tf32_for_itself(small, precision: str, matmul: str):
         torch.backends.cudnn.allow_tf32 = True
 
 
-def test_bfloat16_trains_and_is_another_run(small):
-    run = small("trainer.precision=bf16-mixed", *SHORT)
-    runner.train(run)
-    record = result_of(run)
-    assert record["precision"] == "bf16-mixed"
-    data = record["data"]["fingerprint"]
-    assert record["identity"] == run.experiment.identity(data)
-    assert record["identity"] != small(*SHORT).experiment.identity(data)
-
-
-DIVERGING = ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none")
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (("trainer.precision=16-mixed",), "precision 16-mixed needs a GPU: .*32-true"),
         (("trainer.precision=tf32",), "precision tf32 needs a GPU: .*32-true"),
-        (DIVERGING, r"the run diverged; lower protocol\.recipe\.lr"),
         (
-            (*DIVERGING, "trainer.log_every=1000"),
-            "the dev loss is nan at step 10: the run diverged",
+            ("trainer=gpu", "trainer.devices=[0,640]"),
+            "devices=\\[0, 640\\] needs 641 GPUs, torch can",
+        ),
+        (
+            ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none"),
+            r"the train loss is nan at step 2: the run diverged; lower protocol\.recipe\.lr",
         ),
     ],
 )
@@ -272,7 +269,7 @@ def test_a_run_whose_answers_are_all_the_same_says_so(
 ):
     test = {"accuracy": 0.1, "examples": 10, "predicted": predicted, "select": "last", "step": 1}
     result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
-    monkeypatch.setattr(runner, "_fit_and_test", lambda *_: result)
+    monkeypatch.setattr(runner, "train_and_test", lambda *_: result)
     runner.train(small())
     assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
 

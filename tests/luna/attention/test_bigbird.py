@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import luna
-from luna.attention.bigbird import capped_graph, first_blocks_graph
+from luna.attention.bigbird import first_blocks_graph
 
 from ..kit import MASKS, build, difference, mask_of, qkv
 
@@ -40,9 +40,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, graph: Tensor, b
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize(
-    ("n", "block", "R"), [(64, 8, 1), (64, 4, 3), (61, 4, 2), (64, 8, 3), (40, 8, 2)]
-)
+@pytest.mark.parametrize(("n", "block", "R"), [(64, 4, 3), (61, 4, 2), (40, 8, 2)])
 def test_is_dense_softmax_with_multiplicities(profile: str, kind: str, n: int, block: int, R: int):
     attention = build("bigbird", block=block, random_blocks=R, profile=profile)
     q, k, v = qkv(n=n)
@@ -67,27 +65,6 @@ def test_a_key_that_occurs_twice_counts_twice():
     assert difference(attention(q, k, v)[:, :, 24:32], bare[:, :, 24:32]) < 1e-12
 
 
-@pytest.mark.parametrize("profile", [*PROFILES, "official"])
-def test_the_graph_is_fixed_and_the_heads_differ(profile: str):
-    attention = build("bigbird", block=4, profile=profile, n_heads=4)
-    q, k, v = qkv(heads=4)
-    assert torch.equal(attention(q, k, v), attention(q, k, v))
-    assert torch.equal(attention.train()(q, k, v), attention.eval()(q, k, v))
-    graph = attention.random_graph(64, q.device)
-    assert all(not torch.equal(graph[0], graph[h]) for h in (1, 2, 3))
-    state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    build("bigbird", block=4, profile=profile)(q[:, :2], k[:, :2], v[:, :2])
-    assert torch.equal(torch.get_rng_state(), state[0])
-    assert np.array_equal(np.random.get_state()[1], state[1])  # noqa: NPY002
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("kind", MASKS)
-def test_padded_rows_are_zero(profile: str, kind: str):
-    attention, (q, k, v), mask = build("bigbird", block=4, profile=profile), qkv(), mask_of(kind)
-    assert not attention(q, k, v, mask).masked_select(~mask[:, None, :, None]).any()
-
-
 # ---------------------------------------------------------------------- the strict graph
 
 
@@ -103,25 +80,15 @@ def test_strict_graph_draws_without_replacement_outside_the_set(N: int):
             assert set(drawn) <= others
 
 
-def test_strict_graph_is_uniform_over_its_candidates():
+def test_strict_graph_is_uniform_over_its_candidates_and_survives_a_cast():
     attention = build("bigbird", block=4, random_blocks=3, n_heads=4000, head_dim=1)
     graph = attention.random_graph(64, torch.device("cpu"))  # N = 16 out of 32
     share = torch.bincount(graph[:, 7].flatten(), minlength=16) / 4000
     expected = torch.full((16,), 3 / 11)
     expected[[0, 6, 7, 8, 15]] = 0
     assert (share - expected).abs().max() < 0.03
-
-
-def test_strict_graph_follows_the_seed_and_the_checkpoint():
-    q, k, v = qkv()
-    third, fourth = build("bigbird", block=4, seed=3), build("bigbird", block=4, seed=4)
-    out = third(q, k, v)
-    assert torch.equal(out, build("bigbird", block=4, seed=3)(q, k, v))
-    assert torch.equal(out, build("bigbird", block=4, seed=9, graph_seed=3)(q, k, v))
-    assert not torch.equal(out, fourth(q, k, v))
-    fourth.load_state_dict(third.state_dict())
-    assert torch.equal(out, fourth(q, k, v))
-    assert torch.equal(third.bfloat16()(q, k, v), out)  # a rank survives a cast
+    assert not torch.equal(graph[0], graph[1])
+    assert torch.equal(attention.bfloat16().random_graph(64, torch.device("cpu")), graph)
 
 
 # ---------------------------------------------------------------------- the public codes' graphs
@@ -132,18 +99,6 @@ def published(n: int, **options) -> np.ndarray:
     return attention.random_graph(n, torch.device("cpu")).numpy()
 
 
-def test_published_graph_at_1024_draws_from_its_window():
-    heads = 4000
-    graph = capped_graph(heads, 16, 3, 15, np.random.RandomState(0), official=False)
-    for i in range(1, 13):
-        allowed = {j for j in range(1, 15) if abs(j - i) > 1}
-        assert set(graph[:, i].flatten()) == allowed
-    assert set(graph[:, 13].flatten()) == set(graph[:, 14].flatten()) == set(range(1, 15))
-    for i, share in ((13, 0.547), (14, 0.396)):  # 1 - C(11,3)/C(14,3) and 1 - C(12,3)/C(14,3)
-        twice = (np.abs(graph[:, i] - i) <= 1).any(1).mean()
-        assert abs(twice - share) < 0.03
-
-
 def test_published_graph_at_4096_reaches_1024_tokens():
     graph = published(4096, n_heads=200)
     for i in range(1, 63):
@@ -151,19 +106,8 @@ def test_published_graph_at_4096_reaches_1024_tokens():
     assert np.array_equal(published(4096), graph[:2])  # heads are drawn one after the other
 
 
-def test_published_graph_elsewhere_reaches_eleven_blocks():
-    graph = published(2048, n_heads=400)
-    for i in range(1, 31):
-        allowed = (
-            set(range(1, 10)) - {i - 1, i, i + 1} - ({9} if i == 1 else {1} if i == 9 else set())
-        )
-        assert set(graph[:, i].flatten()) == allowed
-        assert all(len(set(row)) == 3 for row in graph[:, i].tolist())
-
-
 def test_published_graph_has_the_runs_seed_whatever_the_slots():
     assert np.array_equal(published(1024, seed=0), published(1024, seed=7))
-    assert not np.array_equal(published(1024), published(1024, graph_seed=7))
     # what numpy's RandomState(42) gives the first rows of the first head
     rng = np.random.RandomState(42)
     first, second = rng.permutation(np.arange(3, 15))[:3], rng.permutation(np.arange(4, 15))[:3]

@@ -18,27 +18,14 @@ def cosine(n: int, P: float) -> Tensor:
     return torch.cos(math.pi * (i[:, None] - i[None, :]) / (2 * P))
 
 
-@pytest.mark.parametrize(("P", "horizon"), [("max_len", 128), ("valid", 64), (1000, 1000)])
-def test_kernel_identity(P: int | str, horizon: int) -> None:
-    attention = build("cosformer", P=P)
+def test_kernel_identity() -> None:
+    attention = build("cosformer")
     q, k, _ = qkv()
     phi_q, phi_k = attention.features(q, k, None)
     assert phi_q.shape[-1] == attention.feature_dim == 64
-    expected = (q.relu() @ k.relu().mT) * cosine(64, horizon)
+    expected = (q.relu() @ k.relu().mT) * cosine(64, 128)
     assert difference(phi_q @ phi_k.mT, expected) < 1e-12
     assert (expected >= 0).all()
-
-
-def test_per_example_horizon_counts_real_tokens() -> None:
-    attention = build("cosformer", P="valid")
-    q, k, v = qkv()
-    mask = mask_of("scatter")
-    A = attention.matrix(q, k, mask)
-    real = mask[0].nonzero().squeeze(1)
-    expected = (q.relu() @ k.relu().mT)[:, :, real][..., real] * cosine(len(real), len(real))
-    expected = expected / expected.sum(-1, keepdim=True)
-    assert difference(A[:, :, real][..., real], expected) < 1e-12
-    assert difference(A @ v, attention(q, k, v, mask), mask) < 1e-12
 
 
 def test_published_follows_the_padded_length() -> None:
@@ -64,4 +51,3 @@ def test_knows_its_horizon() -> None:
         state, _ = causal.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
     with pytest.raises(luna.LunaError, match="3 positions and got 4"):
         causal.step(state, q[:, :, 3], k[:, :, 3], v[:, :, 3])
-    assert build("cosformer", max_len=16, P="valid")(*qkv(n=17)).isfinite().all()

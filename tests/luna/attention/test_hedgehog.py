@@ -8,12 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from luna.convert.losses import FLOOR, attention_cross_entropy, softmax_rows
-from luna.weighted import largest
+from luna.convert.maps import attention_cross_entropy, softmax_rows
 
 from ..kit import build, difference, mask_of, qkv, softmax_attention
-
-NORMALISATIONS = ["exp", "softmax_split", "softmax_joint"]
 
 
 def normalised(kernel: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -51,48 +48,6 @@ def test_softmax_joint_is_a_ratio_of_exponentials() -> None:
         assert difference(phi, torch.cat([(2 * y).exp(), (-2 * y).exp()], -1) / whole) < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["full", "scatter"])
-def test_stabilised_is_unstabilised(kind: str) -> None:
-    attention = build("hedgehog", normalisation="exp")
-    q, k, v = qkv()
-    q, k = (20 * t / t.abs().max() for t in (q, k))
-    assert q.abs().max() == k.abs().max() == 20
-    phi_q, phi_k = (torch.cat([t.exp(), (-t).exp()], -1) for t in (q, k))
-    mask = mask_of(kind)
-    expected = normalised(phi_q @ phi_k.mT, mask) @ v
-    assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
-    for phi in attention.features(100 * q, 100 * k, mask):
-        assert phi.max() == 1  # no overflow, whatever the scale
-
-
-def test_exp_keeps_the_weights_of_keys() -> None:
-    """A constant per key, as in the public stable form, would be another attention."""
-    attention = build("hedgehog", normalisation="exp")
-    q, k, v = qkv()
-    k = k * torch.linspace(0.1, 3, 64)[:, None]
-    phi_q, (phi_k, a) = attention.phi_q(q, None), attention.weigh(k)
-    per_key = normalised(phi_q @ phi_k.mT) @ v
-    out = attention(q, k, v)
-    assert difference(out, per_key) > 0.1
-    weights = (a - largest(a)).exp().unsqueeze(-2)
-    assert difference(out, normalised((phi_q @ phi_k.mT) * weights) @ v) < 1e-12
-
-
-def test_maps_are_separate_by_default() -> None:
-    d = 32
-    attention = build("hedgehog")
-    assert sum(p.numel() for p in attention.parameters()) == 2 * 2 * (d * d + d)
-    assert torch.equal(attention.map_q.weight, torch.eye(d).expand(2, d, d))
-    assert torch.equal(attention.map_k.bias, torch.zeros(2, d))
-    q, k, _ = qkv()
-    before = attention.features(q, k, None)
-    attention.map_k.weight.data[1] *= 2
-    after = attention.features(q, k, None)
-    assert torch.equal(after[0], before[0])
-    assert torch.equal(after[1][:, 0], before[1][:, 0])
-    assert difference(after[1][:, 1], before[1][:, 1]) > 1e-3
-
-
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -124,26 +79,6 @@ def test_kaiming_is_of_the_3d_tensor() -> None:
 # ---------------------------------------------------------------------- the distillation loss
 
 
-def entropy(T: Tensor, mask: Tensor) -> Tensor:
-    rows = -torch.special.xlogy(T, T).sum(-1)  # (B, H, n)
-    return rows.masked_select(mask[:, None, :].expand_as(rows)).mean()
-
-
-@pytest.mark.parametrize("kind", ["full", "prefix", "scatter"])
-def test_loss_is_at_least_the_entropy(kind: str) -> None:
-    q, k, _ = qkv()
-    mask = mask_of(kind)
-    T = softmax_rows(q, k, mask)
-    H = entropy(T, mask)
-    assert difference(attention_cross_entropy(T, T, mask), H) < 1e-6  # the floor: T log 1e-8
-    for seed in range(3):
-        torch.manual_seed(seed)
-        student = build("hedgehog", init="kaiming").matrix(q, k, mask)
-        assert attention_cross_entropy(T, student, mask) > H + 1e-3
-    near = (1 - 1e-3) * T + 1e-3 * student
-    assert H < attention_cross_entropy(T, near, mask) < H + 1e-2
-
-
 def test_loss_is_the_formula() -> None:
     T = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]])
     A = torch.tensor([[[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]]])
@@ -159,17 +94,6 @@ def test_loss_is_the_formula() -> None:
     assert attention_cross_entropy(T, A, floor=1e-3).item() == pytest.approx(
         (rows[0] - math.log(1e-3) + rows[2]) / 3
     )
-
-
-def test_every_token_weighs_the_same() -> None:
-    """A mean over rows of the batch, not a mean of the examples' means."""
-    q, k, _ = qkv()
-    mask = torch.arange(64) < torch.tensor([[60], [3]])
-    T, A = softmax_rows(q, k, mask), build("hedgehog").matrix(q, k, mask)
-    whole = attention_cross_entropy(T, A, mask)
-    parts = [attention_cross_entropy(T[b : b + 1], A[b : b + 1], mask[b : b + 1]) for b in (0, 1)]
-    assert difference(whole, (60 * parts[0] + 3 * parts[1]) / 63) < 1e-12
-    assert difference(whole, sum(parts) / 2) > 1e-3
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -188,14 +112,3 @@ def test_teacher(causal: bool) -> None:
     rows = softmax_rows(q, k, late.expand(2, 64), causal=True)
     assert (rows[:, :, :5] == 0).all()
     assert difference(rows[:, :, 5:].sum(-1), torch.ones(2, 2, 59).double()) < 1e-12
-
-
-def test_loss_is_float32_under_autocast() -> None:
-    q, k, _ = (t.float() for t in qkv())
-    T = softmax_rows(q, k)
-    A = build("hedgehog").matrix(q, k)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(softmax_rows(q, k), T)
-        assert torch.equal(attention_cross_entropy(T, A), attention_cross_entropy(T, A))
-        assert attention_cross_entropy(T.bfloat16(), A.bfloat16()).dtype == torch.float32
-    assert FLOOR == 1e-8

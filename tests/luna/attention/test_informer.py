@@ -12,6 +12,8 @@ import luna
 
 from ..kit import MASKS, N, Sizes, build, difference, mask_of, qkv, softmax_attention
 
+PROFILES = ("strict", "published")
+
 
 def table(rows: int, U: int, high: int = N, seed: int = 3) -> Tensor:
     return torch.randint(high, (rows, U), generator=torch.Generator().manual_seed(seed))
@@ -39,19 +41,10 @@ def unmasked(q: Tensor, k: Tensor, v: Tensor, active: Tensor) -> Tensor:
 def test_budget_at_the_lengths_of_the_arena(n: int, c: int, U: int):
     assert c * math.ceil(math.log(n)) == U
     for profile in ("strict", "published"):
-        assert build("informer", max_len=n, profile=profile).counts(n) == (U, U)
-    assert build("informer", max_len=4096).counts(1000) == (
-        144,
-        144,
-    )  # whatever the batch is padded to
-    published = build("informer", max_len=4096, profile="published")
-    assert published.counts(1000) == (16 * 7, 16 * 7)
-    assert published.counts(100) == (16 * 5, 16 * 5)
-    assert published.counts(50) == (50, 50)
-    assert build("informer", max_len=4096, profile="published", masked=True).counts(50) == (
-        128,
-        128,
-    )
+        assert build("informer", max_len=n, profile=profile).count(n) == U
+    strict, published = (build("informer", max_len=4096, profile=p) for p in PROFILES)
+    assert strict.count(1000) == 144  # whatever the batch is padded to
+    assert [published.count(n) for n in (1000, 100, 50)] == [16 * 7, 16 * 5, 50]
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -60,7 +53,7 @@ def test_n_minus_u_rows_are_the_mean_and_u_rows_are_softmax(kind: str, profile: 
     q, k, v = qkv()
     mask = mask_of(kind)
     attention = build("informer", budget=12, profile=profile)
-    u = attention.counts(N)[1]
+    u = attention.count(N)
     assert 10 < u < 20
     out = attention(q, k, v, mask)
     seen = mask if profile == "strict" else torch.ones_like(mask)
@@ -74,22 +67,17 @@ def test_n_minus_u_rows_are_the_mean_and_u_rows_are_softmax(kind: str, profile: 
 
 
 def test_the_divisor_changes_the_ranking():
-    """n in the public code, U for a mean; each can be asked for."""
+    """n in the public code, U for a mean."""
     q, k, v = qkv()
     samples = table(N, 15)
     outputs = {}
-    for profile, options, divisor in (
-        ("strict", {}, 15),
-        ("strict", {"divisor": "n"}, N),
-        ("published", {}, N),
-        ("published", {"divisor": "U"}, 15),
-    ):
-        attention = build("informer", budget=12, profile=profile, **options)
+    for profile, divisor in (("strict", 15), ("published", N)):
+        attention = build("informer", budget=12, profile=profile)
         attention.samples = samples
-        active = active_rows(measure(q, k, samples, divisor), attention.counts(N)[1])
-        outputs[profile, divisor] = attention(q, k, v)
-        assert difference(outputs[profile, divisor], unmasked(q, k, v, active)) < 1e-12
-    assert difference(outputs["strict", 15], outputs["strict", N]) > 0.01
+        active = active_rows(measure(q, k, samples, divisor), attention.count(N))
+        outputs[profile] = attention(q, k, v)
+        assert difference(outputs[profile], unmasked(q, k, v, active)) < 1e-12
+    assert difference(outputs["strict"], outputs["published"]) > 0.01
 
 
 def test_strict_samples_are_valid_keys_and_uniform():
@@ -105,48 +93,13 @@ def test_strict_samples_are_valid_keys_and_uniform():
     assert top.item() == 62  # the last valid one: a product that rounds up stays in range
 
 
-def test_masked_samples_of_a_table_do_not_count_under_strict():
-    """One query has only masked keys in its row of the table: it cannot be selected."""
-    q, k, v = qkv(1, 1)
-    mask = mask_of("prefix")[:1]
-    attention = build("informer", n_heads=1, budget=12)
-    attention.samples = samples = table(N, 15, high=50)
-    real = mask.view(1, 1, N, 1)
-    before = attention.selectivity(q * real, k * real, real)
-    samples[7] = 60
-    after = attention.selectivity(q * real, k * real, real)
-    assert after[0, 0, 7] == -math.inf
-    assert torch.equal(after[..., 8:50], before[..., 8:50])
-    assert (after[..., 50:] == -math.inf).all()
-    assert attention(q, k, v, mask).isfinite().all()
-
-
-@pytest.mark.parametrize("kind", MASKS)
-def test_the_masked_variant_of_the_public_code(kind: str):
-    """Samples among the first n_b positions, padding zeroed, divisor n."""
-    q, k, v = qkv()
-    mask = mask_of(kind)
-    attention = build("informer", budget=12, profile="published", masked=True)
-    draw = torch.rand(N, 12, generator=torch.Generator().manual_seed(0))
-    attention._draw = lambda n: draw
-    out = attention(q, k, v, mask)
-    for b in range(2):
-        keep = mask[b, :, None]
-        samples = (draw * mask[b].sum()).long()
-        qb, kb, vb = (t[b : b + 1] * keep for t in (q, k, v))
-        active = active_rows(measure(qb, kb, samples, N), 12)
-        mean = vb.sum(2, keepdim=True) / mask[b].sum()
-        expected = torch.where(active, softmax_attention(qb, kb, vb, mask[b : b + 1]), mean)
-        assert difference(out[b : b + 1], expected, mask[b : b + 1]) < 1e-12
-
-
 @pytest.mark.parametrize("kind", MASKS)
 def test_sampled_keys_are_gathered_a_part_at_a_time(kind: str, monkeypatch):
     q, k, v = (t.requires_grad_() for t in qkv())
     mask = mask_of(kind)
     attention = build("informer", budget=12)
     whole = attention(q, k, v, mask)
-    one_query = 2 * 2 * attention.counts(N)[0] * 32
+    one_query = 2 * 2 * attention.count(N) * 32
     for limit in (1, 5 * one_query, 7 * one_query):
         monkeypatch.setattr("luna.attention.informer.GATHERED", limit)
         with Sizes() as sizes:
@@ -155,12 +108,3 @@ def test_sampled_keys_are_gathered_a_part_at_a_time(kind: str, monkeypatch):
         assert difference(out, whole) < 1e-12
         assert sizes.largest <= max(limit, 2 * 2 * N * 32)
     assert luna.get("informer").linear_in_n
-
-
-def test_no_gradient_flows_through_the_selection():
-    """Rows that are not active do not reach q, and k only receives what the active rows send."""
-    q, k, v = (t.requires_grad_() for t in qkv())
-    attention = build("informer", budget=12)
-    attention(q, k, v).square().sum().backward()
-    touched = q.grad.abs().sum(-1) > 0
-    assert (touched.sum(-1) == attention.counts(N)[1]).all()

@@ -28,16 +28,3 @@ def test_weights_never_exceed_one():
     weight = build("kernelized")(q, q, torch.eye(N).expand(B, H, N, N))
     assert weight.max() <= 1
     assert weight.diagonal(dim1=-2, dim2=-1).min() > 0.98
-
-
-def test_dropout_acts_on_the_weights_and_only_in_training():
-    attention = build("kernelized", dropout=0.25)
-    q, k, _ = qkv()
-    eye = torch.eye(N, dtype=torch.float64).expand(B, H, N, N)
-    C = attention(q, k, eye)
-    assert difference(C, attention.matrix(q, k)) < 1e-10
-    torch.manual_seed(0)
-    dropped = attention.train()(q, k, eye)
-    gone = dropped == 0
-    assert 0.23 < gone.double().mean() < 0.27
-    assert difference(dropped, (C / 0.75).masked_fill(gone, 0)) < 1e-12

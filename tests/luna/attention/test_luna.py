@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,26 +14,18 @@ from torch import Tensor, nn
 
 import luna
 from luna.attention.luna import Luna
+from luna.feature_maps.options import LunaOptions
 
-from ..kit import difference, mask_of, qkv
+from ..kit import difference, mask_of, qkv, shaken
 from ..listing import by_listing
 
 B, H, n, d = 2, 2, 37, 16
 F64 = torch.float64
+YAML = Path(__file__).parents[3] / "configs" / "attention" / "luna.yaml"
 
 
-def build(
-    *, seed: int = 0, n_heads: int = H, head_dim: int = d, causal: bool = False, **options
-) -> Luna:
-    """In float64 and evaluation mode, biases moved off 0."""
-    torch.manual_seed(seed)
-    attention = luna.build(
-        "luna", n_heads=n_heads, head_dim=head_dim, max_len=64, causal=causal, **options
-    )
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return attention.double().eval()
+def build(*, seed: int = 0, **options) -> Luna:
+    return shaken("luna", init=seed, **({"head_dim": d} | options))
 
 
 def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,94 +41,7 @@ def set_(parameter: nn.Parameter, value: Tensor | float) -> None:
         parameter.copy_(torch.as_tensor(value, dtype=parameter.dtype).expand_as(parameter))
 
 
-def exact_map(attention: Luna, W: Tensor, e: list[float], f: list[float]) -> None:
-    """psi_l(u) = s(e_l u + f_l), hidden width 1, projections W (M, d)."""
-    channels = attention.map.channels
-    set_(attention.map.projections.weight, W)
-    set_(attention.map.projections.bias, 0.0)
-    set_(channels.e, torch.tensor(e).view(1, -1, 1))
-    set_(channels.f, torch.tensor(f, dtype=F64).view(1, -1, 1))
-    set_(channels.a, 1.0)
-    set_(channels.g, 0.0)
-
-
-VARIANTS = [
-    {},
-    {"share": "head"},
-    {"shared_channels": True},
-    {"nonneg": False, "activation": "tanh"},
-    {"envelope": "scalar", "envelope_hidden": 5, "envelope_squash": "softplus"},
-    {"envelope": "vector"},
-    {"envelope": "norm", "envelope_squash": "exp", "nonneg": "exp"},
-    {"envelope": "scalar", "envelope_squash": "none"},
-    {"kernel": "bank_coef"},
-    {"kernel": "bank_coef", "bank": "fixed"},
-    {"kernel": "bank_coef_concat"},
-    {"kernel": "rff"},
-]
-
-
 # ---------------------------------------------------------------------- special cases, envelopes
-
-
-def test_contains_t2r():
-    """L = 1, psi = relu, T2R's map: 1 / sqrt(M) cancels."""
-    t2r = luna.build("t2r", n_heads=H, head_dim=d, max_len=64, r=9).double().eval()
-    attention = build(share="head", M=9, L=1, hidden=1)
-    exact_map(attention, t2r.map.weight, [1.0], [0.0])
-    set_(attention.map.projections.bias, t2r.map.bias)
-    q, k, v = inputs()
-    m = mask_of("scatter", n=n)
-    assert difference(attention(q, k, v, m), t2r(q, k, v, m)) < 1e-12
-
-
-def test_contains_random_fourier_features():
-    """nonneg = False, s = sin, psi = (sin u, sin(u + pi / 2)), W = Omega d^(-1/4)."""
-    rff = build(kernel="rff", M=8, L=2)
-    attention = build(M=8, L=2, hidden=1, nonneg=False, activation="sin")
-    Omega = rff.map.fourier.Omega
-    exact_map(attention, Omega * d**-0.25, [1.0, 1.0], [0.0, math.pi / 2])
-    q, k, _ = inputs()
-    kernels = [a.phi_q(q, None) @ a.phi_k(k, None).mT for a in (attention, rff)]
-    assert difference(*kernels) < 1e-12
-
-
-def test_contains_performer():
-    """Gaussian w, psi(u) = exp(d^(-1/4) u) and h(x) = exp(-|x|^2 / (2 sqrt(d))), as the envelope is
-    drawn: the positive random features of Performer, and its output."""
-    options = {"projections": "gaussian", "nonneg": "exp", "M": 24, "L": 1}
-    torch.manual_seed(0)
-    slot = {"n_heads": H, "head_dim": d, "max_len": 64}
-    attention = luna.build(
-        "luna", **slot, **options, hidden=2, envelope="norm", envelope_squash="exp"
-    )  # fmt: skip
-    attention = attention.double().eval()
-    channels, Omega = attention.map.channels, attention.map.projections.weight[0]
-    set_(channels.e, torch.tensor([1.0, -1.0], dtype=F64).view(1, 1, 2))
-    set_(channels.f, 0.0)
-    set_(channels.a, d**-0.25 * channels.e)  # u = relu(u) - relu(-u)
-    set_(channels.g, 0.0)
-    q, k, v = (0.5 * t for t in inputs())
-    x = q * d**-0.25
-    positive = (x @ Omega.mT - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(24)
-    assert difference(attention.phi_q(q, None), positive) < 1e-13
-
-    performer = luna.build("performer", **slot, m=24, eps=0.0, redraw=0).double().eval()
-    performer.Omega = Omega
-    m = mask_of("scatter", n=n)
-    assert difference(attention(q, k, v, m), performer(q, k, v, m)) < 1e-13
-
-
-def test_an_envelope_of_any_sign_is_the_linear_map_itself():
-    attention = build(envelope="scalar", envelope_squash="none")
-    q, k, v = inputs()
-    out, gate = attention(q, k, v), attention.map.envelope.out
-    h = [x @ gate.weight[0].mT + gate.bias[0] for x in (q, k)]
-    attention.map.envelope = None
-    kernel = h[0] * attention.phi_q(q, None) @ (h[1] * attention.phi_k(k, None)).mT
-    c = kernel.sum(-1, keepdim=True)
-    assert (c < 0).any()
-    assert difference(out, kernel @ v / c) < 1e-9
 
 
 @pytest.mark.parametrize("squash", ["sigmoid", "softplus", "exp"])
@@ -142,6 +50,9 @@ def test_an_envelope_of_any_sign_is_the_linear_map_itself():
 def test_scalar_envelope_weights_keys_only(envelope: str, squash: str, hidden: int):
     attention = build(envelope=envelope, envelope_squash=squash, envelope_hidden=hidden)
     q, k, v = inputs()
+    if (envelope, hidden) == ("norm", 0):  # the start at which it is Performer's
+        fresh = luna.build("luna", n_heads=H, head_dim=d, max_len=8, envelope="norm").map.envelope
+        assert (fresh.out.weight == -0.5 * d**-0.5).all()
     h = attention.map.envelope(k)  # (B, H, n, 1)
     assert h.shape == (B, H, n, 1)
     assert h.std() > 1e-3
@@ -166,28 +77,6 @@ def test_vector_envelope_does_not_cancel():
             expected = gates[..., l] * ungated[..., 5 * i + l]
             assert difference(phi_q[..., 5 * i + l], expected) < 1e-13
     assert difference(out, normalise(ungated @ phi_k.mT, v)) > 1e-3
-
-
-def trained_rms(**options) -> Luna:
-    attention = build(**{"ch_rms": True} | options).train()
-    for seed in range(3):
-        attention(*inputs(seed), mask_of("prefix", n=n))
-    return attention
-
-
-@pytest.mark.parametrize("ch_rms", [True, "shared"])
-def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
-    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
-    attention = trained_rms(ch_rms=ch_rms).eval()
-    q, k, v = inputs(9)
-    m = mask_of("scatter", n=n)
-    out = attention(q, k, v, m)
-    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
-    louder = torch.cat([q[:1], 9 * q[1:]])
-    assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
-    other = build(ch_rms=ch_rms, seed=5)
-    other.load_state_dict(attention.state_dict())
-    assert torch.equal(other(q, k, v, m), out)
 
 
 @pytest.mark.parametrize("share", ["layer", "head"])
@@ -261,35 +150,6 @@ def test_bank_coef_concat_is_the_listing_rescaled():
     assert difference(concat, by_listing(bank).phi(x)) < 1e-13
 
 
-@pytest.mark.parametrize("kernel", ["bank_coef", "bank_coef_concat"])
-def test_fixed_bank(kernel: str):
-    attention = build(kernel=kernel, bank="fixed")
-    assert {name for name, _ in attention.named_parameters()} == {
-        "map.projections.weight", "map.projections.bias", "map.coef"
-    }  # fmt: skip
-    x = inputs()[0]
-    projections = attention.map.projections
-    u = x @ projections.weight[0].mT + projections.bias[0]
-    functions = [u.relu(), u.tanh(), u.sin(), u.cos(), (-u * u / 2).exp(), u.sigmoid(),
-                 F.softplus(u), u]  # fmt: skip
-    y = torch.stack(functions, -1) * attention.map.coef[0]
-    expected = y.sum(-1) / 8 if kernel == "bank_coef" else y.flatten(-2) / math.sqrt(8)
-    assert difference(attention.phi_q(x, None), expected) < 1e-13
-
-
-def test_rff_is_fixed_and_shared_over_heads():
-    attention = build(kernel="rff")
-    assert not list(attention.parameters())
-    assert attention.map.fourier.Omega.shape == (32, d)
-    assert attention.eps == 1e-2
-    phi = attention.phi_q(inputs()[0], None)
-    assert (phi.square().sum(-1) - 1).abs().max() < 1e-12
-    same = build(kernel="rff", seed=9)  # torch's seed; the slot's decides
-    assert torch.equal(same.map.fourier.Omega, attention.map.fourier.Omega)
-    other = luna.build("luna", n_heads=H, head_dim=d, max_len=64, kernel="rff", seed=1)
-    assert not torch.equal(other.map.fourier.Omega, attention.map.fourier.Omega)
-
-
 def test_random_phases():
     """sqrt(2 / D) cos(w_i . x' + b_i), b over the whole circle: in the mean the Gaussian kernel of
     the pairs, with the same frequencies."""
@@ -332,28 +192,7 @@ def test_frozen_parts_are_as_drawn_and_never_trained(projections: str, psi: str)
     assert torch.equal(attention(q, k, v), plain(q, k, v))
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_signed_kernels_say_so(options: dict):
-    """Negative features need the signed denominator; without one outputs would blow up."""
-    attention = build(**options)
-    coefficients = getattr(attention.map, "coef", None)
-    if coefficients is not None:
-        set_(coefficients, torch.linspace(-1, 1, 8))
-    phi = attention.phi_q(inputs()[0], None)
-    assert attention.signed == bool((phi < 0).any())
-    assert attention.convex != attention.signed
-    assert attention.row_stochastic
-
-
 # ---------------------------------------------------------------------- options
-
-
-def test_untied_maps():
-    attention = build(tie_qk=False)
-    q, k, v = inputs()
-    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
-    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
-    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -374,3 +213,80 @@ def test_parameters(options: dict, head_dim: int, count: int):
     """M (d + 1) + L (3 w + 1), or 2 w + L (w + 1) for the shared MLP."""
     attention = luna.build("luna", n_heads=12, head_dim=head_dim, max_len=8, **options)
     assert sum(p.numel() for p in attention.parameters()) == count
+
+
+def trained_rms(**options) -> Luna:
+    attention = build(**{"ch_rms": True} | options).train()
+    for seed in range(3):
+        attention(*inputs(seed), mask_of("prefix", n=n))
+    return attention
+
+
+@pytest.mark.parametrize("ch_rms", [True, "shared"])
+def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
+    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
+    attention = trained_rms(ch_rms=ch_rms).eval()
+    q, k, v = inputs(9)
+    m = mask_of("scatter", n=n)
+    out = attention(q, k, v, m)
+    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
+    louder = torch.cat([q[:1], 9 * q[1:]])
+    assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
+    other = build(ch_rms=ch_rms, seed=5)
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(other(q, k, v, m), out)
+
+
+def test_untied_maps():
+    attention = build(tie_qk=False)
+    q, k, v = inputs()
+    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
+    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
+    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "signed"),
+    [
+        ({}, False),
+        ({"nonneg": "exp", "envelope": "norm", "envelope_squash": "exp"}, False),
+        ({"nonneg": False, "activation": "tanh"}, True),
+        ({"envelope": "scalar", "envelope_squash": "none"}, True),
+        ({"kernel": "bank_coef"}, True),
+        ({"kernel": "rff"}, True),
+    ],
+    ids=str,
+)
+def test_signed_kernels_say_so(options: dict, signed: bool):
+    """Negative features need the signed denominator; without one outputs would blow up."""
+    attention = build(**options)
+    if "coef" in dict(attention.map.named_parameters()):
+        set_(attention.map.coef, -1.0)
+    assert (attention.phi_q(inputs()[0], None) < 0).any() == signed
+    assert attention.signed == signed
+    assert attention.convex != signed
+
+
+@pytest.mark.parametrize(
+    ("nonneg", "function"), [("softplus", F.softplus), ("exp", lambda y: y.clamp(max=15).exp())]
+)
+@pytest.mark.parametrize("shared_channels", [False, True])
+def test_positive_features_are_the_function_of_the_signed_ones(nonneg, function, shared_channels):
+    options = {"n_heads": 2, "head_dim": 4, "max_len": 9, "M": 3, "L": 2, "hidden": 5}
+    options["shared_channels"] = shared_channels
+    signed, positive = (luna.build("luna", nonneg=n, **options).double() for n in (False, nonneg))
+    positive.load_state_dict(signed.state_dict())
+    g = torch.Generator().manual_seed(0)
+    x = 50 * torch.randn(2, 2, 9, 4, generator=g, dtype=torch.float64)
+    expected = function(signed.phi_q(x, None) * 3**0.5) * 3**-0.5
+    torch.testing.assert_close(positive.phi_q(x, None), expected)
+    assert not positive.signed
+    assert positive.convex
+
+
+def test_the_config_repeats_every_comment():
+    """Its keys and values are compared with the class in tests/lra/settings/test_compose.py."""
+    stated = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(LunaOptions), re.M))
+    assert list(stated) == list(luna.options("luna"))
+    repeated = dict(re.findall(r"^(\w+): .*  # (.*)$", YAML.read_text(encoding="utf-8"), re.M))
+    assert {key: repeated[key][: len(text)] for key, text in stated.items()} == stated

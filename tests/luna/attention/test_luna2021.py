@@ -19,21 +19,6 @@ def test_is_attention_to_the_packed_sequence() -> None:
     assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
 
 
-def test_packing_before_projecting_is_packing_after() -> None:
-    """The original packs hidden states X and projects what it packed; here X W is packed. One head
-    of the original, whose own pack projection is that of the scores."""
-    torch.manual_seed(0)
-    X, P = torch.randn(40, 32).double(), torch.randn(7, 32).double()
-    W_q, W_k, W_v, W_p = torch.randn(4, 32, 32).double() / 32**0.5
-    packed = ((P @ W_p) @ (X @ W_k).mT / 32**0.5).softmax(-1) @ X
-    expected = ((X @ W_q) @ (packed @ W_k).mT / 32**0.5).softmax(-1) @ (packed @ W_v)
-    attention = build("luna2021", packed=7, n_heads=1).double()
-    with torch.no_grad():
-        attention.p.copy_(P @ W_p)
-    q, k, v = ((X @ W).view(1, 1, 40, 32) for W in (W_q, W_k, W_v))
-    assert difference(attention(q, k, v)[0, 0], expected) < 1e-12
-
-
 def test_causal_form_is_the_papers() -> None:
     """Row by row, padding left out; in chunks, as a matrix and streamed."""
     n = 19

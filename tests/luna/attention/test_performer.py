@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -13,18 +12,7 @@ import luna
 from luna.feature_maps.random import gaussian_projection
 from luna.sums import linear_sums
 
-from ..kit import build, difference, mask_of, normalised, qkv, softmax_attention
-
-
-def estimates(x: Tensor, y: Tensor, m: int, seed: int = 0, **options) -> Tensor:
-    """m one-feature estimates of exp(x . y / sqrt(d)), the stabilisers undone."""
-    d = len(x)
-    attention = build("performer", n_heads=1, head_dim=d, m=m, eps=0.0, seed=seed, **options)
-    q, k = x.view(1, 1, 1, d), y.view(1, 1, 1, d)
-    s_q, s_k = exponents(attention, q), exponents(attention, k)
-    product = attention.phi_q(q, None) * attention.phi_k(k, None) * m
-    # The query's constant leaves its norm out of the exponent, and puts it back here.
-    return (product * (s_q.amax() + s_k.amax()).exp()).flatten()
+from ..kit import build, difference, mask_of, normalised, qkv
 
 
 def exponents(attention: luna.Attention, x: Tensor) -> Tensor:
@@ -32,47 +20,15 @@ def exponents(attention: luna.Attention, x: Tensor) -> Tensor:
     return x @ attention.Omega.to(x.dtype).mT - x.square().sum(-1, keepdim=True) / 2
 
 
-def pair(d: int, norm: float) -> tuple[Tensor, Tensor, float, float]:
-    """x, y, their kernel value and |x' + y'|^2."""
-    g = torch.Generator().manual_seed(3)
-    x, y = (norm * torch.randn(d, generator=g, dtype=torch.float64) for _ in range(2))
-    return x, y, math.exp(x @ y / d**0.5), float((x + y).square().sum() / d**0.5)
-
-
-@pytest.mark.parametrize("orthogonal", [True, False])
-def test_unbiased(orthogonal: bool) -> None:
-    d, draws = 16, 10_000  # a draw is one orthogonal block, or d independent rows
-    x, y, kernel, _ = pair(d, 0.7)
-    each = estimates(x, y, d * draws, orthogonal=orthogonal).view(draws, d).mean(-1)
-    error = each.std() / draws**0.5
-    assert abs(each.mean() - kernel) < 4 * error
-    assert error < 0.02 * kernel  # the interval is narrow enough to mean something
-
-
-def test_orthogonal_rows_have_no_larger_variance() -> None:
-    d, draws = 16, 8000
-    x, y, kernel, _ = pair(
-        d, 0.3
-    )  # small norms: the squared errors have a fourth moment to speak of
-    pools = [estimates(x, y, d * draws, orthogonal=orthogonal) for orthogonal in (True, False)]
-    mse = [(pool.view(draws, d).mean(-1) - kernel).square().mean() for pool in pools]
-    assert mse[0] < 0.97 * mse[1]
-
-
-@pytest.mark.parametrize("scaling", ["norm", "sqrt_d"])
-def test_orthogonal_blocks(scaling: str) -> None:
+def test_orthogonal_blocks() -> None:
     d, m = 16, 40  # two blocks and a half
     generator = torch.Generator().manual_seed(0)
-    Omega = gaussian_projection(m, d, generator, orthogonal=True, scaling=scaling)
+    Omega = gaussian_projection(m, d, generator, orthogonal=True)
     assert Omega.shape == (m, d)
     for block in Omega.split(d):
         gram = block @ block.mT
         assert (gram - gram.diagonal().diag()).abs().max() < 1e-6
-    lengths = Omega.norm(dim=-1)
-    if scaling == "sqrt_d":
-        assert difference(lengths, torch.full_like(lengths, d**0.5)) < 1e-12
-    else:
-        assert lengths.std() > 0.3  # of a chi variable: about 0.7
+    assert Omega.norm(dim=-1).std() > 0.3  # of a chi variable: about 0.7
     assert (Omega[:d] @ Omega[d : 2 * d].mT).abs().max() > 1  # blocks are independent
 
 
@@ -82,20 +38,6 @@ def test_rows_are_standard_normal() -> None:
     for moment, expected, spread in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
         error = 4.5 * math.sqrt(spread / 4000)  # of each entry's mean over 4000 blocks
         assert (Omega.pow(moment).mean(0) - expected).abs().max() < error
-
-
-def test_converges_to_softmax() -> None:
-    q, k, v = qkv(n=32, d=16)
-    q, k = 0.4 * q, 0.4 * k
-    exact = softmax_attention(q, k, v)
-    sizes, errors = [64, 256, 1024, 4096], []
-    for m in sizes:
-        options = {"head_dim": 16, "m": m, "eps": 0.0}
-        draws = [build("performer", seed=s, **options)(q, k, v) for s in range(8)]
-        errors.append((torch.stack(draws) - exact).square().mean().sqrt().item())
-    halvings = [a / b for a, b in pairwise(errors)]
-    assert all(1.6 < h < 2.5 for h in halvings), halvings
-    assert errors[-1] < 0.05
 
 
 def test_features_are_the_formula() -> None:
@@ -109,22 +51,6 @@ def test_features_are_the_formula() -> None:
     top = s.masked_fill(~mask[:, None, :, None], -math.inf).amax((-2, -1), keepdim=True)
     assert difference(phi_k, 40**-0.5 * ((s - top).exp() + 1e-3), mask) < 1e-12
     assert (phi_k.masked_select(~mask[:, None, :, None]) == 0).all()
-
-
-def test_large_norms_stay_sharp() -> None:
-    """The public stabiliser leaves the norm out: features sink to eps, attention is uniform."""
-    n, attention = 32, build("performer")
-    q, k = (15 * t / t.norm(dim=-1, keepdim=True) for t in qkv(n=n)[:2])
-
-    def public(x: Tensor, over: tuple[int, ...]) -> Tensor:
-        u = 32**-0.25 * x @ attention.Omega.double().mT
-        norm = (32**-0.25 * x).square().sum(-1, keepdim=True) / 2
-        return (u - norm - u.amax(over, keepdim=True)).exp() + 1e-6
-
-    uniform = public(q, (-1,)) @ public(k, (-2, -1)).mT
-    uniform = uniform / uniform.sum(-1, keepdim=True)
-    assert (n * uniform - 1).abs().max() < 1e-3
-    assert (n * attention.matrix(q, k)).amax(-1).median() > 10
 
 
 def test_published_is_the_harness() -> None:
@@ -162,17 +88,9 @@ def test_official_redraws_from_the_queries() -> None:
     assert torch.equal(fixed(q, k, v), fixed(q, k, v))
 
 
-def test_official_attends_padding_and_lifts_denominators() -> None:
-    attention = build("performer", profile="official", m=16)
-    q, k, v = qkv()
-    assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
-    far = build("performer", profile="official", m=1, eps=0.0, head_dim=4)
-    q, k, v = qkv(n=2, d=4)
-    q = q * 40  # exp(-|q|^2 / 2) is left outside the stabiliser and underflows
-    assert (far(q, k, torch.ones_like(v)) < 0.5).any()
-
-
-@pytest.mark.parametrize(("options", "steps"), [({"redraw": 3}, 3), ({}, 1000)])
+@pytest.mark.parametrize(
+    ("options", "steps"), [({"redraw": 3}, 3), ({}, 1000), ({"redraw": 0}, 2000)]
+)
 def test_redraws_by_optimiser_steps(options: dict, steps: int) -> None:
     attention = build("performer", m=2, **options).train()
     Omega = attention.Omega
@@ -183,31 +101,17 @@ def test_redraws_by_optimiser_steps(options: dict, steps: int) -> None:
     attention(q, k, v)
     assert torch.equal(attention.Omega, Omega)
     attention.after_step()
-    assert not torch.equal(attention.Omega, Omega)
+    assert torch.equal(attention.Omega, Omega) == (options == {"redraw": 0})
 
 
-def test_redraws_by_training_forwards() -> None:
-    attention = build("performer", redraw=2, redraw_unit="forward")
-    q, k, v = (t.requires_grad_() for t in qkv(n=4))
-    Omega = attention.Omega
-    for _ in range(5):
-        attention(q, k, v)  # evaluation
-    attention.train()
-    attention.after_step()
-    first = attention(q, k, v)
-    assert torch.equal(attention.Omega, Omega)
-    second = attention(q, k, v)
-    assert not torch.equal(attention.Omega, Omega)
-    (first + second).sum().backward()  # the first graph still has its own draw
-
-
-@pytest.mark.parametrize("profile", ["published", "strict"])
-def test_redraw_zero_means_never(profile: str) -> None:
-    attention = build("performer", profile=profile, redraw=0 if profile == "strict" else None)
-    Omega = attention.Omega
-    for _ in range(2000):
-        attention.after_step()
-    assert torch.equal(attention.Omega, Omega)
+def test_official_attends_padding_and_lifts_denominators() -> None:
+    attention = build("performer", profile="official", m=16)
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, mask_of("prefix")), attention(q, k, v))
+    far = build("performer", profile="official", m=1, eps=0.0, head_dim=4)
+    q, k, v = qkv(n=2, d=4)
+    q = q * 40  # exp(-|q|^2 / 2) is left outside the stabiliser and underflows
+    assert (far(q, k, torch.ones_like(v)) < 0.5).any()
 
 
 def test_resumes_its_schedule() -> None:

@@ -60,34 +60,6 @@ def test_default_factor(max_len: int, a: int) -> None:
     assert (part.W_a.out_features, part.W_b.out_features) == (a, max_len // a)
 
 
-def test_frozen_tables_are_not_parameters() -> None:
-    for form, names in (("random", {"R"}), ("factorized_random", {"R1", "R2"})):
-        frozen = build("synthesizer", form=form, frozen=True)
-        assert list(frozen.parameters()) == []
-        assert {name.split(".")[-1] for name in frozen.state_dict()} >= names
-        assert len(list(build("synthesizer", form=form).parameters())) == len(names)
-    assert len(list(build("synthesizer", form="dense+random", frozen=True).parameters())) == 2
-
-
-def test_parameters() -> None:
-    H, d, n, r = 2, 32, 128, 7
-    counts = {"random": H * n * n, "factorized_random": 2 * H * n * r, "dense": d * n + n}
-    for form, count in counts.items():
-        attention = build("synthesizer", form=form, rank=r)
-        assert sum(p.numel() for p in attention.parameters()) == count
-
-
-def test_init() -> None:
-    torch.manual_seed(0)
-    table = build("synthesizer").parts["random"].R
-    bound = math.sqrt(3 / (2 * 128))
-    assert 0.99 * bound < table.abs().max() <= bound
-    assert table.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
-    dense = build("synthesizer", form="dense").parts["dense"].W2
-    assert dense.weight.abs().max() <= math.sqrt(6 / (32 + 128))
-    assert 0 < dense.bias.abs().max() < 1e-5
-
-
 def test_official_masks_pairs_only_beside_a_dot_product() -> None:
     q, k, v = qkv()
     mask = mask_of("prefix")
@@ -129,3 +101,14 @@ def test_dropout() -> None:
         assert kept.double().mean().item() == pytest.approx(0.75, abs=0.02)
         assert difference(dropped[kept], A[kept] / 0.75) < 1e-12
         assert torch.equal(kept, kept[:1, :1].expand_as(kept)) == shared
+
+
+def test_init() -> None:
+    torch.manual_seed(0)
+    table = build("synthesizer").parts["random"].R
+    bound = math.sqrt(3 / (2 * 128))
+    assert 0.99 * bound < table.abs().max() <= bound
+    assert table.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    dense = build("synthesizer", form="dense").parts["dense"].W2
+    assert dense.weight.abs().max() <= math.sqrt(6 / (32 + 128))
+    assert 0 < dense.bias.abs().max() < 1e-5

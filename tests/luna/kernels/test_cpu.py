@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,19 @@ import torch
 
 from luna.kernels import cpu
 
-pytestmark = pytest.mark.skipif(
-    not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'"
-)
+from .kit import numba
+
+pytestmark = numba
 
 
-@pytest.fixture
-def uncached() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _uncached():
     cpu.cache_folder.cache_clear()
     yield
     cpu.cache_folder.cache_clear()
 
 
-def test_machine_code_is_as_old_as_the_oldest_kernel_file(tmp_path: Path, uncached: None):
+def test_every_source_and_processor_has_its_own_machine_code(tmp_path: Path, monkeypatch):
     """numba itself notices a change in a kernel's own file, not in one it calls."""
     source = tmp_path / "kernels" / "deep" / "inner.py"
     source.parent.mkdir(parents=True)
@@ -32,27 +31,19 @@ def test_machine_code_is_as_old_as_the_oldest_kernel_file(tmp_path: Path, uncach
         cpu.cache_folder.cache_clear()
         folders.append(cpu.cache_folder(tmp_path / "kernels"))
     assert folders[0] == folders[2] != folders[1]
-    from luna.kernels.luna_attention.compiled import project
-
-    own = cpu.cache_folder(Path(cpu.__file__).parent)
-    assert own in Path(project._cache.cache_path).parents  # type: ignore[attr-defined]
-
-
-def test_each_kind_of_processor_has_machine_code_of_its_own(
-    tmp_path: Path, uncached: None, monkeypatch: pytest.MonkeyPatch
-):
-    own = cpu.cache_folder(tmp_path)
     monkeypatch.setattr("numba.core.config.CPU_NAME", "another")  # as NUMBA_CPU_NAME does
     cpu.cache_folder.cache_clear()
-    assert cpu.cache_folder(tmp_path) != own
+    assert cpu.cache_folder(tmp_path / "kernels") != folders[0]
 
 
-def test_kernels_run_where_machine_code_cannot_be_kept(
-    tmp_path: Path,
-    uncached: None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
+def test_kernels_are_kept_there():
+    from luna.kernels.luna_attention.by_numba import map_block
+
+    folder = cpu.cache_folder(Path(cpu.__file__).parent)
+    assert folder in Path(map_block._cache.cache_path).parents  # type: ignore[attr-defined]
+
+
+def test_kernels_run_where_machine_code_cannot_be_kept(tmp_path: Path, monkeypatch, caplog):
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))  # no folder, and root cannot make it one
@@ -61,9 +52,7 @@ def test_kernels_run_where_machine_code_cannot_be_kept(
 
 
 @pytest.mark.parametrize("openmp", [True, False])
-def test_tasks_are_done_once_each_and_errors_come_back(
-    openmp: bool, monkeypatch: pytest.MonkeyPatch
-):
+def test_tasks_are_done_once_each_and_errors_come_back(openmp: bool, monkeypatch):
     """On torch's own threads, and where those cannot be had."""
     if openmp and cpu._openmp() is None:
         pytest.skip("torch uses another library for its threads")

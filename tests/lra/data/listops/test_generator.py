@@ -59,15 +59,6 @@ def test_mean_length_of_raw_trees_is_the_recursion_solved(raw: list) -> None:
     assert within(np.concatenate([levels[0].length for levels in raw]), mean)
 
 
-def test_nodes_multiply_by_one_and_a_half_per_depth(raw: list) -> None:
-    trees = sum(len(levels[0].args) for levels in raw)
-    for depth in range(10):
-        nodes = np.array([len(levels[depth].args) for levels in raw]) / OFFICIAL.block_trees()
-        assert nodes.mean() == pytest.approx(1.5**depth, rel=12 / trees**0.5)
-    assert all(len(levels[9].ops) == 0 for levels in raw)  # digits only at depth 10
-    assert OFFICIAL.mean_nodes() == pytest.approx(sum(1.5**d for d in range(10)))
-
-
 def test_raw_lengths_are_distributed_as_the_recursion_s(raw: list) -> None:
     """Two-sample Kolmogorov-Smirnov at one in ten thousand."""
     rng = random.Random(0)
@@ -79,18 +70,6 @@ def test_raw_lengths_are_distributed_as_the_recursion_s(raw: list) -> None:
         - np.searchsorted(np.sort(theirs), grid, "right") / len(theirs)
     )
     assert gap.max() < 2.23 * (1 / len(ours) + 1 / len(theirs)) ** 0.5
-
-
-def test_shares_of_raw_trees(raw: list) -> None:
-    length = np.concatenate([levels[0].length for levels in raw])
-    # measured on 4000 accepted, some 48,000 raw trees of the official functions
-    for share, expected in (
-        ((length == 1), 0.7496),
-        ((length > 500) & (length < 2000), 0.083),
-        ((length >= 2000), 0.011),
-    ):
-        error = (expected * (1 - expected) * (1 / len(length) + 1 / 48_000)) ** 0.5
-        assert abs(share.mean() - expected) < 4 * error + 0.0005  # their last digit
 
 
 # ---------------------------------------------------------------------- accepted trees
@@ -111,29 +90,6 @@ def test_lengths_of_accepted_trees(accepted: tuple) -> None:
         assert abs(np.percentile(length, percent) - expected) < tolerance
 
 
-def test_operators_of_accepted_trees(accepted: tuple) -> None:
-    kept, length = accepted
-    counts = sum(len(level.ops) for levels in kept for level in levels) / len(length)
-    assert abs(counts - 147.6) < 4 * 57 * (1 / len(length) + 1 / 4000) ** 0.5
-    args = np.concatenate([level.args[level.ops] for levels in kept for level in levels])
-    shares = np.bincount(args, minlength=11)[2:] / len(args)
-    assert shares == pytest.approx(1 / 9, abs=0.01)  # almost flat: acceptance favours none much
-    deepest = np.mean([len(levels[8].ops) > 0 for levels in kept])
-    assert deepest == 1.0
-    assert all(len(levels) == 10 and len(levels[9].ops) == 0 for levels in kept)
-
-
-def test_tokens_are_uniform(expressions: list) -> None:
-    counts = np.bincount(np.concatenate([ids for ids, _ in expressions]), minlength=17)
-    for ids in (tokens.DIGITS, tokens.OPENING):
-        found = counts[ids.start : ids.stop]
-        expected = found.sum() / len(found)
-        chi2 = ((found - expected) ** 2 / expected).sum()
-        assert chi2 < len(found) + 5 * (2 * len(found)) ** 0.5
-    assert counts[tokens.CLOSE] == counts[11:15].sum()
-    assert counts[0] == counts[tokens.UNKNOWN] == 0
-
-
 def test_labels_of_accepted_trees(expressions: list) -> None:
     labels = np.bincount([value for _, value in expressions], minlength=10) / len(expressions)
     errors = (1 / len(expressions) + 1 / 4000) ** 0.5
@@ -147,9 +103,9 @@ def test_labels_of_accepted_trees(expressions: list) -> None:
 
 
 def test_values_and_form(expressions: list) -> None:
-    for ids, value in expressions[:150]:
-        text = tokens.binary(ids)
-        assert len(text.split()) == 3 * len(ids) - 2
+    short = itertools.islice(generate(SHORT, seed=0), 1000)
+    for ids, value in [*expressions[:150], *short]:
+        text = tokens.decode(ids)
         assert tokens.encode(text).tolist() == ids.tolist()
         assert tokens.fault(ids) is None
         assert value == tokens.value(ids) == evaluate(text)
@@ -158,11 +114,6 @@ def test_values_and_form(expressions: list) -> None:
 def test_both_length_bounds_are_strict() -> None:
     lengths = {len(ids) for ids, _ in itertools.islice(generate(SHORT, seed=0), 3000)}
     assert lengths == set(range(4, 40))
-
-
-def test_short_expressions_evaluate() -> None:
-    for ids, value in itertools.islice(generate(SHORT, seed=0), 1000):
-        assert evaluate(tokens.binary(ids)) == value
 
 
 def test_no_expression_comes_twice() -> None:
@@ -196,11 +147,6 @@ def test_workers_change_nothing() -> None:
     assert len({ids for ids, _ in one}) == 3000
 
 
-def test_seeds_and_blocks_differ() -> None:
-    first = [block(n, SHORT, seed=s).tokens[:200].tobytes() for n, s in ((0, 0), (1, 0), (0, 1))]
-    assert len(set(first)) == 3
-
-
 def test_the_stream_of_seed_0_has_not_changed() -> None:
     """When this fails, other data come of the same seed: change generator.VERSION and the
     statistics in lra/data/expected."""
@@ -215,9 +161,7 @@ def test_the_stream_of_seed_0_has_not_changed() -> None:
     ("options", "complaint"),
     [
         ({"p_leaf": 1.0}, "p_leaf=1.0 is out of range"),
-        ({"p_leaf": -0.1}, "p_leaf=-0.1 is out of range"),
         ({"max_args": 1}, "max_args=1 is out of range"),
-        ({"max_args": 26}, "max_args=26 is out of range"),
         ({"max_depth": 0}, "max_depth=0 is out of range"),
         ({"min_length": -1}, "min_length=-1 is out of range"),
         ({"max_length": 501}, "max_length=501 is out of range: it must be at least 502"),

@@ -4,7 +4,6 @@ arrays and back."""
 from __future__ import annotations
 
 import hashlib
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import lra.data
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.pathfinder import files as tree
-from lra.data.pathfinder.generator import ImageGenerator, generate
+from lra.data.pathfinder.generator import generate
 from lra.data.pathfinder.sizes import Difficulty, settings
-from lra.data.prepare import find_prepared, prepare
+from lra.data.prepare import prepare
 from lra.data.task import TINY
 
 TASKS = {"pathfinder": 32, "pathfinder64": 64, "pathx": 128, "pathfinder256": 256}
@@ -75,23 +74,16 @@ def differing(verified: str) -> list[str]:
 
 
 def test_membership_follows_from_the_metadata_by_md5(tmp_path: Path) -> None:
-    """Batches of 7 and 20; bounds at round(21.6) = 22 and round(24.3) = 24 of 27."""
-    prepared = load(official(tmp_path / "tree", {"0": 7, "11": 20}), tmp_path)
-    keys = [f"imgs/{b}_sample_{i}.png_{i + 1}" for b, n in (("0", 7), ("11", 20)) for i in range(n)]
-    digest = [int(hashlib.md5(f"hard{key}".encode()).hexdigest(), 16) for key in keys]
-    order = sorted(range(27), key=digest.__getitem__)
-    assert [numbers(prepared, s) for s in SPLITS] == [order[:22], order[22:24], order[24:]]
-
-
-def test_the_difficulty_is_the_salt_and_chooses_the_folder(tmp_path: Path) -> None:
-    folder = official(tmp_path / "tree", {"0": 20}, "pathfinder32/curv_contour_length_9")
+    """Batches of 7 and 20; bounds at round(21.6) = 22 and round(24.3) = 24 of 27. The difficulty is
+    the salt, and names the folder."""
+    folder = official(tmp_path / "tree", {"0": 7, "11": 20}, "pathfinder32/curv_contour_length_9")
     prepared = load(folder, tmp_path, "difficulty=intermediate")
-    keys = [f"imgs/0_sample_{i}.png_{i + 1}" for i in range(20)]
-    by_hash = sorted(keys, key=lambda key: hashlib.md5(f"intermediate{key}".encode()).digest())
-    order = [keys.index(key) for key in by_hash]
-    assert [i for s in SPLITS for i in numbers(prepared, s)] == order
     with pytest.raises(UserError, match="holds no folder pathfinder32/curv_contour_length_14"):
         load(folder, tmp_path)
+    keys = [f"imgs/{b}_sample_{i}.png_{i + 1}" for b, n in (("0", 7), ("11", 20)) for i in range(n)]
+    digest = [int(hashlib.md5(f"intermediate{key}".encode()).hexdigest(), 16) for key in keys]
+    order = sorted(range(27), key=digest.__getitem__)
+    assert [numbers(prepared, s) for s in SPLITS] == [order[:22], order[22:24], order[24:]]
 
 
 def test_the_s4_split_is_pytorchs(tmp_path: Path) -> None:
@@ -140,26 +132,6 @@ def test_a_tree_is_found_from_every_folder_above_it(below: str, given: str, tmp_
     assert tree.find_images(path, 32, Difficulty.hard).resolve() == (folder / HARD).resolve()
 
 
-def test_of_two_copies_the_inner_one_is_read(tmp_path: Path) -> None:
-    outer = official(tmp_path / "lra_release", {"0": 20})
-    official(outer / "lra_release", {"0": 10})
-    for path in (tmp_path, outer):
-        prepared = load(path, tmp_path / path.name)
-        assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(10)]
-
-
-def test_the_archive_is_unpacked_as_far_as_needed(tmp_path: Path, lra_data: Call) -> None:
-    folder = official(tmp_path / "lra_release" / "lra_release", {"0": 20})
-    official(folder, {"0": 10}, "pathfinder32/curv_baseline")
-    archive = tmp_path / "lra_release.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(tmp_path / "lra_release", "lra_release")
-    one, two = load(archive, tmp_path / "a"), load(folder, tmp_path / "b")
-    assert one.facts["arrays"] == two.facts["arrays"]
-    assert list((tmp_path / "a").rglob("curv_contour_length_14"))
-    assert not list((tmp_path / "a").rglob("curv_baseline"))
-
-
 def test_a_folder_of_another_difficulty_is_refused(tmp_path: Path) -> None:
     folder = official(tmp_path, {"0": 10}, "pathfinder32/curv_baseline")
     with pytest.raises(UserError, match="is not hard, whose folder is called curv_contour_len"):
@@ -204,17 +176,17 @@ META, IMAGE = "metadata/0.npy", "imgs/0/sample_3.png"
             META,
             "label, 0 or 1, found '2'",
         ),
-        (lambda r: rewrite(r, GOOD.replace(b" 1 1.0", b"  1.0")), META, "label, 0 or 1, found ''"),
         (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"../../x")), META, "leaves the folder"),
         (lambda r: rewrite(r, GOOD.replace(b"imgs/0", b"/etc")), META, "leaves the folder"),
         (lambda r: rewrite(r, b"\x93NUMPY\x01\x00"), META, ": not text (invalid start byte"),
-        (lambda r: rewrite(r, b"imgs/\xff"), META, ": not text (invalid start byte at byte 5)"),
-        (lambda r: (r / META).unlink(), "metadata", " holds no metadata: files named 0.npy"),
-        (lambda r: (r / META).rename(r / "metadata/a.npy"), "metadata", " holds a.npy: its files"),
+        (lambda r: (r / META).unlink(), "metadata", " has to hold files named 0.npy"),
+        (
+            lambda r: (r / META).rename(r / "metadata/a.npy"),
+            "metadata",
+            " has to hold files named 0.npy",
+        ),
         (lambda r: (r / IMAGE).unlink(), IMAGE, " cannot be read: No such file"),
-        (lambda r: cut(r, 50), IMAGE, " is not a readable PNG"),
         (lambda r: cut(r, -1), IMAGE, " is not a readable PNG"),
-        (lambda r: damage(r, 0), IMAGE, " is not a readable PNG"),
         (lambda r: damage(r, 45), IMAGE, " is not a readable PNG"),
         (lambda r: replace(r, picture(3), kind="BMP"), IMAGE, " is not a readable PNG"),
         (
@@ -239,114 +211,18 @@ def test_trees_that_are_wrong(
     assert [p.suffix for p in (tmp_path / "data").rglob("*") if p.is_file()] == [".lock"]
 
 
-def test_what_follows_the_last_newline_is_dropped(tmp_path: Path) -> None:
-    folder = official(tmp_path / "tree", {"0": 20})
-    file = folder / HARD / META
-    file.write_text(
-        file.read_text(encoding="utf-8") + "imgs/0 sample_19.png 19 1", encoding="utf-8"
-    )
-    prepared = load(folder, tmp_path)
-    assert sorted(i for s in SPLITS for i in numbers(prepared, s)) == [*range(20)]
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (("source=release",), "source=release needs path="),
         (("source=tiny", "difficulty=easy"), "source=tiny is hard; difficulty=easy is not bundled"),
         (("n=9",), "n=9 is out of range: it must be at least 10"),
-        (("seed=-1",), "seed=-1 is out of range"),
-        (("distractors=-1",), "distractors=-1 is out of range"),
-        (("source=tiny", "n=30"), "n is read by source=generated only"),
-        (("difficulty=harder",), "expected one of [easy, intermediate, hard]"),
     ],
 )
 def test_options_that_are_refused(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
     code, _, err = lra_data("prepare", "pathfinder", *words)
     assert code == 2
     assert complaint in err
-
-
-def test_half_an_archive_does_not_pass_for_it(tmp_path: Path, lra_data: Call) -> None:
-    folder = official(tmp_path / "tree", {"0": 20})
-    load(folder, tmp_path)
-    _, out, _ = lra_data("verify", "pathfinder", "source=release", f"path={folder}")
-    assert differing(out) == []
-    assert "examples: 160,000 expected, 16 found" in out
-
-
-@pytest.mark.parametrize("order", ["official", "s4"])
-def test_exported_images_read_back_as_the_same_arrays(
-    order: str, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tree, "BATCH", 16)
-    words = ("pathfinder", "n=50", "seed=2", "difficulty=easy", "distractors=3", f"order={order}")
-    assert lra_data("prepare", *words)[0] == 0
-    code, out, _ = lra_data("export", *words, "--to", str(tmp_path / "out"))
-    assert code == 0
-    assert len(out.splitlines()) == 4  # batches of 16, 16, 16 and 2
-    root = tmp_path / "out" / "pathfinder32" / "curv_baseline"
-    assert len(list(root.glob("imgs/*/sample_*.png"))) == 50
-    assert (root / "metadata/3.npy").read_text(encoding="utf-8").splitlines()[1].split(" ")[:3] == [
-        "imgs/3", "sample_1.png", "1",
-    ]  # fmt: skip
-    one = find_prepared(
-        lra.data.configure(words[0], words[1:]), max_length=1024, data_dir=tmp_path / "data"
-    )
-    two = load(tmp_path / "out", tmp_path, "difficulty=easy", f"order={order}")
-    assert one is not None
-    assert one.facts["arrays"] == two.facts["arrays"]
-    assert one.facts["source"] != two.facts["source"]
-    words = ("source=release", f"path={tmp_path / 'out'}", "difficulty=easy", f"order={order}")
-    code, _, err = lra_data("export", "pathfinder", *words, "--to", str(tmp_path / "again"))
-    assert code == 2
-    assert "is in the official folders already" in err
-
-
-@pytest.mark.parametrize(
-    ("side", "settings_written"),
-    [
-        (32, "1.0 14 4 2 0.5 1 1"),
-        (64, "1.8 14 4 5 1 1 1"),
-        (128, "1.8 14 4 5 1.5 1 1"),
-        (256, "1.8 14 4 5 2 1 1"),
-    ],
-)
-def test_numbers_in_the_metadata_are_written_as_in_the_original(
-    side: int, settings_written: str, tmp_path: Path
-) -> None:
-    (file,) = tree.write_images(
-        tmp_path, [(np.zeros((side, side), np.uint8), 1, 1)], settings(side)
-    )
-    assert file.read_text(encoding="utf-8") == f"imgs/0 sample_0.png 0 1 {settings_written}\n"
-
-
-def test_metadata_are_read_back_as_written(tmp_path: Path) -> None:
-    chosen = settings(128, Difficulty.easy)
-    made = [ImageGenerator(chosen).image(1, number) for number in range(12)]
-    drawn = [(pixels, scene.label, scene.margin) for pixels, scene in made]
-    (file,) = tree.write_images(tmp_path, drawn, chosen)
-    lines = file.read_bytes().decode("ascii").split("\n")
-    assert lines.pop() == ""
-    for i, (line, (pixels, label, margin)) in enumerate(zip(lines, drawn, strict=True)):
-        assert line == f"imgs/0 sample_{i}.png {i} {label} 1.8 6 2 5 1.5 {margin} 1"
-        with Image.open(tmp_path / "imgs/0" / f"sample_{i}.png") as image:
-            assert (image.format, image.mode, image.getbands()) == ("PNG", "L", ("L",))
-            np.testing.assert_array_equal(np.asarray(image), pixels)
-    assert tree.read_metadata(tmp_path) == [
-        tree.MetadataRow("imgs/0", f"sample_{i}.png", int(label), i + 1)
-        for i, (_, label, _) in enumerate(drawn)
-    ]
-    assert [row.key for row in tree.read_metadata(tmp_path)] == [tree.key(i) for i in range(12)]
-    assert {margin for _, _, margin in drawn} == {2, 3}
-
-
-def test_the_first_line_of_the_bundled_metadata() -> None:
-    _, scene = ImageGenerator(settings(32)).image(0, 0)
-    label = scene.label
-    line = f"imgs/0 sample_0.png 0 {label} 1.0 14 4 2 0.5 {scene.margin} 1\n"
-    assert (TINY / HARD / META).read_text(encoding="utf-8").startswith(line)
-    assert label == 1
 
 
 # ---------------------------------------------------------------------- the four tasks
@@ -358,27 +234,15 @@ def test_the_bundled_miniature(name: str, side: int, tmp_path: Path, lra_data: C
     assert lra_data("prepare", name, "source=tiny")[0] == 0
     code, out, _ = lra_data("verify", name, "source=tiny")
     assert code == 0
-    assert f"statistics committed for {name} from source=tiny: splits" in out
+    assert f"statistics committed for {name} from source=tiny, splits" in out
     root = TINY / f"pathfinder{side}" / "curv_contour_length_14"
     rows = tree.read_metadata(root)
-    (block,) = generate(range(4), settings(side), seed=0)
-    for row, pixels, label in zip(rows, block.images, block.labels, strict=False):
-        np.testing.assert_array_equal(
-            tree.read_image(root / row.folder / row.file, side), pixels.ravel()
-        )
+    for row, (pixels, label) in zip(rows, generate(range(4), settings(side), seed=0), strict=False):
+        assert (tree.read_image(root / row.folder / row.file, side) == pixels).all()
         assert row.label == label
     task = lra.data.get(name)
     assert task.grid == (side, side)
     assert task.max_length == side * side
-    text = task.decode(block.images[0].reshape(-1)).split("\n")
-    assert {len(line) for line in text} == {min(side, 64)}
-    assert len(text) == min(side, 64) // 2
-    assert "@" in "".join(text)
-
-
-def test_miniatures_are_small() -> None:
-    sizes = [file.stat().st_size for file in TINY.glob("pathfinder*/**/*") if file.is_file()]
-    assert sum(sizes) < 300_000
 
 
 def test_damage_of_any_byte_of_a_png_is_found(tmp_path: Path) -> None:

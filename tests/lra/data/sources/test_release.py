@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import lra.data
 from lra.data import retrieval
-from lra.data.prepare import prepare
 from lra.data.sources import archives, release
-from lra.data.verify import verify
 
 from .. import kit
 
@@ -61,49 +58,6 @@ def test_an_archive_under_its_misleading_name(packed: bool, tmp_path: Path, lra_
     assert kit.files(home) == sorted(f"{INNER}/{name}" for name, _ in PAIRS)
 
 
-def test_damage_is_found_in_the_archive_and_in_what_was_unpacked(tmp_path: Path) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    options = lra.data.configure("retrieval", [f"path={archive}"])
-    made = prepare(options, max_length=100, data_dir=tmp_path / "data")
-    (home,) = (tmp_path / "data" / "release").glob("[!.]*/tsv_data")
-    unpacked = home / INNER / PAIRS[1][0]
-    for file in (archive, unpacked):
-        content = file.read_bytes()
-        file.write_bytes(content[:-1] + b"x")
-        wrong = [line.text for line in verify(made.folder) if line.status == "differs"]
-        assert [text for text in wrong if text.startswith(f"{file}: sha256 ")]
-        file.write_bytes(content)
-
-
-def test_the_inner_copy_is_read_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    unpacked = kit.unpack(tmp_path / "folder", WHOLE)
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    for path in (unpacked, archive):
-        root = release.root(path, "listops-1000", tmp_path / "data")
-        (first, *_) = release.folders(root, "listops-1000")
-        assert (first / "basic_val.tsv").read_bytes() == b"inner"
-    assert (
-        f"{INNER}/listops-1000 is read, lra_release/listops-1000 is not: the release holds two"
-    ) in capsys.readouterr().out
-    assert not (root / OUTER / "listops-1000").exists()
-
-
-def test_a_part_of_a_task(tmp_path: Path) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    wanted = "pathfinder32/curv_contour_length_14"
-    root = release.root(archive, wanted, tmp_path / "data")
-    assert kit.files(root) == [f"{INNER}/{wanted}/imgs/0/sample_{i}.png" for i in range(4)]
-
-
-@pytest.mark.parametrize("top", [".", OUTER, INNER])
-def test_archives_of_any_layout(top: str, tmp_path: Path) -> None:
-    archive = kit.tar(tmp_path / "mine.tar.gz", below(top, PAIRS))
-    root = release.root(archive, "tsv_data", tmp_path / "data")
-    assert (retrieval.find_files(root)["train"]).read_bytes() == ROW
-
-
 def test_what_is_not_there(tmp_path: Path, lra_data: Call) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", below(INNER, listops(b"x")))
     code, _, err = lra_data("prepare", "retrieval", f"path={archive}")
@@ -118,30 +72,8 @@ def test_what_is_not_there(tmp_path: Path, lra_data: Call) -> None:
 def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
     root = release.root(archive, "tsv_data", tmp_path / "data")
-    monkeypatch.setattr(archives, "members", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(archives, "opened", lambda path: pytest.fail("read again"))
     assert release.root(archive, "tsv_data", tmp_path / "data") == root
-
-
-def test_another_archive_of_the_same_name(tmp_path: Path) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    first = release.root(archive, "tsv_data", tmp_path / "data")
-    kit.tar(archive, below(INNER, [(name, ROW * 2) for name, _ in PAIRS]))
-    second = release.root(archive, "tsv_data", tmp_path / "data")
-    assert first != second
-    assert retrieval.find_files(second)["test"].read_bytes() == ROW * 2
-
-
-def test_a_failure_half_way_leaves_nothing_to_be_mistaken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    release.root(archive, "listops-1000", tmp_path / "data")
-    (home,) = (tmp_path / "data" / "release").glob("[!.]*")
-    before = kit.files(home)
-    monkeypatch.setattr(archives.Member, "chunks", lambda self: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        release.root(archive, "tsv_data", tmp_path / "data")
-    assert kit.files(home) == before
 
 
 def header(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -194,21 +126,13 @@ def test_links_within_the_archive_are_passed_over(tmp_path: Path) -> None:
     assert sorted(os.listdir(root / TSV)) == sorted(retrieval.FILES.values())  # noqa: PTH208
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (lambda c: c[: len(c) // 2], "is not complete, it ends too early: download it again"),
-        (lambda c: b"<html>403</html>" * 100, "is not a tar archive, or a damaged one"),
-        (lambda c: b"", "is not a tar archive, or a damaged one"),
-    ],
-    ids=["half", "a page", "empty"],
-)
-def test_files_that_are_not_archives(
-    damage: Callable[[bytes], bytes], complaint: str, tmp_path: Path, lra_data: Call
-) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE)
-    archive.write_bytes(damage(archive.read_bytes()))
-    code, _, err = lra_data("prepare", "retrieval", f"path={archive}")
+def test_missing_files_are_named(tmp_path: Path, lra_data: Call) -> None:
+    folder = kit.unpack(tmp_path / "there", PAIRS[:2])
+    code, _, err = lra_data("prepare", "retrieval", f"path={folder}")
     assert code == 2
-    assert err.startswith(f"error: {archive} {complaint}")
-    assert kit.files(tmp_path / "data") == []
+    assert "the data are not complete: " in err
+    assert f"{folder / PAIRS[2][0]} not found" in err
+    _, _, err = lra_data("prepare", "retrieval", f"path={tmp_path}")
+    assert f"{tmp_path} holds no new_aan_pairs.train.tsv" in err
+    _, _, err = lra_data("prepare", "retrieval")
+    assert "source=release needs path=" in err

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from luna.convert.tasks.pixels import Pixels
 
 from ..kit import PREPROCESSOR, paint, processor
 
@@ -17,5 +16,5 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plain(tmp_path_factory) -> Pixels:
+def plain(tmp_path_factory) -> Any:
     return processor(tmp_path_factory.mktemp("checkpoint"), PREPROCESSOR)

@@ -16,18 +16,18 @@ B = torch.tensor([1.0, 2.5, 2.0, 4.0, 1.0, 5.0, 3.0, 0.5])
 
 
 def test_metrics_are_those_of_scikit_learn_and_scipy():
-    assert metrics.accuracy(P, Y) == pytest.approx(0.6, abs=1e-12)
-    assert metrics.f1(P, Y) == pytest.approx(2 / 3, abs=1e-12)
-    assert metrics.pearson(A.double(), B.double()) == pytest.approx(0.9346400369462446, abs=1e-7)
-    assert metrics.spearman(A, B) == pytest.approx(0.932383028557168, abs=1e-12)  # with ties
+    assert metrics.paraphrase(P, Y)["accuracy"] == pytest.approx(0.6, abs=1e-12)
+    assert metrics.paraphrase(P, Y)["f1"] == pytest.approx(2 / 3, abs=1e-12)
+    both = metrics.similarity(A, B)
+    assert both["pearson"] == pytest.approx(0.9346400369462446, abs=1e-7)
+    assert both["spearman"] == pytest.approx(0.932383028557168, abs=1e-12)  # with ties
 
 
 def test_metrics_of_constant_answers():
-    for constant in (torch.zeros(10, dtype=torch.long), torch.ones(10, dtype=torch.long)):
-        assert metrics.acceptable(constant, Y)["mcc"] == 0
-    assert metrics.f1(torch.zeros_like(Y), torch.zeros_like(Y)) == 0
-    assert metrics.pearson(torch.full((8,), 2.0), B) == 0
-    assert metrics.spearman(torch.full((8,), 2.0), B) == 0
+    for answer in (torch.zeros(10, dtype=torch.long), torch.ones(10, dtype=torch.long)):
+        assert metrics.acceptable(answer, Y)["mcc"] == 0
+    assert metrics.paraphrase(torch.zeros_like(Y), torch.zeros_like(Y))["f1"] == 0
+    assert metrics.similarity(torch.full((8,), 2.0), B)["score"] == 0
 
 
 def test_scores_of_each_task():

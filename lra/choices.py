@@ -1,0 +1,73 @@
+"""What `lra train` and `lra convert` can be told: printed without words, or with --help."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+
+from lra.base import groups
+from lra.base.config import CONFIGS
+
+EXAMPLES = {
+    "train": """\
+Train one attention on one task of the Long Range Arena.
+
+  lra train experiment=demo attention=luna            a minute on two cores
+  lra train -m experiment=demo attention=luna,linear  a sweep
+  lra train task=listops attention=luna               half a day on two cores
+  lra train task=listops attention=luna --cfg job     show the config alone
+""",
+    "convert": """\
+Give a trained softmax model linear attention, on a GLUE task or on images.
+
+  lra convert stage=teacher task=mrpc model=minilm    first, with softmax
+  lra convert task=mrpc attention=luna model=minilm
+""",
+}
+SETTINGS = {
+    "train": "seed=1 budget=1.0 data_dir=data runs_dir=runs attention.<option> model.<size> "
+    "protocol.recipe.<lr, steps, batch, ...> trainer.<...>",
+    "convert": "stage=convert,teacher layers=all,last:<n> device=auto,cpu,cuda "
+    "recipe.stage1=ce,mse,both,null recipe.schedule=linear,cosine,constant "
+    "recipe.select=dev,train_split model.path=DIR data.path=DIR "
+    "teacher=DIR seed=0 runs_dir=runs attention.<option> recipe.<lr, epochs, ...>",
+}
+TASKS = {"convert": "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, imagenet1k, image_folder"}
+EXPLAINED = ("experiment", "protocol")  # groups of which each choice has a line
+
+
+def show(command: str) -> None:
+    root = CONFIGS if command == "train" else CONFIGS / command
+    below = "" if command == "train" else f"{command}/"
+    width = max(shutil.get_terminal_size().columns, 40)
+
+    def wrapped(head: str, text: str) -> str:
+        return textwrap.fill(f"{head:12}{text}", width, subsequent_indent=" " * 12,
+                             break_on_hyphens=False)  # fmt: skip
+
+    print(EXAMPLES[command])
+    if command in TASKS:
+        print(wrapped("task", TASKS[command]))
+    for folder in sorted(root.iterdir()):
+        names, others = groups.names(f"{below}{folder.name}"), ("hydra", "convert")
+        if not names or folder.name in others or not folder.is_dir():
+            continue
+        if folder.name not in EXPLAINED:
+            more = ", and all of `lra list`" if below and folder.name == "attention" else ""
+            print(wrapped(folder.name, ", ".join(names) + more))
+            continue
+        print(folder.name)
+        for name in names:
+            line = f"  {name:17} {about(f'{below}{folder.name}', name)}"
+            print(line if len(line) <= width else f"{line[: width - 1].rstrip()}…")
+    print(f"\n{wrapped('settings', SETTINGS[command])}")
+
+
+def about(group: str, name: str) -> str:
+    """Give the first sentence of the comment with which a config begins."""
+    file = groups.find(group, name)
+    lines = file.read_text(encoding="utf-8").splitlines() if file else []
+    comment = [line for line in lines[:4] if line.startswith("#") and "@package" not in line]
+    text = " ".join(line.lstrip("# ").removeprefix("What:").strip() for line in comment)
+    return re.split(r"(?<=\w\w)[.?:] ", text)[0]

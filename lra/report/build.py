@@ -1,0 +1,385 @@
+"""One builder of tables for two kinds of runs. Both find what runs of a table share, name the rows,
+aggregate cells and order the rows.
+
+Training: rows are attentions, named by the options in which runs of one attention differ; columns
+are tasks, or the values of a setting. Conversions: a table is one model; rows are attentions with
+the stages they went through, columns are tasks. The teacher's score is a row, and recovery is given
+in both ways in use: the mean over tasks of score / teacher, and the mean score over the mean
+teacher."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lra import data
+from lra.base.config import UserError
+from lra.report.effects import agreements, effects
+from lra.report.notes import conversion_notes, training_notes
+from lra.report.published import published_score
+from lra.report.specs import TableSpec, select
+from lra.report.table import (
+    PARTS,
+    Table,
+    cells_of,
+    differing,
+    one_line,
+    pairs_of,
+    refuse_mixtures,
+    short_name,
+    sortable,
+)
+from lra.report.versus import example_by_example
+from lra.results.frame import options_of, usual_of
+from lra.results.record import Record, first_attempts
+from lra.runs.folder import digest
+from lra.runs.schema import CONVERSION, TRAINING
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
+AVERAGE = "average"
+SPELT = 3  # where more options than these differ, rows are named by those with unusual values
+
+# Facts that all runs of a table share, and those that its runs in one column share; of the latter
+# the fingerprint covers every option of the data, and `model.` and `protocol.` are all settings
+# with such names. A budget that an attention measures follows from what is varied.
+OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
+            "compute.budget.reference", "compute.budget.tolerance.parameters",
+            "compute.budget.tolerance.flops")  # fmt: skip
+FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
+OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
+NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
+MACHINE = ("machine.device", "machine.threads", "machine.processes")  # of comparable speeds
+
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+# Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
+STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
+# Options that every row of a method shows: what converts by default is not the paper's.
+DESIGN = {"luna": ("M", "L", "nonneg")}
+CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
+RECOVERY = ("mean of ratios", "ratio of means", "headroom")
+STAGES = {(False, False): ", swap only", (True, False): ", stage 1 only",
+          (False, True): ", stage 2 only", (True, True): ""}  # fmt: skip
+
+
+def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> list[Table]:
+    """The tables for which there are runs, those of the specs first, then one for each converted
+    model; `folder` is the one that all runs come from."""
+    tables: dict[str, Table] = {}
+    for spec in specs:
+        if not (taken := selected(spec, runs, folder)).empty:
+            tables[spec.name] = build(spec, taken)
+    for spec in specs:
+        if spec.name in tables and spec.against in tables:
+            orders = agreements(tables[spec.name], tables[spec.against])
+            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=orders)
+    return [*tables.values(), *conversions(runs)]
+
+
+def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The training runs that an entry of tables.yaml takes from the records of a folder."""
+    place = folder / spec.records
+    there = [p for p in runs["path"].unique() if Path(p).with_suffix("").is_relative_to(place)]
+    training = runs[runs["path"].isin(there) & (runs["kind"] == TRAINING)]
+    finished = pd.to_datetime(training["times.finished"], utc=True, format="ISO8601")
+    training = training.loc[finished.sort_values(kind="stable").index].drop_duplicates("run")
+    order = ["task", "protocol", "model", "attention", "run"]
+    return select(training.sort_values(order), spec.where)
+
+
+def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
+    """A table of these training runs; UserError if they cannot be compared."""
+    for key in filter(None, (spec.choose, spec.columns)):
+        if key not in taken or taken[key].isna().all():
+            raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
+    first = {record.run for record in first_attempts(taken["record"])[0]}
+    runs = taken[taken["run"].isin(first)]
+    runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
+    axis = short_name(spec.columns)
+    runs = runs.assign(column=f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"])
+    ignored = {*may_differ(spec.vary), spec.choose}
+    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
+    refuse_mixtures(spec.name, runs, of_table, of_column)
+
+    runs, columns = _named(spec, runs), _columns(runs, spec.columns)
+    cells = _with_published(cells_of(runs), spec.published)
+    averaged = columns if axis else FIVE
+    rows = _rows(runs, cells, averaged)
+    counted = cells[cells.index.isin(averaged, level="column")][["score", "published"]]
+    of_rows = counted.astype(float).groupby("row")
+    complete = of_rows.count() == len(averaged)
+    rows[[AVERAGE, "published"]] = of_rows.mean().where(complete)
+    # Rows of one attention by their options; several attentions by average, or by their column.
+    if rows["attention"].nunique() == 1:
+        places = rows["options"].map(lambda options: [sortable(v) for v in options.values()])
+    elif len(columns) == 1:
+        places = -cells["score"].droplevel("column")
+    else:
+        places = pd.Series(zip(-rows[AVERAGE].fillna(-np.inf), rows.index, strict=True), rows.index)
+    machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    table = Table(
+        name=spec.name,
+        title=spec.title,
+        columns=columns,
+        rows=rows.loc[sorted(rows.index, key=places.to_dict().get)],
+        cells=cells,
+        runs=runs,
+        taken=taken,
+        summaries=(AVERAGE,),
+        published=spec.published,
+        costs=True,
+        timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
+        axis=axis,
+        conditions=_conditions(runs),
+        caveat=one_line(spec.caveat),
+    )
+    if spec.effects:
+        lines = effects(runs, [k for k in (*spec.vary, spec.columns) if k], spec.together)
+        table = dataclasses.replace(table, effects=lines)
+    return dataclasses.replace(table, notes=training_notes(spec, table))
+
+
+def conversions(runs: pd.DataFrame) -> list[Table]:
+    """A table for each model and benchmark that there are conversions of."""
+    runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
+    kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
+    parts = runs.groupby([kind, "model"])
+    return [_conversions_of(name, model, part) for (name, model), part in parts]
+
+
+def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
+    order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
+    columns = [task for task in order if task in {*runs["task"]}]
+    places = runs["task"].map(columns.index).sort_values(kind="stable")
+    runs = runs.loc[places.index].assign(column=runs["task"])
+    facts = pd.DataFrame([*map(_shared, runs["record"])], runs.index, dtype=object)
+    name, mixed = f"{kind}_{model}", runs[["attention", "column"]].join(facts)
+    refuse_mixtures(name, mixed, [], [*facts], absent=None)
+
+    runs, usual = _named_by_stages(runs)
+    control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
+    first = runs.drop_duplicates("column").set_index("column")
+    teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
+    above = {"seeds": 0, "learned": True, "best": False, "worse": False, "record": None}
+    top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
+    top = top.assign(**above, values=[[t] for t in teacher], runs=[[] for _ in teacher])
+    top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
+    cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
+
+    rows = _rows(runs, cells, columns)
+    score, of_task = cells["score"], cells.index.get_level_values("column")
+    best, least = (pd.Series(of_task.map(facts), cells.index) for facts in (teacher, floor))
+    headroom = ((score - least) / (best - least)).where(best > least)
+    parts = pd.DataFrame({"ratio": score / best, "score": score, "headroom": headroom})
+    means = 100 * parts.groupby("row").agg(lambda values: values.mean(skipna=False))
+    means["score"] /= teacher.mean()
+    rows["learned"] = cells["learned"].groupby("row").any()
+    complete = (cells.groupby("row").size() == len(columns)) & rows["learned"]
+    rows[[*RECOVERY]] = means.where(complete)
+    printed = {row: published_score(kind, method, "recovery", {})[0]
+               for (row, _), method in cells["method"].items()}  # fmt: skip
+    rows["published"] = pd.Series(printed, dtype=float)
+    rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(label, 2) for label in rows.index]
+    rows["order"] = means["ratio"]
+    keys = ["place", "learned", "order"]
+    rows = rows.sort_values(keys, ascending=[True, False, False], kind="stable")
+    table = Table(
+        name=name,
+        title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
+        columns=columns,
+        rows=rows,
+        cells=cells,
+        runs=runs,
+        taken=runs,
+        summaries=RECOVERY,
+        published=kind,
+        pairs=example_by_example(runs, rows, columns),
+    )
+    recipes = [r["settings.recipe"] for r in runs["record"] if r["settings.recipe"].get("epochs")]
+    budget = pairs_of(_budget(recipes[0])) if recipes else "none"
+    notes = conversion_notes(table, CONTROL, floor[columns], budget, usual)
+    return dataclasses.replace(table, notes=notes)
+
+
+# ---------------------------------------------------------------------- rows of both kinds
+
+
+def _rows(runs: pd.DataFrame, cells: pd.DataFrame, counted: Sequence[str]) -> pd.DataFrame:
+    """A line per row of the cells, with how many of the columns that count it has."""
+    rows = runs.groupby("row", sort=False)[["attention", "options"]].first()
+    rows = rows.reindex([*dict.fromkeys(cells.index.get_level_values("row"))])
+    rows["attention"] = rows["attention"].fillna("softmax")  # the teacher
+    rows["options"] = [options if isinstance(options, dict) else {} for options in rows["options"]]
+    inside = pd.Series(cells.index.isin(counted, level="column"), cells.index)
+    rows["coverage"] = inside.groupby("row").sum().map(str) + f"/{len(counted)}"
+    return rows
+
+
+def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
+    facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
+    scores = [published_score(name, method, task, record["settings.attention"] if record else {})
+              for method, task, record in facts]  # fmt: skip
+    return cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
+
+
+# ---------------------------------------------------------------------- training runs
+
+
+def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
+    """The runs with the best value of this setting: the one with the best mean dev accuracy over
+    seeds, among runs that differ in nothing else. A value with fewer seeds than another is not
+    taken: it was tried with one seed only, or runs diverged, which leave no record. The column
+    `tried` says which values each was taken from."""
+    settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
+    kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
+    values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
+    tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
+    whole = tried[tried["seeds"] == tried.groupby("kind")["seeds"].transform("max")]
+    best = whole.loc[whole.groupby("kind")["dev"].idxmax()].set_index("kind")[key]
+    names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
+    return runs.assign(tried=kind.map(names))[runs[key] == kind.map(best)]
+
+
+def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The facts that all runs of a table share, and those that all runs of a column share."""
+    settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
+    return [f for f in OF_TABLE if f in runs], [*(f for f in OF_COLUMN if f in runs), *settings]
+
+
+def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
+    """The facts in which runs of one table may differ if it varies these settings."""
+    return (*vary, *FOLLOW) if vary else ()
+
+
+def comparable(
+    runs: pd.DataFrame, vary: Sequence[str] = ()
+) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
+    """The runs of each task in groups that may share a table, in which the settings of `vary` may
+    differ; each with the facts in which it differs from other groups of its task."""
+    for _, of_task in runs.groupby("task", sort=False):
+        facts = [f for part in compared(of_task) for f in part if f not in may_differ(vary)]
+        texts = of_task[facts].fillna("absent").map(str)
+        differ = [fact for fact in facts if texts[fact].nunique() > 1]
+        for _, group in of_task.groupby(texts.agg("|".join, axis=1), sort=False):
+            yield group, texts.loc[group.index[0], differ].to_dict()
+
+
+def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
+    if setting:
+        first = runs.drop_duplicates("column").set_index("column")[setting]
+        return sorted(first.index, key=lambda name: sortable(first[name]))
+    place = {name: i for i, name in enumerate(data.builtin_tasks())}  # others follow, by name
+    return sorted(runs["column"].unique(), key=lambda task: (place.get(task, 99), task))
+
+
+def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with the label of their row, and the options that it stands for."""
+    names: dict[Any, tuple[str, dict[str, Any]]] = {}
+    for name, of_method in runs.groupby("attention", sort=False):
+        keys, usual = _naming(spec, of_method), usual_of(of_method["record"].iloc[0])
+        columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
+        for i, run in of_method[columns].to_dict("index").items():
+            options = {short_name(k): run.get(k) for k in keys}
+            options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
+            names[i] = _label(str(name), options, usual), options
+    columns = ["row", "options"]
+    labels = pd.DataFrame.from_dict(names, orient="index", columns=columns)
+    return runs.join(labels).assign(method=runs["attention"])
+
+
+def _label(
+    name: str, options: Mapping[str, Any], usual: Mapping[str, Any], always: Sequence[str] = ()
+) -> str:
+    """The name of a row: of more than SPELT options, those that have their usual value are left
+    out."""
+    shown = {k: v for k, v in options.items()
+             if len(options) <= SPELT or k in always or str(v) != str(usual.get(k))}  # fmt: skip
+    return one_line(f"{name} {pairs_of(shown)}")
+
+
+def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
+    """The settings that name the rows of one attention: those in which its runs in one column
+    differ, options that differ from what `attention=<name>` sets, and those that the table
+    varies."""
+    records = runs["record"]
+    options = [f"attention.{key}" for key in dict.fromkeys(
+        itertools.chain(*map(options_of, records)))]  # fmt: skip
+    keys = differing(runs, [*(o for o in options if o not in spec.vary), "code_of_training"])
+    keys = ["code" if key == "code_of_training" else key for key in keys]
+    keys += differing(runs[runs["pretrain.name"] != "none"], ["code"])
+    usual = pd.DataFrame([*map(usual_of, records)], runs.index).add_prefix("attention.").map(str)
+    keys += [o for o in options if o in usual and (usual[o] != runs[o].map(str)).any()]
+    return list(dict.fromkeys([*keys, *spec.vary]))
+
+
+def _conditions(runs: pd.DataFrame) -> str:
+    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
+    protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
+    budget = runs["budget"].map("{:g}".format)
+    facts = {"protocol": protocols, "model": runs["model"], "budget": budget,
+             "precision": runs["precision"]}  # fmt: skip
+    shared = (f"{name} {' and '.join(sorted({*map(str, of)}))}" for name, of in facts.items())
+    return ", ".join(shared)
+
+
+# ---------------------------------------------------------------------- conversions
+
+
+def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in recipe.items() if k not in STAGE_1}
+
+
+def _shared(record: Record) -> dict[str, Any]:
+    """Facts that runs of one table share on a task; early records lack some facts."""
+    labels, recipe = record.get("labels"), record["settings.recipe"]
+    facts = {
+        "teacher": record["settings.teacher"],
+        "data": record.get("data.fingerprint"),
+        "labels": f"those of {digest(labels)}" if labels else None,
+    }
+    return facts | (_budget(recipe) if recipe.get("epochs") else {})
+
+
+def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The runs with the label of their row, the same without the options of DESIGN, and the row of
+    the published table; and the settings of the rows that have the bare name of their attention.
+
+    Named are settings in which runs of an attention on one task differ (those of stage 1 among runs
+    that have it), unless most of its runs have them.
+    """
+    staged = runs["record"].map(lambda record: record["stage1"] is not None)
+    recipes = [{"joint": 0} | r | {"stage1_steps": r.get("stage1_steps") or "epoch"}
+               for r in (record["settings.recipe"] for record in runs["record"])]  # fmt: skip
+    settings = [options_of(record) | {"code": record.code}
+                | {k: recipe.get(k) for k in STAGE_1 if record["stage1"] is not None}
+                for record, recipe in zip(runs["record"], recipes, strict=True)]  # fmt: skip
+    facts = pd.DataFrame(settings, runs.index, dtype=object).assign(column=runs["column"])
+    names: dict[Any, tuple[str, str, str, dict[str, Any]]] = {}
+    bare = {}
+    for attention, of_method in facts.groupby(runs["attention"], sort=False):
+        parts = [part for _, part in of_method.groupby(~staged, sort=False)]
+        differ = [differing(part, facts.columns.drop("column")) for part in parts]
+        naming = of_method[list(dict.fromkeys(itertools.chain(*differ)))].map(str)
+        modes = naming[staged[naming.index]].mode()
+        usual = dict(modes.iloc[0]) if len(modes) else {}
+        bare[attention] = pairs_of(usual)
+        for i, values in naming.iterrows():
+            record = runs.loc[i, "record"]
+            second = bool(record["settings.recipe"].get("epochs"))
+            unusual = {k: v for k, v in values.items() if v not in ("nan", usual.get(k))}
+            design = {k: record["attention"][k] for k in DESIGN.get(attention, ())
+                      if k in record["attention"]}  # fmt: skip
+            end = STAGES[bool(staged[i]), second]
+            label, short = (f"{attention} {pairs_of(o)}".strip() + end
+                            for o in (design | unusual, unusual))  # fmt: skip
+            method = "" if unusual or end not in ("", STAGES[False, True]) else short
+            if attention == "softmax":
+                label, method = CONTROL if second else "softmax, swap only", ""
+            names[i] = label, short, method, {}
+    columns = ["row", "short", "method", "options"]
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns)), bare

@@ -1,0 +1,170 @@
+"""What Lightning's Trainer gets of a run: its batches, device and precision, callbacks, and loggers
+beside metrics.csv, whose classes and arguments are in configs/logger/."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra.utils import instantiate
+from pytorch_lightning.loggers import Logger, WandbLogger
+
+from lra.base.config import Clip, UserError, first_line
+from lra.data.arrays import Prepared
+from lra.data.device import DeviceLoader, fits
+from lra.data.loader import Loader
+from lra.data.store import lock
+from lra.model import pretrain
+from lra.runs.folder import RunFolder
+from lra.settings.compose import Run
+from lra.training.callbacks import AtomicCheckpointIO, Compiled, Metrics
+from lra.training.progress import ProgressReport
+
+# A FutureWarning of Lightning's own under torch 2.13, and its adverts.
+warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over processes come logged
+for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on its import
+
+TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
+
+
+def check_device(run: Run) -> None:
+    """Refuse a GPU that is not there, and float16 and TF32 on a CPU: Lightning would silently train
+    in bfloat16, and torch in whatever the processor has, which is another run."""
+    accelerator, devices = run.trainer.accelerator, run.trainer.devices
+    there = torch.accelerator.device_count()
+    needed = max(devices) + 1 if isinstance(devices, list) else devices
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not there)
+    if not on_cpu and needed > there:
+        raise UserError(
+            f"trainer.accelerator={accelerator} with trainer.devices={devices} needs {needed} "
+            f"GPU{'s' * (needed > 1)}, torch can use {there}: trainer=cpu, or fewer devices"
+        )
+    if on_cpu and run.trainer.precision.startswith(("16", TF32)):
+        raise UserError(
+            f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "
+            "bf16-mixed on a CPU (it is part of the run's identity)"
+        )
+
+
+def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
+    """Make Lightning's Trainer of the run's settings; `changes` override its arguments."""
+    recipe, tf32 = run.protocol.recipe, run.trainer.precision == TF32
+    # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
+    # unless it is forbidden.
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    clipped = recipe.clip is not Clip.none
+    arguments: dict[str, Any] = {
+        "accelerator": run.trainer.accelerator,
+        "devices": run.trainer.devices,
+        "num_nodes": run.trainer.num_nodes,
+        "strategy": run.trainer.strategy,
+        "precision": "32-true" if tf32 else run.trainer.precision,
+        "max_steps": recipe.steps,
+        "max_epochs": -1,  # unlimited: the loader is one stream of exactly `steps` batches
+        "val_check_interval": run.protocol.evaluation.every,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "gradient_clip_val": recipe.clip_at if clipped else None,
+        "gradient_clip_algorithm": recipe.clip.name if clipped else None,
+        "callbacks": [
+            Compiled(run.trainer.compile),
+            Metrics(folder, every=min(run.trainer.log_every, math.ceil(recipe.steps / 20))),
+            *callbacks,
+            # Last, because printing into a broken pipe raises, and Checkpoints must save before.
+            ProgressReport(folder, style=run.trainer.progress, every=run.trainer.print_every),
+        ],
+        "logger": build_loggers(run, folder) or False,
+        "log_every_n_steps": 1,  # Lightning logs nothing itself, but warns of longer intervals
+        "plugins": [AtomicCheckpointIO(folder.name)],
+        "use_distributed_sampler": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+    }
+    return pl.Trainer(**arguments | changes)
+
+
+def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
+    title = f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
+    facts = {"folder": folder.path, "title": title, "id": f"{folder.name}-{folder.path.name}"}
+    loggers: list[Logger] = []
+    for name, options in run.logger.items():
+        if not options:  # metrics.csv is always written
+            continue
+        words = {k: v.format(**facts) if isinstance(v, str) else v for k, v in options.items()}
+        try:
+            # Two runs that make one store at the same time would fail.
+            with lock(Path(run.runs_dir) / "loggers", "another run is starting its loggers"):
+                loggers.append(instantiate(words))
+                loggers[-1].log_hyperparams(run.experiment.settings() | {"seed": run.seed})
+        except Exception as error:  # its package, its key, or an answer of its server is missing
+            raise UserError(
+                f"logger={name} cannot start ({first_line(error.__cause__ or error)}): "
+                "docs/install.md says what it needs"
+            ) from error
+    return loggers
+
+
+def finish_loggers(loggers: list[Logger], scores: dict[str, Any]) -> None:
+    """Log the scores of a test, and end the record of the run."""
+    for logger in loggers:
+        values = {f"test_{measure}": scores[measure] for measure in ("loss", "accuracy")}
+        logger.log_metrics(values, step=scores["step"])
+        logger.finalize("success")
+        if isinstance(logger, WandbLogger):  # or the next run of this process would be added to it
+            logger.experiment.finish()
+
+
+class LRAData(pl.LightningDataModule):
+    """Loads the three splits by the protocol's rules; processes share a global batch evenly.
+
+    Lightning saves the state of the training loader. That of the dev loader is saved here, because
+    a protocol may evaluate the next block of an endless dev stream."""
+
+    def __init__(self, run: Run, prepared: Prepared):
+        super().__init__()
+        self.run, self.prepared = run, prepared
+        self._dev: Loader | None = None
+        self._dev_state: dict[str, int] = {"delivered": 0}
+
+    def train_dataloader(self) -> Loader:
+        return self._loader("train", steps=self.run.protocol.recipe.steps)
+
+    def val_dataloader(self) -> Loader:
+        self._dev = self._loader("val", limit=self.run.protocol.evaluation.dev_batches)
+        self._dev.load_state_dict(self._dev_state)
+        return self._dev
+
+    def test_dataloader(self) -> Loader:
+        return self._loader("test")
+
+    def state_dict(self) -> dict[str, int]:
+        return self._dev.state_dict() if self._dev else self._dev_state
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._dev_state = state
+
+    def _loader(self, split: str, *, steps: int | None = None, limit: int = -1) -> Loader:
+        rank, world, device = 0, 1, torch.device("cpu")
+        if self.trainer:
+            rank, world = self.trainer.global_rank, self.trainer.world_size
+            device = self.trainer.strategy.root_device
+        if self.run.pretrain.is_the_run:  # of its training inputs, some are held out as dev split
+            sequences = pretrain.inputs(self.prepared, held_out=split != "train")
+            return pretrain.InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)
+        protocol, examples = self.run.protocol, self.prepared.split(split)
+        kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
+        return kind(examples, protocol.recipe.batch, rules=protocol.data, seed=self.run.seed,
+                    steps=steps, limit=limit, drop_last=protocol.evaluation.drop_last, rank=rank,
+                    world=world)  # fmt: skip

@@ -1,0 +1,466 @@
+"""LUNA's attention for GPUs, in Triton: blocks of tokens, features never stored.
+
+The passes and equations are those of by_numba.py; what causal attention adds, for blocks of tokens
+with S, z the sums over all keys before a block and R, r those over all queries after it:
+
+    A = tril(phi(Q) phi(K)^T)    dA = tril(dN V^T + dc 1^T)              inside the block
+    N = phi(Q) S + A V           c = phi(Q) z + A 1
+    dphi(Q) = dN S^T + dc z^T + dA phi(K)
+    dphi(K) = V R^T + 1 r^T + dA^T phi(Q)      dV = phi(K) R + A^T dN
+
+A program takes one segment of one sequence and head, block by block. Sums over segments are written
+one by one and added by torch, in order. Only the gradient of the table is scattered, by atomic
+additions into COPIES tables. README.md beside this file has the layout.
+
+A tensor (B, H, n, width) is passed as (pointer, stride of B, of H, of n); `maps` are the pointers
+of W, bias, keys and table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from luna.kernels.scalar_mlp import reference
+
+COPIES = 64  # tables that atomic additions are spread over, of all groups together
+SIGNED, RELU, SOFTPLUS, EXP = (tl.constexpr(i) for i in range(len(reference.OUTPUTS)))
+CLAMP, THRESHOLD = tl.constexpr(reference.CLAMP), tl.constexpr(reference.THRESHOLD)
+
+
+NAMES = "M L d e K groups output causal eps BLOCK MP LP D dP eP steps dtype precision"
+Shape = make_dataclass("Shape", NAMES.split(), frozen=True)  # what a kernel is compiled for
+
+
+def shape_of(v: Tensor, W: Tensor, table: Tensor, causal: bool, output: int, eps: float) -> Any:
+    """Widths are filled up to powers of two, and to 16 where a product sums over them; the index of
+    a feature within a tile is m LP + l, and a block's phi, slopes and gradient are in registers.
+    `dtype` is that of everything computed, `precision` that of the products that sum over tokens,
+    features and values."""
+    (G, M, d), (_, K, columns), e = W.shape, table.shape, v.shape[3]
+    L, MP = columns // 2, triton.next_power_of_2(M)
+    LP = max(triton.next_power_of_2(L), 16 // MP)
+    values = (
+        *(M, L, d, e, K, G, output, causal, eps),
+        64 if MP * LP <= 64 else 16,
+        *(MP, LP, MP * LP, *(max(16, triton.next_power_of_2(width)) for width in (d, e))),
+        (K - 1).bit_length(),
+        tl.float64 if table.dtype == torch.float64 else tl.float32,
+        "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3",
+    )
+    return Shape(*map(tl.constexpr, values))
+
+
+@triton.jit
+def program(H, n, segment, s: tl.constexpr):
+    """Sequence, head, group, number of the unit in (B, H, segments), and the segment's tokens."""
+    segments = tl.cdiv(n, segment)
+    unit = tl.program_id(0).to(tl.int64)
+    b, h = unit // segments // H, unit // segments % H
+    first = (unit % segments).to(tl.int32) * segment
+    return b, h, h if s.groups > 1 else h * 0, unit, first, tl.minimum(first + segment, n)
+
+
+@triton.jit
+def block_at(start, mask, b, last, n, s: tl.constexpr):
+    """The rows of a block, and which of them are real tokens."""
+    rows = start + tl.arange(0, s.BLOCK)
+    return rows, tl.load(mask + b * n + rows, mask=rows < last, other=0) != 0
+
+
+@triton.jit
+def tile(x, b, h, rows, width: tl.constexpr, padded: tl.constexpr):
+    """Pointers to rows of a tensor (BLOCK, padded), and which of the columns exist."""
+    base, of_b, of_h, of_n = x
+    columns = tl.arange(0, padded)
+    at = base + b * of_b + h * of_h + rows.to(tl.int64)[:, None] * of_n + columns[None, :]
+    return at, (columns < width)[None, :]
+
+
+@triton.jit
+def load(x, b, h, rows, real, width: tl.constexpr, padded: tl.constexpr, dtype: tl.constexpr):
+    """Rows of a tensor, 0 at padding."""
+    at, inside = tile(x, b, h, rows, width, padded)
+    return tl.load(at, mask=real[:, None] & inside, other=0.0).to(dtype)
+
+
+@triton.jit
+def store(x, b, h, rows, last, value, width: tl.constexpr, padded: tl.constexpr):
+    at, inside = tile(x, b, h, rows, width, padded)
+    tl.store(at, value, mask=(rows < last)[:, None] & inside)
+
+
+@triton.jit
+def state(S, z, index, s: tl.constexpr):
+    """Pointers to S (D, eP) and z (D) of an index, and which of their places exist."""
+    c, columns = tl.arange(0, s.D), tl.arange(0, s.eP)
+    m, l = c // s.LP, c % s.LP
+    live, at = (m < s.M) & (l < s.L), index * (s.M * s.L) + m * s.L + l
+    S_live = live[:, None] & (columns < s.e)[None, :]
+    return S + at[:, None] * s.e + columns[None, :], S_live, z + at, live
+
+
+@triton.jit
+def load_state(S, z, index, s: tl.constexpr):
+    S_at, S_live, z_at, z_live = state(S, z, index, s)
+    return tl.load(S_at, mask=S_live, other=0.0), tl.load(z_at, mask=z_live, other=0.0)
+
+
+@triton.jit
+def store_state(S, z, index, S_value, z_value, s: tl.constexpr):
+    S_at, S_live, z_at, z_live = state(S, z, index, s)
+    tl.store(S_at, S_value, mask=S_live)
+    tl.store(z_at, z_value, mask=z_live)
+
+
+@triton.jit
+def search(u, keys_ptr, n_keys, STEPS: tl.constexpr):
+    """The number of keys smaller than u: halving steps to the largest j with keys[j - 1] < u."""
+    j = tl.zeros(u.shape, tl.int32)
+    for step in range(STEPS):
+        ahead = j + (2**STEPS >> (step + 1))
+        real = ahead <= n_keys
+        key = tl.load(keys_ptr + ahead - 1, mask=real, other=float("inf"))
+        j = tl.where(real & (key < u), ahead, j)
+    return j
+
+
+@triton.jit
+def features(x, real, maps, g, s: tl.constexpr):
+    """phi (BLOCK, D) of tokens x (BLOCK, dP), 0 at padding; for backward the slopes of the lines
+    and of the outputs (BLOCK, D), the projections and their intervals (BLOCK, MP)."""
+    W, bias, keys, table = maps
+    m, l, at = tl.arange(0, s.MP), tl.arange(0, s.LP), tl.arange(0, s.dP)
+    weights = tl.load(
+        W + (g * s.M + m)[None, :] * s.d + at[:, None],
+        mask=(m < s.M)[None, :] & (at < s.d)[:, None],
+        other=0.0,
+    )  # (dP, MP)
+    u = tl.dot(x, weights, input_precision="ieee", out_dtype=s.dtype)
+    u += tl.load(bias + g * s.M + m, mask=m < s.M, other=0.0)[None, :]
+    j = search(u, keys + g * (s.K - 1), s.K - 1, s.steps)
+
+    live = real[:, None, None] & ((m < s.M)[:, None] & (l < s.L)[None, :])[None, :, :]
+    line = table + ((g * s.K + j) * (2 * s.L))[:, :, None] + l[None, None, :]
+    slope = tl.load(line, mask=live, other=0.0)
+    y = slope * u[:, :, None] + tl.load(line + s.L, mask=live, other=0.0)
+    phi, steep = outputs(y, live, s)
+    tokens: tl.constexpr = (s.BLOCK, s.D)
+    return tl.reshape(phi, tokens), tl.reshape(slope, tokens), tl.reshape(steep, tokens), u, j
+
+
+@triton.jit
+def outputs(y, live, s: tl.constexpr):
+    """What the scalar MLPs' outputs y go through, 0 where there is no feature; and the derivative,
+    of softplus and exp."""
+    if s.output == SOFTPLUS:
+        t = tl.exp(-tl.abs(y))
+        w = 1 + t
+        log1p = tl.log(w) - ((w - 1) - t) / w  # with what the rounding of w takes away
+        phi = tl.where(y > THRESHOLD, y, tl.where(y > 0, y, 0.0) + log1p)
+        steep = tl.where(y > THRESHOLD, 1.0, tl.where(y < 0, t, 1.0) / w)
+    elif s.output == EXP:
+        phi = tl.exp(tl.where(y > CLAMP, CLAMP, y))
+        steep = tl.where(y > CLAMP, 0.0, phi)
+    else:
+        phi = y
+        if s.output == RELU:
+            phi = tl.where(y < 0, 0.0, y)  # and not maximum(): NaN stays
+        steep = phi  # not needed
+    return tl.where(live, phi, 0.0), steep
+
+
+@triton.jit
+def dot(a, b, s: tl.constexpr):
+    return tl.dot(a, b, input_precision=s.precision, out_dtype=s.dtype)
+
+
+@triton.jit
+def earlier(rows, A):
+    return tl.where(rows[:, None] >= rows[None, :], A, 0.0)
+
+
+@triton.jit
+def smallest(s: tl.constexpr):
+    return tl.full([1], s.eps, s.dtype)  # a bare number would pass through float32
+
+
+@triton.jit
+def denominator(c, s: tl.constexpr):
+    eps = smallest(s)
+    positive = tl.where(c < eps, eps, c)  # and not maximum(): NaN stays
+    if s.output == SIGNED:
+        return tl.where(c < 0, tl.where(c > -eps, -eps, c), positive)
+    return positive
+
+
+@triton.jit
+def output_gradient(grad, out, c, b, h, H, n, rows, real, s: tl.constexpr):
+    """dN (BLOCK, eP) and dc (BLOCK)."""
+    weight = tl.load(c + (b * H + h) * n + rows, mask=real, other=0.0)
+    dN = load(grad, b, h, rows, real, s.e, s.eP, s.dtype) / denominator(weight, s)[:, None]
+    dc = -tl.sum(dN * load(out, b, h, rows, real, s.e, s.eP, s.dtype), 1)
+    return dN, tl.where(tl.abs(weight) > smallest(s), dc, 0.0)
+
+
+@triton.jit
+def features_backward(dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s: tl.constexpr):
+    """dx (BLOCK, dP) and what this block adds to dW (MP, dP) and dbias (MP); the table's gradient
+    is added to dtable."""
+    d = tl.where(real[:, None], dphi, 0.0)
+    if s.output == RELU:
+        d = tl.where(phi <= 0, 0.0, d)  # and not phi > 0: NaN stays
+    elif s.output != SIGNED:
+        d = d * steep
+    through = slope * d  # (BLOCK, D): du is its sum over l
+    lines: tl.constexpr = (s.BLOCK, s.MP, s.LP)
+    d = tl.reshape(d, lines)
+    m, l = tl.arange(0, s.MP), tl.arange(0, s.LP)
+    into = dtable + (j * (2 * s.L))[:, :, None] + l[None, None, :]
+    there = ((m < s.M)[:, None] & (l < s.L)[None, :])[None, :, :] & (d != 0)
+    tl.atomic_add(into, u[:, :, None] * d, mask=there)
+    tl.atomic_add(into + s.L, d, mask=there)
+    du = tl.sum(tl.reshape(through, lines), 2)  # (BLOCK, MP)
+
+    # W with every row L times in place of a product that sums over the few projections.
+    m, at = tl.arange(0, s.D) // s.LP, tl.arange(0, s.dP)
+    weights = tl.load(
+        maps[0] + (g * s.M + m)[:, None] * s.d + at[None, :],
+        mask=(m < s.M)[:, None] & (at < s.d)[None, :],
+        other=0.0,
+    )  # (D, dP)
+    dx = tl.dot(through, weights, input_precision="tf32x3", out_dtype=s.dtype)
+    dW = tl.dot(tl.trans(du), x, input_precision="ieee", out_dtype=s.dtype)
+    return dx, dW, tl.sum(du, 0)
+
+
+@triton.jit
+def store_map_gradient(dW, dbias, unit, dW_value, dbias_value, s: tl.constexpr):
+    m, at = tl.arange(0, s.MP), tl.arange(0, s.dP)
+    row = unit * s.M + m
+    inside = (m < s.M)[:, None] & (at < s.d)[None, :]
+    tl.store(dW + row[:, None] * s.d + at[None, :], dW_value, mask=inside)
+    tl.store(dbias + row, dbias_value, mask=m < s.M)
+
+
+@triton.jit
+def table_of(dtable, b, g, unit, n, segment, copies, s: tl.constexpr):
+    """The table that a program adds to, of dtable (groups, copies, K, 2 L)."""
+    segments = tl.cdiv(n, segment)
+    rank = b * segments + unit % segments if s.groups > 1 else unit
+    return dtable + (g * copies + rank % copies) * (s.K * 2 * s.L)
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@triton.jit
+def keys_kernel(k, v, mask, maps, S, z, H, n, segment, s: tl.constexpr):
+    """S (units, D, e) and z (units, D) of each segment alone."""
+    b, h, g, unit, first, last = program(H, n, segment, s)
+    S_sum, z_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
+    for start in range(first, last, s.BLOCK):
+        rows, real = block_at(start, mask, b, last, n, s)
+        x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
+        values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+        phi, _, _, _, _ = features(x, real, maps, g, s)
+        S_sum += dot(tl.trans(phi), values, s)
+        z_sum += tl.sum(phi, 0)
+    store_state(S, z, unit, S_sum, z_sum, s)
+
+
+@triton.jit
+def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.constexpr):
+    """out and c (B, H, n), 0 at padding; S, z (states, D, .), one a head, or one a segment."""
+    b, h, g, unit, first, last = program(H, n, segment, s)
+    S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
+    for start in range(first, last, s.BLOCK):
+        rows, real = block_at(start, mask, b, last, n, s)
+        x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+        phi, _, _, _, _ = features(x, real, maps, g, s)
+        if not s.causal:
+            S_sum, z_sum = load_state(S, z, b * H + h, s)
+        N = dot(phi, S_sum, s)
+        weight = tl.sum(phi * z_sum[None, :], 1)
+        if s.causal:
+            x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
+            values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+            phi_k, _, _, _, _ = features(x, real, maps, g, s)
+            A = earlier(rows, dot(phi, tl.trans(phi_k), s))
+            N += dot(A, values, s)
+            weight += tl.sum(A, 1)
+            S_sum += dot(tl.trans(phi_k), values, s)
+            z_sum += tl.sum(phi_k, 0)
+        store(out, b, h, rows, last, N / denominator(weight, s)[:, None], s.e, s.eP)
+        tl.store(c + (b * H + h) * n + rows, weight, mask=rows < last)
+
+
+@triton.jit
+def queries_backward_kernel(
+    grad, q, k, v, mask, maps, S, z, out, c, dS, dz, dq, dW, dbias, dtable,
+    H, n, segment, copies, s: tl.constexpr,
+):  # fmt: skip
+    """dq; dS, dz, dW and dbias of each segment alone; the table's gradient added to dtable."""
+    b, h, g, unit, first, last = program(H, n, segment, s)
+    dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
+    S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
+    dS_sum, dz_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
+    dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
+    for start in range(first, last, s.BLOCK):
+        rows, real = block_at(start, mask, b, last, n, s)
+        x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+        phi, slope, steep, u, j = features(x, real, maps, g, s)
+        dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
+        if not s.causal:
+            S_sum, z_sum = load_state(S, z, b * H + h, s)
+        dphi = dot(dN, tl.trans(S_sum), s) + dc[:, None] * z_sum[None, :]
+        if s.causal:
+            keys = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
+            values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+            phi_k, _, _, _, _ = features(keys, real, maps, g, s)
+            dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
+            dphi += dot(dA, phi_k, s)
+            S_sum += dot(tl.trans(phi_k), values, s)
+            z_sum += tl.sum(phi_k, 0)
+        dS_sum += dot(tl.trans(phi), dN, s)
+        dz_sum += tl.sum(phi * dc[:, None], 0)
+        dx, dW_block, dbias_block = features_backward(
+            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s
+        )
+        dW_sum += dW_block
+        dbias_sum += dbias_block
+        store(dq, b, h, rows, last, dx, s.d, s.dP)
+    store_state(dS, dz, unit, dS_sum, dz_sum, s)
+    store_map_gradient(dW, dbias, unit, dW_sum, dbias_sum, s)
+
+
+@triton.jit
+def keys_backward_kernel(
+    grad, q, k, v, mask, maps, out, c, R, r, dk, dv, dW, dbias, dtable,
+    H, n, segment, copies, s: tl.constexpr,
+):  # fmt: skip
+    """dk, dv; dW and dbias of each segment alone; the table's gradient added to dtable. R, r are
+    the sums of dS, dz over all queries, or over those of later segments."""
+    b, h, g, unit, first, last = program(H, n, segment, s)
+    dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
+    R_sum, r_sum = load_state(R, r, unit if s.causal else b * H + h, s)
+    dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
+    blocks = tl.cdiv(last - first, s.BLOCK)
+    for step in range(0, blocks):  # from the last to the first: R grows towards it
+        start = first + (blocks - 1 - step) * s.BLOCK
+        rows, real = block_at(start, mask, b, last, n, s)
+        x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
+        values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+        phi, slope, steep, u, j = features(x, real, maps, g, s)
+        if not s.causal:
+            R_sum, r_sum = load_state(R, r, b * H + h, s)
+        dvalues = dot(phi, R_sum, s)
+        dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
+        if s.causal:
+            queries = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+            phi_q, _, _, _, _ = features(queries, real, maps, g, s)
+            dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
+            A = earlier(rows, dot(phi_q, tl.trans(phi), s))
+            dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
+            dvalues += dot(tl.trans(A), dN, s)
+            dphi += dot(tl.trans(dA), phi_q, s)
+            R_sum += dot(tl.trans(phi_q), dN, s)
+            r_sum += tl.sum(phi_q * dc[:, None], 0)
+        dx, dW_block, dbias_block = features_backward(
+            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s
+        )
+        dW_sum += dW_block
+        dbias_sum += dbias_block
+        store(dk, b, h, rows, last, dx, s.d, s.dP)
+        store(dv, b, h, rows, last, dvalues, s.e, s.eP)
+    store_map_gradient(dW, dbias, unit, dW_sum, dbias_sum, s)
+
+
+# ---------------------------------------------------------------------- calls
+
+
+class Work:
+    """One call: its shape, how it is cut up, and its tensors as the kernels take them."""
+
+    def __init__(self, q: Tensor, v: Tensor, maps: list[Tensor], options: tuple, segment: int):
+        self.shape = s = shape_of(v, maps[0], maps[3], *options)
+        self.maps = tuple(t.contiguous() for t in maps)
+        self.B, self.H, self.n, _ = q.shape
+        self.segments = triton.cdiv(self.n, segment)
+        self.units = self.B * self.H * self.segments
+        self.sizes = (self.H, self.n, segment)
+        self.warps = 4 if s.D.value <= 128 else 8
+
+    def run(self, kernel: Any, *arguments: Any) -> None:
+        # One stage: loads in flight ahead of their block would take registers that there are not.
+        kernel[(self.units,)](*arguments, s=self.shape, num_warps=self.warps, num_stages=1)
+
+    def partial(self, *shape: int) -> Tensor:
+        """Memory for one result per unit."""
+        return self.maps[-1].new_empty(self.B, self.H, self.segments, *shape)
+
+    def states(self, t: Tensor, *, later: bool = False) -> Tensor:
+        """Sums of units (B, H, segments, D, .) as the states that units start from, (B, H, D, .);
+        causal, those of earlier (or later) segments of the sequence, (B, H, segments D, .)."""
+        if not self.shape.causal:
+            return t.sum(2)
+        order = range(self.segments - 1, -1, -1) if later else range(self.segments)
+        states, total = torch.empty_like(t), torch.zeros_like(t[:, :, 0])
+        for i in order:  # a loop: cumsum has no fixed order on GPUs, and segments are few
+            states[:, :, i] = total
+            total = total + t[:, :, i]
+        return states.flatten(2, 3)
+
+
+def _rows(t: Tensor) -> tuple[Tensor, int, int, int]:
+    if t.stride(-1) != 1:
+        t = t.contiguous()
+    of_b, of_h, of_n, _ = t.stride()
+    return t, of_b, of_h, of_n
+
+
+def forward(arguments: tuple, results: tuple[Tensor, ...], segment: int) -> None:
+    q, k, v, mask, *maps, causal, output, eps = arguments
+    out, c, S, z = results
+    work = Work(q, v, maps, (causal, output, eps), segment)
+    D, e = maps[0].shape[1] * maps[3].shape[2] // 2, v.shape[3]
+    S_units, z_units = work.partial(D, e), work.partial(D)
+    inputs = _rows(k), _rows(v), mask.contiguous(), work.maps
+    with torch.cuda.device_of(v):
+        work.run(keys_kernel, *inputs, S_units, z_units, *work.sizes)
+        S.copy_(work.states(S_units))
+        z.copy_(work.states(z_units))
+        work.run(queries_kernel, _rows(q), *inputs, S, z, _rows(out), c, *work.sizes)
+
+
+def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> None:
+    grad, q, k, v, mask, *maps, out, c, S, z, causal, output, eps = arguments
+    dq, dk, dv, *dmaps = gradients
+    work = Work(q, v, maps, (causal, output, eps), segment)
+    W, table = maps[0], maps[3]
+    G, D, e = len(W), W.shape[1] * table.shape[2] // 2, v.shape[3]
+    dtable = table.new_zeros(G, max(1, min(work.units, COPIES) // G), *table.shape[1:])
+    dS, dz = work.partial(D, e), work.partial(D)
+    dW = table.new_empty(2, *dz.shape[:3], *W.shape[1:])
+    dbias = dW.new_empty(dW.shape[:-1])
+    inputs = *(_rows(t) for t in (grad, q, k, v)), mask.contiguous(), work.maps
+    sizes = (*work.sizes, dtable.shape[1])
+    with torch.cuda.device_of(v):
+        work.run(
+            queries_backward_kernel,
+            *(*inputs, S, z, _rows(out), c, dS, dz, _rows(dq), dW[0], dbias[0], dtable, *sizes),
+        )
+        R, r = work.states(dS, later=True), work.states(dz, later=True)
+        work.run(
+            keys_backward_kernel,
+            *(*inputs, _rows(out), c, R, r, _rows(dk), _rows(dv), dW[1], dbias[1], dtable, *sizes),
+        )
+    shared = (0, 1, 3) if G > 1 else (0, 1, 2, 3)  # of (2, B, H, segments, ...)
+    sums = *(t.sum(shared, dtype=torch.float64) for t in (dW, dbias)), dtable.sum(1)
+    for total, gradient in zip(sums, dmaps, strict=True):
+        gradient.copy_(total.view_as(gradient))

@@ -1,0 +1,159 @@
+"""The Triton kernels of LUNA's attention: on a GPU, or in Triton's interpreter.
+
+The interpreter's variable has to be set before triton is imported, so in a process of its own. That
+runs test_luna_attention.py too, which holds outputs and every gradient to the paper's listing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import luna
+from luna import LunaError
+from luna.kernels import checked
+from luna.kernels.checked import INTERPRETED, TRITON
+from luna.kernels.luna_attention import luna_attention, operator
+from luna.kernels.scalar_mlp import OUTPUTS
+
+from .kit import scattered
+from .test_luna_attention import (
+    NO_GPU,
+    Place,
+    assert_is_the_listing,
+    attended_at,
+    build,
+    causally,
+    tensors,
+)
+
+triton = pytest.mark.skipif(not TRITON, reason="needs triton: pip install 'luna-lra[triton]'")
+HERE = pytest.param(
+    Place("cpu", torch.float64, 1e-11),
+    marks=pytest.mark.skipif(not INTERPRETED, reason="needs the interpreter"),
+    id="cpu",
+)
+THERE = pytest.param(Place("cuda", torch.float32, 1e-4), marks=[pytest.mark.gpu, NO_GPU], id="cuda")
+at_a_place = pytest.mark.parametrize("place", [HERE, THERE])
+
+
+@triton
+@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+def test_in_the_interpreter():
+    files = [__file__, str(Path(__file__).with_name("test_luna_attention.py"))]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "cpu", *files],
+        cwd=Path(__file__).resolve().parents[3],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        check=True,
+        timeout=500,
+    )
+
+
+@at_a_place
+@causally
+def test_segments_of_several_blocks(place: Place, causal: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(operator, "PROGRAMS", 3)  # two of 128 tokens, the second with one block
+    qkv = tensors(150, H=1)
+    assert_is_the_listing(place, build(causal=causal, heads=1), qkv, scattered(150))
+
+
+@at_a_place
+def test_deterministic_sums_are_the_references(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """The kernels add to the table's gradient in no fixed order."""
+    monkeypatch.setattr(operator, "_engine", None)  # is not called
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        assert_is_the_listing(place, build(share="head"), tensors(70), scattered(70))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@at_a_place
+@causally
+def test_the_kernels_are_used_after_a_comparison(place: Place, causal: bool, monkeypatch):
+    monkeypatch.setattr(checked, "_compared", compared := set())
+    assert_is_the_listing(place, build("auto", causal=causal), tensors(20), scattered(20))
+    assert len(compared) == 1
+    assert not checked.LEFT_OUT
+
+
+@pytest.mark.gpu
+@NO_GPU
+@causally
+def test_the_defaults_at_full_length(causal: bool):
+    """M = L = 8, hidden 64, n = 4096. Of half a million inputs some lie within a rounding error of
+    a breakpoint, where the gradient jumps: hence norms."""
+    ours, theirs = (
+        attended_at(
+            Place("cuda", torch.float32, 0), build(how, causal=causal, M=8, L=8, hidden=64),
+            tensors(4096, B=4, e=32), scattered(4096, 4),
+        )
+        for how in ("fused", "piecewise")
+    )  # fmt: skip
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a - b).norm() <= 1e-3 * b.norm()
+
+
+# ---------------------------------------------------------------------- without running them
+
+
+@triton
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler's language")
+@pytest.mark.parametrize(("causal", "nonneg"), [(False, True), (True, "exp"), (False, "softplus")])
+def test_the_compiler_accepts_the_kernels(causal: bool, nonneg: bool | str):
+    """Types and shapes, by its front end: the interpreter takes what the compiler does not."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton._C.libtriton import ir  # isort: skip
+
+    from luna.kernels.luna_attention import by_triton
+
+    v, W, table = torch.empty(1, 1, 1, 32), torch.empty(1, 8, 32), torch.empty(1, 513, 16)
+    shape = by_triton.shape_of(v, W, table, causal, list(OUTPUTS).index(nonneg), eps=1e-6)
+    target = GPUTarget("cuda", 90, 32)
+    backend = make_backend(target)
+    options = backend.parse_options({})
+    rows = ("*bf16", "i32", "i32", "i32")
+    types = dict.fromkeys(("grad", "q", "k", "v", "out", "dq", "dk", "dv"), rows)
+    types |= dict.fromkeys(("H", "n", "segment", "copies"), "i32") | {"maps": ("*fp32",) * 4}
+    types |= {"mask": "*i1", "s": "constexpr"}
+    for name in ("keys", "queries", "queries_backward", "keys_backward"):
+        kernel = getattr(by_triton, f"{name}_kernel")
+        signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
+        source = ASTSource(kernel, signature, {"s": shape})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        functions = backend.get_codegen_implementation(options)
+        module = source.make_ir(target, options, functions, backend.get_module_map(), context)
+        assert module.verify()
+
+
+def test_segments_fill_a_gpu_and_no_more():
+    for tokens, segment in ((1, 64), (2**15, 64), (2**15 + 1, 128), (2**20, 2048)):
+        assert operator.segment_of(tokens) == segment
+
+
+def test_what_is_asked_for_and_missing_is_said(monkeypatch: pytest.MonkeyPatch):
+    """`auto` takes the kernels where Triton is installed."""
+    build = partial(luna.build, "luna", n_heads=2, head_dim=8, max_len=8, share="head")
+    for causal in (False, True):
+        for installed, usual in ((True, "fused"), (False, "piecewise")):
+            monkeypatch.setattr(checked, "TRITON", installed)
+            assert build(causal=causal).evaluation("cuda") == usual
+        with pytest.raises(LunaError, match="fused attention on cuda needs triton: pip install"):
+            build(causal=causal, evaluate="fused").evaluation("cuda")
+    with pytest.raises(LunaError, match="there is no fused attention for mps"):
+        build(evaluate="fused").evaluation("mps")
+
+
+def test_activations_without_a_table_are_refused():
+    with pytest.raises(LunaError, match="needs relu or leaky_relu, not 'gelu'"):
+        luna_attention(*tensors(3), None, *[torch.zeros(1)] * 6, activation="gelu")
