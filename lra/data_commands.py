@@ -40,6 +40,12 @@ def add_parser(commands: Any) -> None:
     add("verify", _verify, "recompute hashes and statistics of prepared data", optional=everything)
     add("check", _check, "what any task must satisfy, for one of your own")
 
+    baseline = add("baseline", _baseline, "what rules without any understanding score")
+    baseline.add_argument("--rule", nargs="+", help="only these rules")
+    baseline.add_argument(
+        "--to", type=Path, metavar="FILE", help="keep the scores in this file, for tables: .jsonl"
+    )
+
     show = add("show", _show, "text, ids, mask and label of examples")
     show.add_argument("--split", choices=SPLITS, default="train")
     show.add_argument(
@@ -186,6 +192,21 @@ def _show(arguments: argparse.Namespace) -> None:
         print(arguments.png)
     else:
         print(as_text(*examples))
+
+
+def _baseline(arguments: argparse.Namespace) -> None:
+    from lra.data.rules import baselines, keep
+
+    prepared = _prepared(arguments)
+    scores = baselines(prepared, registry.of_facts(prepared.facts), arguments.rule)
+    print(f"{scores['task']}, {prepared.describe()}\n")
+    print("of 100 test examples, and of val, each rule answers right:")
+    for name, score in scores["rules"].items():
+        rates = f"{100 * score['test']:5.1f} {100 * score['val']:5.1f}"
+        print(f"{name:<22} {rates}  {score['reads']}")
+    if arguments.to:
+        keep(scores, arguments.to)
+        print(f"\n{arguments.to}")
 
 
 def _download(arguments: argparse.Namespace) -> None:

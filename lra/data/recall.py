@@ -15,14 +15,14 @@ import copy
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data.arrays import IGNORED, SPLITS, Example
+from lra.data.arrays import IGNORED, SPLITS, Example, Split
 from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
 
 GENERATOR = "recall-generator-1"  # change it when the same seed gives other examples
@@ -100,6 +100,20 @@ class Recall(Task):
 
     def width(self, options: RecallOptions, max_length: int) -> int:
         return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
+
+    def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        from lra.data.rules import Rule
+
+        def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
+            return [np.concatenate([self._usual(ids) for ids, _ in s.blocks()]) for s in splits]
+
+        return {"most frequent value": Rule("which value the example has most often", answer)}
+
+    def _usual(self, ids: np.ndarray) -> np.ndarray:
+        """Answer the most frequent value of each example at all its tokens."""
+        values = np.arange(self.vocab - self.classes, self.vocab)
+        counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
+        return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
 
 
 def generate(options: RecallOptions) -> Iterator[Example]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -124,6 +124,14 @@ class Task(Layout):
     def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
         """Check the prepared examples beyond hashes and counts: (holds, sentence)."""
         return iter(())
+
+    def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Give rules of its own (lra.data.rules.Rule), from the least that is read to the most."""
+        return {}
+
+    def groups(self, split: Split) -> np.ndarray | None:
+        """Number the examples by difficulty, if the task knows of any: (N,)."""
+        return None
 
     # ------------------------------------------------------------------ what every task inherits
 

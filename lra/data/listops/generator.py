@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class TreeShape:
     max_depth: int
     max_args: int
     p_leaf: float
+    nested: bool = False  # all arguments of the root are operators (balanced.py)
 
     def __post_init__(self) -> None:
         for name, value, holds, allowed in (
@@ -62,12 +63,15 @@ class TreeShape:
         """Compute the mean size of a raw tree: from each depth to the next, nodes multiply by the
         mean number of children. Added up one by one because the last bit of a power depends on
         libm, and the data depend on the result."""
-        growth = (1 - self.p_leaf) * (2 + self.max_args) / 2
         total, level = 0.0, 1.0
-        for _ in range(self.max_depth):
+        for depth in range(1, self.max_depth + 1):
             total += level
-            level *= growth
+            level *= (1 - self.leaves(depth)) * (2 + self.max_args) / 2
         return total
+
+    def leaves(self, depth: int) -> float:
+        """Give the probability of a digit; the root has depth 1."""
+        return 0.0 if self.nested and depth <= 2 else self.p_leaf
 
     def block_trees(self) -> int:
         return max(64, int(NODES_PER_BLOCK / self.mean_nodes()))
@@ -102,7 +106,7 @@ def grow(rng: np.random.Generator, trees: int, shape: TreeShape) -> list[Level]:
         args = np.zeros(width, np.int32)
         ops = np.empty(0, np.intp)
         if depth < shape.max_depth:
-            ops = np.flatnonzero(rng.random(width, np.float32) >= shape.p_leaf)
+            ops = np.flatnonzero(rng.random(width, np.float32) >= shape.leaves(depth))
             args[ops] = rng.integers(2, shape.max_args + 1, len(ops), np.int32)
         levels.append(Level(args, ops, np.ones(width, np.int32)))
         width = int(args.sum())
@@ -166,16 +170,23 @@ def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
     return np.choose(op - OPERATORS[0], [largest, middle, smallest, total % 10])
 
 
-def block(number: int, shape: TreeShape, seed: int) -> ExpressionBlock:
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
+def block(number: int, shape: TreeShape, seed: int, stream: int | None = None) -> ExpressionBlock:
+    key = (number,) if stream is None else (number, stream)
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
     return fill_in(rng, accept(grow(rng, shape.block_trees(), shape), shape))
 
 
-def generate(shape: TreeShape, *, seed: int, workers: int = 1) -> Iterator[tuple[np.ndarray, int]]:
+def generate(
+    shape: TreeShape,
+    *,
+    seed: int,
+    workers: int = 1,
+    make: Callable[..., ExpressionBlock] = block,
+) -> Iterator[tuple[np.ndarray, int]]:
     """Draw distinct accepted expressions without end, as (token ids, value)."""
     seen: set[bytes] = set()
     fruitless = 0
-    make = functools.partial(block, shape=shape, seed=seed)
+    make = functools.partial(make, shape=shape, seed=seed)
     for made in ordered_map(make, itertools.count(), workers=workers):
         before = len(seen)
         for tokens, value in made.expressions():

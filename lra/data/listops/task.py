@@ -9,19 +9,20 @@ every application in parentheses besides; those are dropped and nothing else is.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Split
+from lra.data.listops import balanced, generator, tokens
 from lra.data.listops import files as tsv
-from lra.data.listops import generator, tokens
 from lra.data.sources import release
 from lra.data.task import BUNDLED, Job, RawSplit, Source, Task, TaskOptions, read_by
 
@@ -48,6 +49,7 @@ class ListOpsOptions(TaskOptions):
     max_depth: int = read_by("generated", default=10)
     max_args: int = read_by("generated", default=10)
     p_leaf: float = read_by("generated", default=0.75)
+    balanced: bool = read_by("generated", default=False)
 
 
 class ListOps(Task):
@@ -117,10 +119,32 @@ class ListOps(Task):
                 f"{split.name}: {whole:,} expressions evaluated to their labels: {result}",
             )
 
+    def matters(self, options: TaskOptions) -> dict[str, Any]:
+        facts = super().matters(options)
+        if not facts.get("balanced"):  # data from before there was a choice keep their names
+            facts.pop("balanced", None)
+        return facts
+
+    def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        from lra.data.listops.rules import FLAT, NESTED
+
+        return FLAT if options["brackets"] == Brackets.drop.name else FLAT | NESTED
+
+    def groups(self, split: Split) -> np.ndarray | None:
+        from lra.data.listops.rules import nesting
+
+        blocks = [ids for ids, _ in split.blocks()]
+        nested = any((ids == tokens.CLOSE).any() for ids in blocks)
+        return np.concatenate([nesting(ids) for ids in blocks]) if nested else None
+
     def _generated(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
         counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
         workers = job.workers if sum(counts.values()) > FEW else 1
-        stream = generator.generate(_shape(options), seed=options.seed, workers=workers)
+        shape, make = _shape(options), generator.block
+        if options.balanced:
+            odds = balanced.odds(shape, options.seed, workers)
+            make = functools.partial(balanced.balanced_block, odds=odds)
+        stream = generator.generate(shape, seed=options.seed, workers=workers, make=make)
         if options.brackets is Brackets.drop:
             stream = ((ids[ids != tokens.CLOSE], value) for ids, value in stream)
         examples = itertools.starmap(Example, stream)
@@ -129,4 +153,5 @@ class ListOps(Task):
 
 def _shape(options: ListOpsOptions) -> generator.TreeShape:
     o = options
-    return generator.TreeShape(o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
+    sizes = (o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
+    return generator.TreeShape(*sizes, nested=o.balanced)

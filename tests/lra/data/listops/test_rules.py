@@ -1,0 +1,127 @@
+"""Rules that answer without reading nested expressions, and data on which none of them helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lra.data
+from lra.base.config import UserError
+from lra.data import registry
+from lra.data.listops import balanced, generator, tokens
+from lra.data.listops.rules import nesting, own_digits
+from lra.data.prepare import prepare
+from lra.data.rules import CONSTANT, baselines, keep, read_scores
+
+SHORT = ["n_val=500", "n_test=1000", "max_args=4", "max_depth=4", "min_length=4", "max_length=60"]
+
+
+def scores(words: list[str], data_dir: Path) -> dict[str, float]:
+    options = lra.data.configure("listops", [*SHORT, *words])
+    prepared = prepare(options, max_length=64, data_dir=data_dir, workers=1)
+    rules = baselines(prepared, registry.get("listops"))["rules"]
+    return {name: 100 * score["test"] for name, score in rules.items()}
+
+
+def padded(*expressions: str) -> np.ndarray:
+    ids = np.zeros((len(expressions), 30), np.uint8)
+    for row, text in zip(ids, expressions, strict=True):
+        encoded = tokens.encode(text)
+        row[: len(encoded)] = encoded
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),
+        ("[MIN 2 9 [MIN 0 7 ] 3 ]", 2),
+        ("[SM 8 [SM 9 9 ] 7 ]", 5),
+        ("[MED 1 [MAX 9 9 ] 4 8 3 ]", 3),  # of 1 3 4 8: (3 + 4) // 2
+        ("[MED 1 [MAX 9 9 ] 4 8 ]", 4),
+        ("[MAX [MIN 4 7 ] [SM 1 2 ] ]", 10),  # none of its own
+    ],
+)
+def test_own_digits_are_those_of_the_root(expression: str, result: int) -> None:
+    ids = padded(expression)
+    operator = int(ids[0, 0])
+    assert own_digits(ids)[0] == operator * 11 + result
+
+
+def test_nesting_counts_open_operators() -> None:
+    ids = padded("[MAX 1 2 ]", "[MAX [MIN 3 [SM 1 1 ] ] 2 ]", "7")
+    assert nesting(ids).tolist() == [1, 3, 0]
+
+
+def test_plain_listops_is_read_without_recursion(tmp_path: Path) -> None:
+    score = scores(["n_train=8000"], tmp_path)
+    assert score[CONSTANT] < 15 < score["first operator"] < score["own digits"]
+    assert score["own digits, no median"] < score["own digits"]
+    assert score["own digits"] > 45
+
+
+def test_balanced_listops_is_not(tmp_path: Path) -> None:
+    score = scores(["n_train=8000", "balanced=true"], tmp_path)
+    # 1,000 examples: three standard errors are 2.8 points
+    assert max(score[name] for name in ("first operator", "own digits")) < 13
+    assert score["first tokens"] < 18
+
+
+def test_balanced_data_do_not_depend_on_the_workers() -> None:
+    shape = generator.TreeShape(4, 60, 4, 4, 0.75, nested=True)
+    one = balanced.odds(shape, seed=3, workers=1)
+    two = balanced.odds(shape, seed=3, workers=2)
+    assert np.array_equal(one.accepted, two.accepted)
+    assert np.array_equal(one.keys, two.keys)
+
+
+def test_odds_make_labels_uniform_and_operators_equal() -> None:
+    rng = np.random.default_rng(0)
+    place = tokens.VOCAB ** (balanced.TOKENS - 1)
+    roots = rng.choice(generator.OPERATORS, 200_000, p=[0.1, 0.2, 0.3, 0.4]).astype(np.int64)
+    labels = np.minimum(rng.geometric(0.2, len(roots)) - 1, 9)
+    odds = balanced.count(roots * place, labels)
+    chance = odds.accepted[np.searchsorted(odds.keys, roots * place), labels]
+    taken = rng.random(len(roots)) < chance
+    shares = np.bincount(labels[taken]) / taken.sum()
+    assert np.abs(shares - 0.1).max() < 0.01
+    assert np.abs(np.bincount(roots[taken])[tokens.MAX :] / taken.sum() - 0.25).max() < 0.01
+
+
+def test_released_files_cannot_be_balanced() -> None:
+    with pytest.raises(UserError, match="balanced is read by source=generated only"):
+        lra.data.configure("listops", ["source=release", "balanced=true"])
+
+
+def test_an_unbalanced_preparation_keeps_its_name() -> None:
+    task = registry.get("listops")
+    assert "balanced" not in task.matters(lra.data.configure("listops"))
+
+
+def test_a_rule_that_a_task_lacks_is_refused(tmp_path: Path) -> None:
+    options = lra.data.configure("listops", ["source=tiny"])
+    prepared = prepare(options, max_length=64, data_dir=tmp_path)
+    with pytest.raises(
+        UserError, match="has no rule 'first operater'; did you mean first operator"
+    ):
+        baselines(prepared, registry.get("listops"), ["first operater"])
+
+
+def test_scores_are_kept_once_per_data(tmp_path: Path) -> None:
+    first = {"task": "listops", "fingerprint": "a", "rules": {}}
+    for scored in (first, {**first, "fingerprint": "b"}, {**first, "rules": {"constant": {}}}):
+        keep(scored, tmp_path / "rules.jsonl")
+    lines = read_scores(tmp_path / "rules.jsonl")
+    assert [line["fingerprint"] for line in lines] == ["a", "b"]
+    assert lines[0]["rules"] == {"constant": {}}
+
+
+def test_recall_is_not_answered_by_frequency(tmp_path: Path) -> None:
+    options = lra.data.configure("recall", ["pairs=8", "n_train=500", "n_val=100", "n_test=400"])
+    prepared = prepare(options, max_length=0, data_dir=tmp_path)
+    task = registry.of_facts(prepared.facts)
+    rules = baselines(prepared, task)["rules"]
+    assert list(rules) == [CONSTANT, "most frequent value"]
+    assert rules[CONSTANT]["test"] < 0.04 < 1 / 8 < rules["most frequent value"]["test"] < 0.25
