@@ -142,13 +142,13 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as runs_dir:
         run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
         folder, module = RunFolder(run, ""), build(run)
-        folder.path.mkdir(parents=True)
         every = run.trainer.checkpoint_every
         saved = Checkpoints(folder, every=every, evaluate_every=steps + 2, select_after=0)
         lightning = trainer_for(run, folder, saved, watch, max_steps=steps + 1, min_steps=4,
                                 max_time=LONGEST, val_check_interval=None,
                                 limit_val_batches=EVALUATED)  # fmt: skip
-        lightning.fit(module, train)
+        with folder.lock():
+            lightning.fit(module, train)
         costs = {"start": watch.ends[0] - began, "step": watch.lap()}
         lightning.validate(module, dev, verbose=False)
     device = lightning.strategy.root_device

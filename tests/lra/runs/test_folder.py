@@ -6,6 +6,7 @@ import pytest
 
 from lra.base.code import Code
 from lra.base.config import UserError
+from lra.base.disk import read_json
 from lra.results import record as records
 from lra.runs import folder as runs
 from lra.runs.folder import RunFolder
@@ -95,3 +96,12 @@ def test_an_edited_result_is_refused(folder):
     done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")
     with pytest.raises(UserError, match="was edited after its run"):
         records.read_record(done.result_file)
+
+
+def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.MonkeyPatch):
+    begun(folder("a"), finished=False)
+    monkeypatch.setattr(runs, "TIME", "2999-01-01T00:00:00+0000")
+    resumed = folder("a")
+    resumed.finish({"test": {"accuracy": 0.25}, "dev": {}})
+    times = read_json(resumed.result_file)["times"]
+    assert times["begun"] < times["started"] == times["finished"] == "2999-01-01T00:00:00+0000"
