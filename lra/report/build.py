@@ -114,11 +114,12 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
     of_rows = counted.astype(float).groupby("row")
     complete = of_rows.count() == len(averaged)
     rows[[AVERAGE, "published"]] = of_rows.mean().where(complete)
-    # Rows of one attention by their options; several attentions by average, or by their column.
+    # Rows of one attention by their options; several attentions by average, or by score.
+    summaries = (AVERAGE,) if axis or not {*columns}.isdisjoint(FIVE) else ()
     if rows["attention"].nunique() == 1:
         places = rows["options"].map(lambda options: [sortable(v) for v in options.values()])
-    elif len(columns) == 1:
-        places = -cells["score"].droplevel("column")
+    elif len(columns) == 1 or not summaries:
+        places = -cells["score"].groupby("row").mean()
     else:
         places = pd.Series(zip(-rows[AVERAGE].fillna(-np.inf), rows.index, strict=True), rows.index)
     machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
@@ -130,7 +131,7 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
         cells=cells,
         runs=runs,
         taken=taken,
-        summaries=(AVERAGE,),
+        summaries=summaries,
         published=spec.published,
         costs=True,
         timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
@@ -259,14 +260,17 @@ def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
 def comparable(
     runs: pd.DataFrame, vary: Sequence[str] = ()
 ) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
-    """The runs of each task in groups that may share a table, in which the settings of `vary` may
-    differ; each with the facts in which it differs from other groups of its task."""
-    for _, of_task in runs.groupby("task", sort=False):
-        facts = [f for part in compared(of_task) for f in part if f not in may_differ(vary)]
-        texts = of_task[facts].fillna("absent").map(str)
-        differ = [fact for fact in facts if texts[fact].nunique() > 1]
-        for _, group in of_task.groupby(texts.agg("|".join, axis=1), sort=False):
-            yield group, texts.loc[group.index[0], differ].to_dict()
+    """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
+    as there can be, with as many tasks; each with the facts in which runs of one task differ."""
+    ignored = may_differ(vary)
+    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
+    texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
+    table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
+    nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
+    counts = texts.groupby(runs["task"]).nunique().max()
+    for _, group in runs.groupby([table, nth], sort=False):
+        differ = texts.loc[group.index, counts.index[counts > 1]]
+        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
 
 
 def _columns(runs: pd.DataFrame, setting: str) -> list[str]:

@@ -66,7 +66,7 @@ def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
         return shown.join(costs(table, table.single))
     for name in table.summaries:
         shown[name] = table.rows[name].map(lambda n: "–" if pd.isna(n) else f"{n:.1f}")
-    return shown.assign(tasks=table.rows["coverage"])
+    return shown.assign(tasks=table.rows["coverage"]) if table.summaries else shown
 
 
 def costs(table: Table, column: str) -> pd.DataFrame:
