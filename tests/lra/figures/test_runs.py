@@ -48,16 +48,6 @@ def test_channels_are_those_of_the_checkpoint(
     assert bars.sum() == pytest.approx(100 * inside)
 
 
-def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
-    run = trained(*LUNA)
-    (layer,) = runs.of_run(run)
-    batches = [b for b, _ in zip(run.batches("val", 16), range(4), strict=False)]
-    real = sum(int(batch.mask.sum()) for batch in batches)
-    assert real < sum(batch.mask.numel() for batch in batches)
-    heads = run.network.encoder.blocks[0].attention.n_heads
-    assert layer.u.size == real * heads * 2 * 2  # M = 2, of queries and of keys
-
-
 def test_maps_of_queries_and_of_keys_have_their_own_channels():
     attention = luna.build("luna", n_heads=2, head_dim=4, max_len=8, M=2, tie_qk=False)
     q, k, v = torch.randn(3, 1, 2, 5, 4)
@@ -103,13 +93,6 @@ def test_maps_are_rows_of_the_attention_matrix(
         assert (picture.norm.vmin, picture.norm.vmax) == runs.SCALE
     with pytest.raises(UserError, match="there is no test example 1000000: choose from 0 to"):
         runs.attention_rows(run, 10**6)
-
-
-def test_polaformer_has_a_map_for_either_half_of_the_values(trained: Callable[..., Trained]):
-    rows = runs.attention_rows(trained("attention=polaformer"), 3)
-    assert rows.heads == [f"head {h}, {of} signs" for h in (0, 1) for of in ("equal", "opposite")]
-    np.testing.assert_allclose(rows.rows.sum(-1), 1, rtol=1e-4)
-    assert np.abs(rows.rows[:, 0] - rows.rows[:, 1]).max() > 1e-4
 
 
 def test_figures_of_a_run_from_the_command_line(

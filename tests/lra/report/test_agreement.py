@@ -54,20 +54,3 @@ def test_methods_that_both_tables_have_are_ranked_by_column(make: Make, runs: Pa
     assert "| pairs=32 | listops | 5 | -1.00 | – |" in markdown(table, runs)
     make("luna", 0.2, options=LUNA | {"nonneg": False})
     assert len(probe(runs).agreements["methods"][0]) == 5
-
-
-def test_of_rows_that_are_equally_far_the_first_by_label_counts(make: Make, runs: Path):
-    for place, method in enumerate(METHODS):
-        make(method, 0.9 - place / 10, pairs=16, task="recall")
-        make(method, 0.5 - place / 100)
-    make("luna", 0.6, options=LUNA)
-    for m, accuracy in ((16, 0.1), (32, 0.95)):
-        make("luna", accuracy, pairs=16, task="recall", options=LUNA | {"M": m})
-    assert probe(runs).agreements["methods"][0].loc["luna", "here"] == 10  # M=16, not the best
-
-
-def test_too_few_methods_have_no_order(make: Make, runs: Path):
-    for method in METHODS[:4]:
-        make(method, 0.5, pairs=16, task="recall")
-        make(method, 0.5)
-    assert probe(runs).agreements.empty
