@@ -1,11 +1,8 @@
-"""One builder of tables for two kinds of runs. Both find what runs of a table share, name the rows,
-aggregate cells and order the rows.
-
-Training: rows are attentions, named by the options in which runs of one attention differ; columns
-are tasks, or the values of a setting. Conversions: a table is one model; rows are attentions with
-the stages they went through, columns are tasks. The teacher's score is a row, and recovery is given
-in both ways in use: the mean over tasks of score / teacher, and the mean score over the mean
-teacher."""
+"""Tables from a data frame of runs. Of training: rows are attentions, named by the options in which
+runs of one attention differ; columns are tasks, or the values of a setting. Of conversions: a table
+is one model; rows are attentions with the stages they went through, columns are tasks. The
+teacher's score is a row, and recovery is given in both ways in use: the mean over tasks of score /
+teacher, and the mean score over the mean teacher."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from lra.report.table import (
 )
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of, usual_of
-from lra.results.record import Record, first_attempts
+from lra.results.record import first_attempts
 from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
@@ -158,9 +155,13 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     columns = [task for task in order if task in {*runs["task"]}]
     places = runs["task"].map(columns.index).sort_values(kind="stable")
     runs = runs.loc[places.index].assign(column=runs["task"])
-    facts = pd.DataFrame([*map(_shared, runs["record"])], runs.index, dtype=object)
-    name, mixed = f"{kind}_{model}", runs[["attention", "column"]].join(facts)
-    refuse_mixtures(name, mixed, [], [*facts], absent=None)
+    budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
+    labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
+    recipe = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
+    mixed = recipe.join(runs[["attention", "column", "teacher", "data.fingerprint"]])
+    # Early records lack some facts.
+    facts = ["teacher", "data.fingerprint", "labels", *budget]
+    refuse_mixtures(f"{kind}_{model}", mixed.assign(labels=labels), [], facts, absent=None)
 
     runs, usual = _named_by_stages(runs)
     control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
@@ -190,7 +191,7 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     keys = ["place", "learned", "order"]
     rows = rows.sort_values(keys, ascending=[True, False, False], kind="stable")
     table = Table(
-        name=name,
+        name=f"{kind}_{model}",
         title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
         columns=columns,
         rows=rows,
@@ -201,9 +202,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         published=kind,
         pairs=example_by_example(runs, rows, columns),
     )
-    recipes = [r["settings.recipe"] for r in runs["record"] if r["settings.recipe"].get("epochs")]
-    budget = pairs_of(_budget(recipes[0])) if recipes else "none"
-    notes = conversion_notes(table, CONTROL, floor[columns], budget, usual)
+    stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].any()}
+    notes = conversion_notes(table, CONTROL, floor[columns], pairs_of(stage_2) or "none", usual)
     return dataclasses.replace(table, notes=notes)
 
 
@@ -332,21 +332,6 @@ def _conditions(runs: pd.DataFrame) -> str:
 
 
 # ---------------------------------------------------------------------- conversions
-
-
-def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in recipe.items() if k not in STAGE_1}
-
-
-def _shared(record: Record) -> dict[str, Any]:
-    """Facts that runs of one table share on a task; early records lack some facts."""
-    labels, recipe = record.get("labels"), record["settings.recipe"]
-    facts = {
-        "teacher": record["settings.teacher"],
-        "data": record.get("data.fingerprint"),
-        "labels": f"those of {digest(labels)}" if labels else None,
-    }
-    return facts | (_budget(recipe) if recipe.get("epochs") else {})
 
 
 def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -59,7 +59,7 @@ def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Pat
         conversions(frame(runs))
     assert "epochs is 10 (luna, t2r) or 2 (hedgehog)" in str(refusal.value)
     assert "teacher is another (hedgehog) or hash-sst2 (luna, t2r)" in str(refusal.value)
-    assert "data is copy (hedgehog) or original (t2r)" in str(refusal.value)
+    assert "data.fingerprint is copy (hedgehog) or original (t2r)" in str(refusal.value)
 
 
 def test_the_usual_settings_have_the_shortest_name(convert: Make, runs: Path, tmp_path: Path):
