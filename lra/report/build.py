@@ -202,7 +202,7 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         published=kind,
         pairs=example_by_example(runs, rows, columns),
     )
-    stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].any()}
+    stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].notna().any()}
     notes = conversion_notes(table, CONTROL, floor[columns], pairs_of(stage_2) or "none", usual)
     return dataclasses.replace(table, notes=notes)
 

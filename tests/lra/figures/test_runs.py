@@ -59,18 +59,6 @@ def test_maps_of_queries_and_of_keys_have_their_own_channels():
         np.testing.assert_allclose(np.sort(layer.u), np.sort(u.flatten()), rtol=1e-5)
 
 
-def test_equal_channels_and_dead_ones_have_names(tmp_path: Path, drawn: list[Figure]):
-    grid = np.linspace(-1, 1, 50)
-    psi = np.stack([grid.clip(0), grid.clip(0), 0 * grid, grid**2], axis=-1)
-    layer = runs.LayerChannels("layer 0", grid, grid, psi[None])
-    runs.draw_layers([layer], "T", tmp_path / "c")
-    axes = drawn[0].axes[0]
-    assert axes.get_title(loc="left") == "layer 0; ψ₃ = 0"
-    assert [text.get_text() for text in axes.texts] == ["ψ₁", "ψ₂", "ψ₄"]
-    first, second, _ = axes.get_lines()
-    assert first.get_linestyle() != second.get_linestyle()
-
-
 def test_maps_are_rows_of_the_attention_matrix(
     trained: Callable[..., Trained], tmp_path: Path, drawn: list[Figure]
 ):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +9,7 @@ import pytest
 
 from lra.base.config import UserError
 from lra.report.build import conversions
-from lra.report.render import markdown, to_csv
+from lra.report.render import markdown
 from lra.report.table import Table
 
 from ..synthetic import Make, cell, frame
@@ -38,17 +36,6 @@ def test_both_recoveries_and_the_headroom(table: Table):
     ])  # fmt: skip
     assert summary.loc["t2r"].isna().all()  # t2r lacks mrpc
     assert list(summary.loc["softmax, the teacher"]) == pytest.approx([100, 100, 100])
-
-
-def test_published_scores_stand_beside(table: Table, tmp_path: Path):
-    lines = csv.DictReader(io.StringIO(to_csv(table, tmp_path)))
-    printed = {(r["row"], r["column"]): r["published"] for r in lines}
-    assert printed["t2r, stage 2 only", "sst2"] == "87.7"  # T2R
-    assert printed["t2r", "sst2"] == "90.9"  # T2R-HH
-    assert printed["luna", "mrpc"] == "90.1"
-    assert printed["softmax, the teacher", "sst2"] == "93.2"
-    assert printed["softmax, trained on (control)", "sst2"] == ""
-    assert "86.0 / 93.4" in markdown(table, tmp_path)
 
 
 def test_other_budgets_and_teachers_are_refused_by_name(convert: Make, runs: Path):

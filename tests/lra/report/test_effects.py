@@ -65,15 +65,6 @@ def test_compared_runs_differ_in_one_setting_alone(make: Make, runs: Path):
     assert rate.half_width == pytest.approx(0, abs=1e-9)
 
 
-def test_a_single_pair_of_rows_is_judged_by_its_seeds(make: Make, runs: Path):
-    for seed, gain in ((1, 0.1), (2, 0.2), (3, 0.3)):
-        make("softmax", 0.5, seed=seed)
-        make("luna", 0.5 + gain, seed=seed)
-    (effect,) = lines(runs).values()
-    assert effect.mean == pytest.approx(20)
-    assert effect.half_width == pytest.approx(4.302653 * 10 / 3**0.5, rel=1e-6)
-
-
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
     """At constant width no two runs differ in M alone."""
     for m, output, accuracy in ((8, True, 0.5), (8, "exp", 0.9), (16, True, 0.3)):
