@@ -40,10 +40,12 @@ CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "devia
                "best", "worse", "p", "needs", "floor", "learned", "dead", "parameters", "gflops",
                "compute", "steps_per_second", "peak_memory_mib", "published", "source",
                "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
-TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-       "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
-       "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--",
-       **{special: f"\\{special}" for special in "&%$#_{}"}}  # fmt: skip
+TEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
+    "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--",
+    **{special: f"\\{special}" for special in "&%$#_{}"},
+})  # fmt: skip
 
 
 # ---------------------------------------------------------------------- frames of texts
@@ -225,7 +227,7 @@ def _tex_cell(cell: pd.Series) -> str:
 
 
 def escape_tex(text: str) -> str:
-    return one_line(str(text)).translate(str.maketrans(TEX))
+    return one_line(str(text)).translate(TEX)
 
 
 def to_csv(table: Table, results: Path) -> str:
