@@ -13,7 +13,7 @@ from typing import Any
 from lra.bench.result import BenchResult, title_of, with_range
 from lra.figures.style import INK, LUNA, at_ends, panels_for, save_figure, styles_of, ticked
 
-COUNTED = ("flops", "parameters")
+LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
 SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
 Costs = dict[str, dict[int, list[float]]]  # case -> length -> values of all rounds
 
@@ -35,7 +35,7 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
         lengths = sorted({n for points in costs.values() for n in points})
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}
-        for name, part in parts.items() if measure not in COUNTED else ():
+        for name, part in parts.items() if measure not in LEFT_OUT else ():
             of_part = {c: {n: ns[n] for n in part if n in ns} for c, ns in costs.items()}
             groups.setdefault(name, {})[title] = {c: ns for c, ns in of_part.items() if ns}
     return groups

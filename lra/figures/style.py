@@ -57,17 +57,10 @@ def styles_of(methods: Sequence[str]) -> list[dict[str, Any]]:
     if len(names) <= len(PALETTE):
         free = [i for i, name in enumerate(COLOURED) if name not in names]
         coloured |= zip((name for name in names if name not in COLOURED), free, strict=False)
-    return [_style(method, coloured.get(method)) for method in methods]
-
-
-def _style(method: str, place: int | None) -> dict[str, Any]:
-    if method in BOLD:
-        colour, marker = (LUNA, "D") if method == "luna" else (SOFTMAX, "o")
-        return {"color": colour, "marker": marker, "linewidth": 2.2, "zorder": 4}
-    if place is None:
-        return {"color": OTHERS, "marker": ".", "linewidth": 0.8, "zorder": 2}
-    colour, marker = PALETTE[place], MARKERS[place]
-    return {"color": colour, "marker": marker, "linewidth": 1.3, "zorder": 3}
+    bold = {"luna": (LUNA, "D", 2.2, 4), "softmax": (SOFTMAX, "o", 2.2, 4)}
+    looks = {name: (PALETTE[at], MARKERS[at], 1.3, 3) for name, at in coloured.items()} | bold
+    keys, other = ("color", "marker", "linewidth", "zorder"), (OTHERS, ".", 0.8, 2)
+    return [dict(zip(keys, looks.get(name, other), strict=True)) for name in methods]
 
 
 def in_words(options: Mapping[str, Any]) -> str:

@@ -1,11 +1,8 @@
-"""One builder of tables for two kinds of runs. Both find what runs of a table share, name the rows,
-aggregate cells and order the rows.
-
-Training: rows are attentions, named by the options in which runs of one attention differ; columns
-are tasks, or the values of a setting. Conversions: a table is one model; rows are attentions with
-the stages they went through, columns are tasks. The teacher's score is a row, and recovery is given
-in both ways in use: the mean over tasks of score / teacher, and the mean score over the mean
-teacher."""
+"""Tables from a data frame of runs. Of training: rows are attentions, named by the options in which
+runs of one attention differ; columns are tasks, or the values of a setting. Of conversions: a table
+is one model; rows are attentions with the stages they went through, columns are tasks. The
+teacher's score is a row, and recovery is given in both ways in use: the mean over tasks of score /
+teacher, and the mean score over the mean teacher."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from lra.report.table import (
 )
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of, usual_of
-from lra.results.record import Record, first_attempts
+from lra.results.record import first_attempts
 from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
@@ -114,11 +111,12 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
     of_rows = counted.astype(float).groupby("row")
     complete = of_rows.count() == len(averaged)
     rows[[AVERAGE, "published"]] = of_rows.mean().where(complete)
-    # Rows of one attention by their options; several attentions by average, or by their column.
+    # Rows of one attention by their options; several attentions by average, or by score.
+    summaries = (AVERAGE,) if axis or not {*columns}.isdisjoint(FIVE) else ()
     if rows["attention"].nunique() == 1:
         places = rows["options"].map(lambda options: [sortable(v) for v in options.values()])
-    elif len(columns) == 1:
-        places = -cells["score"].droplevel("column")
+    elif len(columns) == 1 or not summaries:
+        places = -cells["score"].groupby("row").mean()
     else:
         places = pd.Series(zip(-rows[AVERAGE].fillna(-np.inf), rows.index, strict=True), rows.index)
     machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
@@ -130,7 +128,7 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
         cells=cells,
         runs=runs,
         taken=taken,
-        summaries=(AVERAGE,),
+        summaries=summaries,
         published=spec.published,
         costs=True,
         timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
@@ -157,9 +155,13 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     columns = [task for task in order if task in {*runs["task"]}]
     places = runs["task"].map(columns.index).sort_values(kind="stable")
     runs = runs.loc[places.index].assign(column=runs["task"])
-    facts = pd.DataFrame([*map(_shared, runs["record"])], runs.index, dtype=object)
-    name, mixed = f"{kind}_{model}", runs[["attention", "column"]].join(facts)
-    refuse_mixtures(name, mixed, [], [*facts], absent=None)
+    budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
+    labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
+    recipe = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
+    mixed = recipe.join(runs[["attention", "column", "teacher", "data.fingerprint"]])
+    # Early records lack some facts.
+    facts = ["teacher", "data.fingerprint", "labels", *budget]
+    refuse_mixtures(f"{kind}_{model}", mixed.assign(labels=labels), [], facts, absent=None)
 
     runs, usual = _named_by_stages(runs)
     control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
@@ -189,7 +191,7 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     keys = ["place", "learned", "order"]
     rows = rows.sort_values(keys, ascending=[True, False, False], kind="stable")
     table = Table(
-        name=name,
+        name=f"{kind}_{model}",
         title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
         columns=columns,
         rows=rows,
@@ -200,9 +202,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         published=kind,
         pairs=example_by_example(runs, rows, columns),
     )
-    recipes = [r["settings.recipe"] for r in runs["record"] if r["settings.recipe"].get("epochs")]
-    budget = pairs_of(_budget(recipes[0])) if recipes else "none"
-    notes = conversion_notes(table, CONTROL, floor[columns], budget, usual)
+    stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].notna().any()}
+    notes = conversion_notes(table, CONTROL, floor[columns], pairs_of(stage_2) or "none", usual)
     return dataclasses.replace(table, notes=notes)
 
 
@@ -259,14 +260,17 @@ def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
 def comparable(
     runs: pd.DataFrame, vary: Sequence[str] = ()
 ) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
-    """The runs of each task in groups that may share a table, in which the settings of `vary` may
-    differ; each with the facts in which it differs from other groups of its task."""
-    for _, of_task in runs.groupby("task", sort=False):
-        facts = [f for part in compared(of_task) for f in part if f not in may_differ(vary)]
-        texts = of_task[facts].fillna("absent").map(str)
-        differ = [fact for fact in facts if texts[fact].nunique() > 1]
-        for _, group in of_task.groupby(texts.agg("|".join, axis=1), sort=False):
-            yield group, texts.loc[group.index[0], differ].to_dict()
+    """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
+    as there can be, with as many tasks; each with the facts in which runs of one task differ."""
+    ignored = may_differ(vary)
+    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
+    texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
+    table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
+    nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
+    counts = texts.groupby(runs["task"]).nunique().max()
+    for _, group in runs.groupby([table, nth], sort=False):
+        differ = texts.loc[group.index, counts.index[counts > 1]]
+        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
 
 
 def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
@@ -328,21 +332,6 @@ def _conditions(runs: pd.DataFrame) -> str:
 
 
 # ---------------------------------------------------------------------- conversions
-
-
-def _budget(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in recipe.items() if k not in STAGE_1}
-
-
-def _shared(record: Record) -> dict[str, Any]:
-    """Facts that runs of one table share on a task; early records lack some facts."""
-    labels, recipe = record.get("labels"), record["settings.recipe"]
-    facts = {
-        "teacher": record["settings.teacher"],
-        "data": record.get("data.fingerprint"),
-        "labels": f"those of {digest(labels)}" if labels else None,
-    }
-    return facts | (_budget(recipe) if recipe.get("epochs") else {})
 
 
 def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:

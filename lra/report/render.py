@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -35,26 +34,21 @@ AGREEMENTS = (
 )
 BESIDE = (
     "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
-    "budgets, data and sometimes models than the measured runs, so the two are not compared. "
+    "budgets, data and sometimes models than the measured runs, so the two are not compared."
 )
 CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
                "best", "worse", "p", "needs", "floor", "learned", "dead", "parameters", "gflops",
                "compute", "steps_per_second", "peak_memory_mib", "published", "source",
                "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
-TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-       "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
-       "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--"}  # fmt: skip
+TEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
+    "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--",
+    **{special: f"\\{special}" for special in "&%$#_{}"},
+})  # fmt: skip
 
 
 # ---------------------------------------------------------------------- frames of texts
-
-
-class Section(NamedTuple):
-    """What stands below a table."""
-
-    title: str
-    text: str
-    body: pd.DataFrame
 
 
 def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
@@ -66,7 +60,7 @@ def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
         return shown.join(costs(table, table.single))
     for name in table.summaries:
         shown[name] = table.rows[name].map(lambda n: "–" if pd.isna(n) else f"{n:.1f}")
-    return shown.assign(tasks=table.rows["coverage"])
+    return shown.assign(tasks=table.rows["coverage"]) if table.summaries else shown
 
 
 def costs(table: Table, column: str) -> pd.DataFrame:
@@ -85,22 +79,23 @@ def costs(table: Table, column: str) -> pd.DataFrame:
     return shown
 
 
-def sections(table: Table) -> Iterator[Section]:
-    """Cost of several columns, published numbers, effects, agreements and paired tests."""
+def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Give what stands below a table, each with its title and text: cost of several columns,
+    published numbers, effects, agreements and paired tests."""
     for column in table.columns if table.costs and not table.single else ():
-        yield Section(f"Cost on {column}", "", costs(table, column))
+        yield f"Cost on {column}", "", costs(table, column)
     if table.published and table.cells["published"].notna().any():
-        yield beside(table)
+        yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
-        yield Section("Effect of each setting", EFFECTS, effects(table))
+        yield "Effect of each setting", EFFECTS, effects(table)
     if not table.agreements.empty:
         name = table.agreements["other"].iloc[0]
-        yield Section(f"The order in {name}", AGREEMENTS.format(name=name), orders(table))
+        yield f"The order in {name}", AGREEMENTS.format(name=name), orders(table)
     if not table.pairs.empty:
-        yield Section("Example by example", PAIRS, table.pairs)
+        yield "Example by example", PAIRS, table.pairs
 
 
-def beside(table: Table) -> Section:
+def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
     printed = published.table(str(table.published))
@@ -112,13 +107,10 @@ def beside(table: Table) -> Section:
     if table.rows["published"].notna().any():
         wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
-    sources = (
-        f"{s}: {published.contents()['sources'][s]}." for s in dict.fromkeys(cells["source"])
-    )
-    text = BESIDE.format(title=printed["title"]) + " ".join(sources)
-    return Section(
-        "Beside the published numbers", text, wide.sort_index().fillna("").rename_axis("attention")
-    )
+    explained = published.contents()["sources"]
+    sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
+    text = f"{BESIDE.format(title=printed['title'])} {sources}"
+    return text, wide.sort_index().fillna("").rename_axis("attention")
 
 
 def effects(table: Table) -> pd.DataFrame:
@@ -235,8 +227,7 @@ def _tex_cell(cell: pd.Series) -> str:
 
 
 def escape_tex(text: str) -> str:
-    special = r"[\\&%$#_{}~^<>|×±∅↓–]"
-    return re.sub(special, lambda m: TEX.get(m[0], "\\" + m[0]), one_line(str(text)))
+    return one_line(str(text)).translate(TEX)
 
 
 def to_csv(table: Table, results: Path) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 
 def compare_with_best(
-    samples: Mapping[Hashable, Sequence[float]], answers: Sequence[float | None]
+    samples: Mapping[Any, Sequence[float]], answers: Sequence[float | None]
 ) -> pd.DataFrame:
     """Test every row of a column, one score in percent per seed, against the best mean of those
     with two seeds or more; `answers` are the independent test examples behind each score.

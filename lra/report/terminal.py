@@ -72,11 +72,11 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
 def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
     number = Counter[str]()
     for group, differences in comparable(runs[runs["kind"] == TRAINING], a.vary):
-        task = group["task"].iloc[0]
-        number[task] += 1
-        name = task if number[task] == 1 else f"{task}-{number[task]}"
+        tasks = group["task"].unique()
+        number[name := "-".join(tasks)] += 1
+        name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
-        spec = TableSpec(name=name, title=", ".join([task, *differ]), vary=a.vary,
+        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=a.vary,
                          effects=a.effects, speed=speed)  # fmt: skip
         yield build(spec, group)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,14 +101,19 @@ def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
     unlike = "the answers of an example count as independent, so p may be too small"
     count = f"the {c['together']} answers of an example count as one"
     several = f" ({count if c['together'] > 1 else unlike})" if c["answers"] > c["examples"] else ""
-    sure = "they differ" if c["p"] < stats.LEVEL else "could be chance"
+    sure = "these networks differ" if c["p"] < stats.LEVEL else "could be chance"
+    budgets = [f"{r.get('steps')} steps of {r.get('batch')}, budget {r.get('budget')}"
+               for r in (left.iloc[0], right.iloc[0])]  # fmt: skip
+    unequal = "The budgets differ, which is part of the difference: A {}; B {}".format(*budgets)
     lines = [
+        *([unequal] if budgets[0] != budgets[1] else []),
         f"A  {a}, {len(left)} seeds",
         f"B  {b}, {len(right)} seeds",
         f"{left['task'].iloc[0]}, {c['answers']:,} test answers",
         "",
         f"accuracy  A {c['a']:.2f} %   B {c['b']:.2f} %   difference {c['a'] - c['b']:+.2f} points",
-        f"          paired test over examples: p = {c['p']:.2g}, {sure}{several}",
+        f"networks  paired test over examples: p = {c['p']:.2g}, {sure}{several}",
+        f"methods   {_of_methods([*left['score']], [*right['score']], c['examples'])}",
         f"answers   {c['same']:.1f} % the same; both right {c['both']:.1f} %, only A "
         f"{c['a'] - c['both']:.1f} %, only B {c['b'] - c['both']:.1f} %",
         "",
@@ -115,6 +121,15 @@ def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
     settings = differences(pd.concat([left.iloc[:1], right.iloc[:1]]))
     lines += [f"setting   {key}: A {x}, B {y}" for key, (x, y) in settings.items()]
     print("\n".join(lines))
+
+
+def _of_methods(a: Sequence[float], b: Sequence[float], examples: int) -> str:
+    """What the test of the tables says, in which seeds and examples are drawn at random."""
+    if min(len(a), len(b)) < 2:
+        return "a single seed says nothing about other seeds"
+    p = stats.compare_with_best({"a": a, "b": b}, [examples] * 2)["p"].min()
+    sure = "these methods differ" if p < stats.LEVEL else "not shown to differ"
+    return "test over seeds and examples: " + ("equal" if math.isnan(p) else f"p = {p:.2g}, {sure}")
 
 
 # ---------------------------------------------------------------------- paired tests of many rows

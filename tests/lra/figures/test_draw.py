@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from matplotlib.colors import to_rgb
 
 from lra.bench.result import BenchResult, BenchRow
 from lra.figures import style
@@ -35,19 +34,6 @@ def test_labels_are_apart_and_in_order():
     assert (moved[0], moved[-1]) == (pytest.approx(0.1), pytest.approx(0.9))
     assert sum(moved[1:4]) == pytest.approx(sum(places[1:4]))
     assert spread([0.0, 0.0, 1.0, 1.0], 0.2) == pytest.approx([0, 0.2, 0.8, 1])
-
-
-def test_methods_keep_their_colours_and_few_others_get_one():
-    few = style.styles_of(["luna", "softmax", "linear", "t2r"])
-    many = style.styles_of(["luna", "linear", *"abcdefgh"])
-    assert few[0]["color"] == many[0]["color"] == style.LUNA
-    assert few[2]["color"] == many[1]["color"] == style.PALETTE[0]
-    assert {each["color"] for each in many[2:]} == {style.OTHERS}
-    assert len({each["color"] for each in few}) == 4
-    colours = [*map(to_rgb, (style.LUNA, style.SOFTMAX, style.OTHERS, *style.PALETTE))]
-    for a, b in combinations(colours, 2):
-        assert max(abs(x - y) for x, y in zip(a, b, strict=True)) > 0.2
-    assert style.in_words({"M": 8, "nonneg": False, "lr": 0.1}) == "M = 8, signed outputs, rate 0.1"
 
 
 def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figure]):

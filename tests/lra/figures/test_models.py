@@ -114,12 +114,6 @@ def test_models_and_folders_that_cannot_be_drawn(text_models: dict[str, Path], t
     assert main(["figures", "distillation", str(tmp_path / "bare")]) == 2
 
 
-def test_models_of_one_method_have_different_names(text_models: dict[str, Path], tmp_path: Path):
-    convert(bert(), "luna", M=5).save_pretrained(tmp_path)
-    one, other = students.open_students([text_models["luna"], tmp_path])
-    assert ("M = 3" in one.label, "M = 5" in other.label) == (True, True)
-
-
 def test_figures_from_the_command_line(
     text_models: dict[str, Path], tmp_path: Path, capsys, drawn: list[Figure]
 ):

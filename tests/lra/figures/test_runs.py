@@ -48,16 +48,6 @@ def test_channels_are_those_of_the_checkpoint(
     assert bars.sum() == pytest.approx(100 * inside)
 
 
-def test_u_is_taken_from_real_tokens_only(trained: Callable[..., Trained]):
-    run = trained(*LUNA)
-    (layer,) = runs.of_run(run)
-    batches = [b for b, _ in zip(run.batches("val", 16), range(4), strict=False)]
-    real = sum(int(batch.mask.sum()) for batch in batches)
-    assert real < sum(batch.mask.numel() for batch in batches)
-    heads = run.network.encoder.blocks[0].attention.n_heads
-    assert layer.u.size == real * heads * 2 * 2  # M = 2, of queries and of keys
-
-
 def test_maps_of_queries_and_of_keys_have_their_own_channels():
     attention = luna.build("luna", n_heads=2, head_dim=4, max_len=8, M=2, tie_qk=False)
     q, k, v = torch.randn(3, 1, 2, 5, 4)
@@ -67,18 +57,6 @@ def test_maps_of_queries_and_of_keys_have_their_own_channels():
     for layer, x, features in zip(layers, (q, k), (attention.map, attention.map_k), strict=True):
         u = features.projections(x).detach()[:, :, mask[0]]
         np.testing.assert_allclose(np.sort(layer.u), np.sort(u.flatten()), rtol=1e-5)
-
-
-def test_equal_channels_and_dead_ones_have_names(tmp_path: Path, drawn: list[Figure]):
-    grid = np.linspace(-1, 1, 50)
-    psi = np.stack([grid.clip(0), grid.clip(0), 0 * grid, grid**2], axis=-1)
-    layer = runs.LayerChannels("layer 0", grid, grid, psi[None])
-    runs.draw_layers([layer], "T", tmp_path / "c")
-    axes = drawn[0].axes[0]
-    assert axes.get_title(loc="left") == "layer 0; ψ₃ = 0"
-    assert [text.get_text() for text in axes.texts] == ["ψ₁", "ψ₂", "ψ₄"]
-    first, second, _ = axes.get_lines()
-    assert first.get_linestyle() != second.get_linestyle()
 
 
 def test_maps_are_rows_of_the_attention_matrix(
@@ -103,13 +81,6 @@ def test_maps_are_rows_of_the_attention_matrix(
         assert (picture.norm.vmin, picture.norm.vmax) == runs.SCALE
     with pytest.raises(UserError, match="there is no test example 1000000: choose from 0 to"):
         runs.attention_rows(run, 10**6)
-
-
-def test_polaformer_has_a_map_for_either_half_of_the_values(trained: Callable[..., Trained]):
-    rows = runs.attention_rows(trained("attention=polaformer"), 3)
-    assert rows.heads == [f"head {h}, {of} signs" for h in (0, 1) for of in ("equal", "opposite")]
-    np.testing.assert_allclose(rows.rows.sum(-1), 1, rtol=1e-4)
-    assert np.abs(rows.rows[:, 0] - rows.rows[:, 1]).max() > 1e-4
 
 
 def test_figures_of_a_run_from_the_command_line(

@@ -42,17 +42,6 @@ def test_a_sweep_has_measured_and_published_values(make: Make, runs: Path):
     assert measured.get_ylim()[0] < 47 < 59 < measured.get_ylim()[1], "every point is seen"
 
 
-def test_scores_are_sorted_and_show_every_seed(make: Make, runs: Path):
-    for seed in (1, 2):
-        make("luna", 0.3 + seed / 10, seed=seed)
-        make("linear", 0.6, seed=seed)
-    (axes,) = drawn(figures.scores, table(runs))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["luna", "linear"]  # upwards
-    seeds, mean = axes.get_lines()[:2]
-    assert list(seeds.get_xdata()) == pytest.approx([40, 50])
-    assert list(mean.get_xdata()) == pytest.approx([45])
-
-
 def test_compute_places_every_row_and_its_front(make: Make, runs: Path):
     make("luna", 0.4, compute__flops=2_000_000_000)
     make("linear", 0.5, compute__flops=1_000_000_000)
@@ -76,18 +65,6 @@ def test_curves_are_means_over_seeds(make: Make, runs: Path, monkeypatch):
     assert list(line.get_ydata()) == pytest.approx([25, 50])
 
 
-def test_a_line_per_row_over_the_columns(make: Make, runs: Path):
-    for pairs in (64, 16, 32):
-        for seed in (1, 2):
-            make("luna", 0.8 - pairs / 100 + seed / 50, seed=seed, pairs=pairs)
-            make("softmax", 1.0, seed=seed, pairs=pairs)
-    (axes,) = drawn(figures.by_column, table(runs, columns="task.pairs"), "pairs=16")
-    best, other = (container.lines[0] for container in axes.containers)
-    assert list(best.get_xdata()) == [16, 32, 64]
-    assert list(best.get_ydata()) == [100, 100, 100]
-    assert list(other.get_ydata()) == pytest.approx([67, 51, 19])
-
-
 def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     """Rows of one method differ in dashes, and no two lines look the same."""
     for i, output in enumerate((True, False, "exp")):
@@ -99,18 +76,6 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     looks = {(line.get_color(), str(line._dash_pattern)) for line in
              (container.lines[0] for container in axes.containers)}  # fmt: skip
     assert len(looks) == 4
-
-
-def test_the_effects_have_a_line_per_level(make: Make, runs: Path):
-    for dwc, gain in (("none", 0.0), ("conv1d", 0.1)):
-        for seed in (1, 2):
-            make("softmax", 0.5 + gain, options={"dwc": dwc}, seed=seed)
-            make("luna", 0.4 + gain * seed, options={"dwc": dwc}, seed=seed)
-    shown = table(runs, effects=True)
-    figure = Figure()
-    figures.draw_effects(figure, shown)
-    means = [float(bar.lines[0].get_xdata()[0]) for bar in figure.axes[0].containers]
-    assert means == pytest.approx(list(shown.effects["mean"]))
 
 
 def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Path):

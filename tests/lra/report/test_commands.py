@@ -57,22 +57,15 @@ def test_check_compares_every_file_that_was_written(results: Path, capsys: Captu
     assert main([*command, "--check"]) == 0
 
 
-def test_check_fails_when_records_changed(results: Path, make: Make, runs: Path, capsys: Capture):
-    main(["table", "--write", "--results", str(results)])
-    make("softmax", 0.3)
-    export({results / "records" / "mine.jsonl": [runs]})
-    assert "leaderboard.md differs from its records" in check_fails(results, capsys)
-
-
 def test_no_records_is_a_sentence(tmp_path: Path, capsys: Capture):
     assert main(["table", "--write", "--results", str(tmp_path)]) == 2
     assert "lra records export" in capsys.readouterr().err
 
 
-def test_reports_import_no_model_code():
+def test_reports_import_no_model_code_and_start_without_scipy():
     code = (
         "import sys, lra.report.commands, lra.report.page, lra.figures.tables;"
-        "heavy = ('torch', 'luna', 'lra.model', 'lra.training.module');"
+        "heavy = ('torch', 'luna', 'lra.model', 'lra.training.module', 'scipy', 'matplotlib');"
         "print([module for module in heavy if module in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

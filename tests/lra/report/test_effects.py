@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,27 +65,6 @@ def test_compared_runs_differ_in_one_setting_alone(make: Make, runs: Path):
     assert rate.half_width == pytest.approx(0, abs=1e-9)
 
 
-def test_a_single_pair_of_rows_is_judged_by_its_seeds(make: Make, runs: Path):
-    for seed, gain in ((1, 0.1), (2, 0.2), (3, 0.3)):
-        make("softmax", 0.5, seed=seed)
-        make("luna", 0.5 + gain, seed=seed)
-    (effect,) = lines(runs).values()
-    assert effect.mean == pytest.approx(20)
-    assert effect.half_width == pytest.approx(4.302653 * 10 / 3**0.5, rel=1e-6)
-
-
-def test_options_of_a_single_attention_are_settings(make: Make, runs: Path):
-    for m in (16, 4):
-        for kernel, gain in (("learned", 0.1), ("rff", 0.0)):
-            make("luna", 0.3 + m / 100 + gain, options={"M": m, "kernel": kernel})
-    make("luna", 0.9, options={"M": 8, "kernel": "learned"})  # has partners for M alone
-    effect = lines(runs)
-    assert list(effect) == ["M 4 8", "M 16 8", "kernel rff learned"]  # 8 is usual
-    assert effect["M 4 8"].differences == pytest.approx([-46])
-    assert math.isnan(effect["M 4 8"].half_width)
-    assert effect["kernel rff learned"].differences == pytest.approx([-10, -10])
-
-
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
     """At constant width no two runs differ in M alone."""
     for m, output, accuracy in ((8, True, 0.5), (8, "exp", 0.9), (16, True, 0.3)):
@@ -97,13 +75,6 @@ def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path)
     assert effect["M x L 16 x 4 8 x 8"].differences == pytest.approx([-20])
     with pytest.raises(UserError, match="`together` names 'kernel', in which these runs do not"):
         lines(runs, together=["attention.kernel"])
-
-
-def test_an_option_younger_than_a_run_has_its_usual_value(make: Make, runs: Path):
-    make("luna", 0.5, options={"hidden": 64})
-    make("luna", 0.3, options={"hidden": 64, "psi": "frozen"})
-    (line,) = lines(runs).values()
-    assert (line.setting, line.level, line.base) == ("psi", "frozen", "learned")
 
 
 def test_rows_whose_rate_was_chosen_from_others_make_no_pair(make: Make, runs: Path):
@@ -128,15 +99,6 @@ def test_several_processes_are_a_setting(make: Make, runs: Path):
         of(one, dataclasses.replace(one, facts=other))
 
 
-def test_options_of_one_attention_are_part_of_its_name(make: Make, runs: Path):
-    make("softmax", 0.5)
-    for m in (4, 8):
-        make("luna", 0.4 + m / 100, options={"M": m})
-    effect = lines(runs)
-    assert effect["attention luna M=4 softmax"].mean == pytest.approx(-6)
-    assert effect["attention luna M=8 softmax"].mean == pytest.approx(-2)
-
-
 def test_self_pretraining_is_a_setting_and_so_is_code(make: Make, runs: Path):
     make("luna", 0.4, codes=["a"])
     (plain,) = records.load_records([runs])
@@ -147,15 +109,6 @@ def test_self_pretraining_is_a_setting_and_so_is_code(make: Make, runs: Path):
     assert line.differences == pytest.approx([10])
     line = of(plain, dataclasses.replace(plain, facts=later))
     assert (line.setting, line.level, line.base) == ("code", "b", "a")
-
-
-def test_a_setting_that_is_a_column_counts(make: Make, runs: Path):
-    for pairs, accuracy in ((16, 0.9), (32, 0.6)):
-        make("luna", accuracy, task="recall", pairs=pairs)
-        make("linear", accuracy - 0.2, task="recall", pairs=pairs)
-    effect = lines(runs, columns="task.pairs")
-    assert effect["pairs 32 16"].differences == pytest.approx([-30, -30])
-    assert effect["attention luna linear"].differences == pytest.approx([20, 20])
 
 
 def test_the_terminal_shows_them(make: Make, runs: Path, capsys: Capture):

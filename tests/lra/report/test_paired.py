@@ -40,21 +40,6 @@ def test_random_signs_agree_with_all_of_them():
     assert versus.sign_flips(np.zeros(5)) == 1.0
 
 
-def test_signs_are_drawn_block_by_block_and_stay_the_same():
-    d = np.random.default_rng(1).normal(0.03, 1, 1501)  # odd: blocks must not shift the numbers
-    signs = np.random.default_rng(0).integers(0, 2, (versus.FLIPS, len(d)), dtype=np.int8) * 2.0 - 1
-    extreme = int((np.abs(signs @ d) >= abs(d.sum()) - 1e-9).sum())
-    assert versus.sign_flips(d) == (1 + extreme) / (1 + versus.FLIPS)
-
-
-def test_seeds_are_averaged_example_by_example():
-    labels = [1, 1, 0, 0]
-    two = [record([1, 1, 1, 0], labels), record([1, 0, 0, 0], labels, seed=2)]
-    one = [record([0, 0, 0, 0], labels)]
-    ((*_, gap, _),) = versus.paired_tests({"two": two, "one": one})
-    assert gap == pytest.approx(100 * ((3 / 4 + 3 / 4) / 2 - 2 / 4))
-
-
 def test_a_regression_is_compared_by_squared_error():
     labels = [1.0, 2.0, 5.0]
     near = [record([1.1, 2.1, 5.1], labels, "stsb")]

@@ -12,14 +12,6 @@ from lra.report.specs import specs
 from ..synthetic import Make, table
 
 
-def test_where_narrows_a_table(make: Make, runs: Path):
-    make("luna", 0.4)
-    make("luna", 0.5, budget=0.1)
-    make("linear", 0.5, budget=0.1)
-    assert len(table(runs, where={"budget": 0.1}).rows) == 2
-    assert len(table(runs, where={"budget": 0.1, "attention": "luna"}).rows) == 1
-
-
 def test_where_on_an_option_of_one_attention_asks_no_other(make: Make, runs: Path):
     make("luna", 0.4)
     make("luna", 0.5, options={"M": 4})
@@ -41,13 +33,6 @@ def test_a_setting_that_no_run_has_is_named(make: Make, runs: Path, key: str):
     make("luna", 0.4)
     with pytest.raises(UserError, match=r"no record has the setting 'protocol\.recipe\.rate'"):
         table(runs, **{key: "protocol.recipe.rate"})
-
-
-def test_words_may_be_chosen(make: Make, runs: Path):
-    for kernel in ("learned", "rff"):
-        make("luna", 0.4 + 0.1 * (kernel == "rff"), options={"kernel": kernel})
-    shown = table(runs, choose="attention.kernel")
-    assert "chosen were rff." in " ".join(shown.notes)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from statistics import stdev
 
 import numpy as np
@@ -107,8 +105,3 @@ def test_a_rank_correlation_and_its_interval():
     )
     assert stats.rank_correlation([1, 2, 3, 4], [5, 5, 5, 5])[0] == 0
     assert math.isnan(stats.rank_correlation(range(5), range(5))[1]), "five in one order"
-
-
-def test_commands_start_without_scipy():
-    code = "import sys, lra.report.commands, lra.report.table; print('scipy' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

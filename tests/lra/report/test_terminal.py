@@ -38,6 +38,23 @@ def test_the_terminal_splits_what_cannot_be_compared(
     assert capsys.readouterr().out == shown
 
 
+def test_tasks_that_share_a_protocol_are_columns_of_one_table(
+    make: Make, runs: Path, capsys: Capture
+):
+    for task, attention in itertools.product(("listops", "image", "mine"), ("luna", "linear")):
+        make(attention, 0.4, task=task)
+    make("luna", 0.5, task="image", lr=0.1)
+    assert main(["table", "--runs", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\nattention +listops +image +mine +average tasks", out)
+    assert re.search(r"luna +40\.0 \(1\) 40\.0 \(1\) 40\.0 \(1\) +– +2/5", out)
+    assert "\nimage, protocol.recipe.lr 0.1" in out, "another rate, another table"
+    for task in ("mine", "yours"):
+        make("rff", 0.4, task=task)
+    assert main(["table", "--runs", str(runs), "--task", "mine", "yours"]) == 0
+    assert "average" not in capsys.readouterr().out.split("─")[0]
+
+
 @pytest.mark.parametrize(
     "words", [[], ["--task", "listops"], ["--task", "image", "--attention", "luna", "linear"]]
 )
@@ -55,22 +72,13 @@ def test_a_choice_of_tasks_and_attentions(
     )
 
 
-def test_settings_that_may_differ_name_the_rows(make: Make, runs: Path, capsys: Capture):
-    for lr in (0.002, 0.1):
-        make("luna", 0.4 + lr, lr=lr)
-    assert main(["table", "--runs", str(runs), "--vary", "protocol.recipe.lr"]) == 0
-    assert {"luna lr=0.002", "luna lr=0.1"} <= {
-        *re.findall(r"luna lr=\S+", capsys.readouterr().out)
-    }
-
-
 def test_formats_on_standard_output(make: Make, runs: Path, convert: Make, capsys: Capture):
     make("luna", 0.41)
     make("linear", 0.30, task="image")
     convert("luna", 0.87, task="sst2")
     for format, text, n in (
         ("csv", "table,row", 1),
-        ("tex", r"\begin{tabular}", 3),
+        ("tex", r"\begin{tabular}", 2),
         ("md", "](../", 0),
     ):
         assert main(["table", "--runs", str(runs), "--format", format]) == 0

@@ -93,3 +93,20 @@ def test_the_answers_of_one_example_are_flipped_together(
     assert "listops, 400 test answers\n" in out
     assert note in out
     assert "attention.name: A luna, B softmax" in out
+
+
+def test_networks_and_methods_are_tested_apart(answering, runs: Path, capsys: Capture):
+    def shown() -> list[str]:
+        assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    n = torch.arange(N)
+    answering("luna", n < 300)
+    answering("softmax", n < 200, budget=0.1)
+    assert shown()[0].endswith("A 100 steps of 32, budget 0.02; B 100 steps of 32, budget 0.1")
+    assert any(line.startswith("methods   a single seed says nothing") for line in shown())
+    answering("luna", n < 150, seed=2)
+    answering("softmax", n < 205, seed=2, budget=0.1)
+    networks, methods = shown()[6:8]
+    assert networks.endswith("these networks differ")
+    assert methods.endswith("not shown to differ"), "75 and 38 % against 50 and 51 %"
