@@ -20,12 +20,7 @@ from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, tfds
 from lra.data.task import Job, RawSplit
 
-CIFAR10 = tfds.Dataset(
-    "cifar10:3.0.2",
-    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    170_052_171,
-    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-)
+CIFAR10 = tfds.Dataset("cifar10:3.0.2", archive="cifar-10-binary.tar.gz")
 FOLDER = "cifar-10-batches-bin"  # in the archive
 FILES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 RECORD = 1 + 3 * 1024  # bytes of an image: the label; red, green and blue, each row by row

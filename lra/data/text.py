@@ -22,12 +22,7 @@ from lra.data.parallel import track
 from lra.data.sources import archives, tfds
 from lra.data.task import Job, RawSplit
 
-IMDB = tfds.Dataset(
-    "imdb_reviews/plain_text:1.0.0",
-    "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-    84_125_825,
-    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-)
+IMDB = tfds.Dataset("imdb_reviews/plain_text:1.0.0", archive="aclImdb_v1.tar.gz")
 LABELS = ("neg", "pos")
 # TensorFlow Datasets takes every file below those folders but hidden ones and backups of editors.
 REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(?:.*/)?[^./][^/]*(?<!~)")
