@@ -80,8 +80,8 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
         with lock(folder, "never"):
             second = pool.submit(prepare, options, max_length=2000, data_dir=tmp_path)
             waiting, deadline = "", time.monotonic() + 60
-            while not waiting and time.monotonic() < deadline:
-                waiting = capsys.readouterr().out
+            while "\n" not in waiting and time.monotonic() < deadline:
+                waiting += capsys.readouterr().out
             assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
             assert not folder.exists()
         assert second.result(timeout=60).folder == folder
