@@ -73,9 +73,7 @@ class RunFolder:
         self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.strftime(TIME), 0.0
-        self._begun = (read_json(self.status_file) or {}).get(
-            "begun", self._started
-        )  # the first time
+        self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
 
     def changed_code(self) -> str:
         """Say what has changed in the code since the latest run of these settings, and that its
