@@ -26,7 +26,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -73,6 +73,7 @@ class RunFolder:
         self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.strftime(TIME), 0.0
+        self._lock: IO[bytes] | None = None  # the open file
         self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
 
     def changed_code(self) -> str:
@@ -112,6 +113,7 @@ class RunFolder:
             with writing(self.path):
                 handle.truncate(0)
                 handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+            self._lock = handle
             yield
 
     def begin(self) -> None:
@@ -139,7 +141,7 @@ class RunFolder:
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
-            if not (self.path / "lock").exists():  # another process could begin beside this one
+            if self._lock and not os.fstat(self._lock.fileno()).st_nlink:  # a second run may begin
                 raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
