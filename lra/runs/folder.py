@@ -183,8 +183,8 @@ def score_of(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    wanted = {"held_out"} if path.name == PHASE_ONE else {"test", "dev"}
-    if result is not None and not wanted <= result.keys():
+    wanted = ("held_out",) if path.name == PHASE_ONE else ("test", "dev")
+    if result is not None and not all(isinstance(result.get(key), dict) for key in wanted):
         raise UserError(f"{path} is not the result of a run; remove it and run again")
     return result
 
