@@ -148,13 +148,8 @@ class RunFolder:
     def finish(self, result: dict[str, Any]) -> None:
         facts = {"schema": SCHEMA_VERSION, "status": "finished", "identity": self.identity}
         facts |= {"attempt": self.attempt} | self.code_facts | result
-        facts |= {
-            "times": {
-                "begun": self._begun,
-                "started": self._started,
-                "finished": time.strftime(TIME),
-            }
-        }
+        times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
+        facts["times"] = times
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})
         self.set_status("finished")
