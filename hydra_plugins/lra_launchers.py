@@ -1,9 +1,8 @@
 """`hydra/launcher=laptop`, `slurm`, `local` and `ray`, which survive the death of a worker.
 
-Those of joblib and submitit, as released, end the whole sweep with a traceback when the worker of
-one job dies. Here that job counts as failed, and the sweep ends with its summary. The released
-hydra-ray-launcher 1.2.2 ends all jobs too, and cannot be installed beside joblib 1.6, for one needs
-cloudpickle below 3, the other 3. Hydra looks for launchers in packages named `hydra_plugins`.
+As released they end the whole sweep with a traceback when the worker of one job dies, and Ray's
+cannot be installed beside joblib 1.6. Here that job counts as failed, and the sweep ends with its
+summary. Hydra looks for launchers in packages named `hydra_plugins`.
 """
 
 from __future__ import annotations
@@ -119,8 +118,7 @@ class RayLauncher(Launcher):
                 ray.init(**self.init)
         except ConnectionError as error:
             raise UserError(
-                f"cannot connect to the Ray cluster ({error}): is it running, and do both machines "
-                "have the same RAY_AUTH_MODE and ~/.ray/auth_token? docs/clusters.md has the recipe"
+                f"cannot connect to the Ray cluster ({error}): docs/clusters.md has the recipe"
             ) from error
         check_resources(ray.nodes(), self.remote)
         remote = ray.remote(**self.remote)(_run_job)

@@ -26,7 +26,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -73,9 +73,8 @@ class RunFolder:
         self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.strftime(TIME), 0.0
-        self._begun = (read_json(self.status_file) or {}).get(
-            "begun", self._started
-        )  # the first time
+        self._lock: IO[bytes] | None = None  # the open file
+        self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
 
     def changed_code(self) -> str:
         """Say what has changed in the code since the latest run of these settings, and that its
@@ -114,6 +113,7 @@ class RunFolder:
             with writing(self.path):
                 handle.truncate(0)
                 handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+            self._lock = handle
             yield
 
     def begin(self) -> None:
@@ -141,20 +141,15 @@ class RunFolder:
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
-            if not (self.path / "lock").exists():  # another process could begin beside this one
+            if self._lock and not os.fstat(self._lock.fileno()).st_nlink:  # a second run may begin
                 raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
     def finish(self, result: dict[str, Any]) -> None:
         facts = {"schema": SCHEMA_VERSION, "status": "finished", "identity": self.identity}
         facts |= {"attempt": self.attempt} | self.code_facts | result
-        facts |= {
-            "times": {
-                "begun": self._begun,
-                "started": self._started,
-                "finished": time.strftime(TIME),
-            }
-        }
+        times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
+        facts["times"] = times
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})
         self.set_status("finished")
@@ -183,8 +178,8 @@ def score_of(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    wanted = {"held_out"} if path.name == PHASE_ONE else {"test", "dev"}
-    if result is not None and not wanted <= result.keys():
+    wanted = ("held_out",) if path.name == PHASE_ONE else ("test", "dev")
+    if result is not None and not all(isinstance(result.get(key), dict) for key in wanted):
         raise UserError(f"{path} is not the result of a run; remove it and run again")
     return result
 

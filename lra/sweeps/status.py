@@ -29,11 +29,8 @@ class RunState(NamedTuple):
 
 def add_parser(commands: Any) -> None:
     status = commands.add_parser("status", help="which runs are done, running, failed or to do")
-    status.add_argument(
-        "overrides",
-        nargs="*",
-        help="settings of a sweep, as for lra train -m; without them, all runs of --runs",
-    )
+    words = "settings of a sweep, as for lra train -m; without them, all runs of --runs"
+    status.add_argument("overrides", nargs="*", help=words)
     status.add_argument("-m", "--multirun", action="store_true", help="allowed; has no effect")
     status.add_argument("--runs", default="runs", help="folder of runs (default: runs)")
     status.set_defaults(run=_show)
@@ -76,10 +73,9 @@ def _state_of(folder: Path) -> tuple[str, str]:
     status = read_json(folder / "status.json")
     if status is None:
         return "to do", ""
-    if status["status"] == "failed":
-        return "failed", status.get("error", "")
     if status["status"] != "running":
-        return "interrupted", status.get("how", "")
+        failed = status["status"] == "failed"
+        return "failed" if failed else "interrupted", status.get("error" if failed else "how", "")
     where = f"process {status['pid']} on {status['host']}"
     dead = status["host"] == socket.gethostname() and not is_running(str(status["pid"]))
     silent = abs(time.time() - datetime.fromisoformat(status["updated"]).timestamp()) > FRESH

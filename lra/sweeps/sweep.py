@@ -52,9 +52,6 @@ class Outcome:
     score: float = 0.0  # dev accuracy, which a search maximises
 
 
-# ---------------------------------------------------------------------- one job
-
-
 def job(cfg: DictConfig) -> float:
     """Run one job for a launcher and return its score. It never raises, because a launcher would
     then give up the other jobs."""
@@ -108,9 +105,6 @@ def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
     begin = max((i for i, line in enumerate(lines) if line.startswith("Traceback (")), default=-1)
     text = lines[begin + 1 :] if begin >= 0 else lines[::-1]
     return next((s for s in text if s and not s.startswith(" ")), f"exit code {code}")
-
-
-# ---------------------------------------------------------------------- its process
 
 
 def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, list[str]]:
@@ -171,9 +165,6 @@ def _echo(output: Connection, label: str, lines: list[str]) -> None:
         for line in stream:
             print(f"{label} {line}", end="", flush=True)
             lines.append(line.rstrip())
-
-
-# ---------------------------------------------------------------------- their outcomes
 
 
 def _folder(sweep_dir: str) -> Path:

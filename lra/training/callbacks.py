@@ -66,10 +66,9 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        late = interrupted.signum == signal.SIGALRM
-        how = (
-            f"at its limit of {folder.run.limit_minutes:g} minutes" if late else f"by {interrupted}"
-        )
+        how = f"by {interrupted}"
+        if interrupted.signum == signal.SIGALRM:
+            how = f"at its limit of {folder.run.limit_minutes:g} minutes"
         folder.set_status("interrupted", how=how)
         print(f"interrupted {how}; run the same command again to resume", file=sys.stderr)
         raise SystemExit(128 + interrupted.signum) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,26 +84,22 @@ class Trained:
 
     def batches(self, split: str | Split, size: int | None = None) -> Loader:
         """Load a split in order, in batches of the training's size."""
-        if isinstance(split, str):
-            if split not in SPLITS:
-                raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
-            split = self.prepared.split(split)
-        batch = self.protocol.recipe.batch
-        drop_last = size is None and self.protocol.evaluation.drop_last
-        size = min(batch, size or batch)
-        return Loader(split, size, rules=self.protocol.data, drop_last=drop_last)
+        protocol = self.protocol
+        if isinstance(split, str) and split not in SPLITS:
+            raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
+        split = self.prepared.split(split) if isinstance(split, str) else split
+        drop_last = size is None and protocol.evaluation.drop_last
+        size = min(protocol.recipe.batch, size or protocol.recipe.batch)
+        return Loader(split, size, rules=protocol.data, drop_last=drop_last)
 
-    def predict(self, examples: Sequence[Any] | Iterable[Batch]) -> Predictions:
-        """Answer examples of the user's: texts, pictures, ids (as `Task.encode` reads
-        them), or batches of a loader. What is longer than the run's examples is cut as theirs.
+    def predict(self, examples: Iterable[Any]) -> Predictions:
+        """Answer examples of the user's: texts, pictures or ids, as `Task.encode` reads them. What
+        is longer than the run's examples is cut as theirs.
 
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
-        loader = examples if isinstance(examples, Loader) else self._batches_of(examples)
-        probabilities = [self._logits(batch).softmax(-1).numpy() for batch in loader]
-        if not probabilities:
-            raise UserError("there is nothing to predict: no example was given")
-        joined = np.concatenate(probabilities)
+        batches = self._batches_of(examples)
+        joined = np.concatenate([self._logits(batch).softmax(-1).numpy() for batch in batches])
         return Predictions(joined.argmax(-1), joined)
 
     def evaluate(self, split: str = "test") -> Answers:
@@ -130,12 +126,11 @@ class Trained:
         ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
         return AttentionWeights(weights, list(matrices[0]), ids, real[::stack])
 
-    def _batches_of(self, examples: Iterable[Any]) -> Iterable[Batch]:
-        listed = list(examples)
-        if not listed or isinstance(listed[0], Batch):
-            return listed
+    def _batches_of(self, examples: Iterable[Any]) -> Loader:
+        encoded = [self.task.encode(example) for example in examples]
+        if not encoded:
+            raise UserError("there is nothing to predict: no example was given")
         width = self.task.width(self.run.task, self.protocol.data.max_length)
-        encoded = [self.task.encode(example) for example in listed]
         return self.batches(Split.held(self.task, width, encoded), len(encoded))
 
     @torch.no_grad()

@@ -41,6 +41,8 @@ class Conv(Attention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         H, e = self.n_heads, self.head_dim
+        if v.shape[-1] != e:
+            raise LunaError(f"conv: v has width {v.shape[-1]}, its filters are for {e} channels")
         values = v.mT.flatten(1, 2)  # (B, H e, n); padded values are 0 already
         out = F.conv1d(values, self.weight.to(v.dtype), padding=self.kernel // 2, groups=H * e)
         return out.unflatten(1, (H, e)).mT

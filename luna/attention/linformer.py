@@ -120,5 +120,6 @@ class Linformer(Attention):
         if mask is not None and self.profile != "official":
             E, F = (t * mask[:, None, None, :] for t in (E, F))  # (B, H or 1, k, n)
         K = torch.einsum("...rj,...jd->...rd", E, k)
-        weights = (torch.einsum("bhid,bhrd->bhir", q, K) / math.sqrt(self.head_dim)).exp()
+        weights = torch.einsum("bhid,bhrd->bhir", q, K) / math.sqrt(self.head_dim)
+        weights = (weights - weights.amax(-1, keepdim=True)).exp()
         return (weights / weights.sum(-1, keepdim=True)) @ F

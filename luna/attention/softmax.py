@@ -23,6 +23,7 @@ from torch import Tensor
 
 from luna.base import LunaError, Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
+from luna.weighted import largest
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
@@ -146,7 +147,7 @@ class Softmax(StreamingAttention):
         if self.causal:
             later = torch.ones(weights.shape[2:], dtype=torch.bool, device=q.device).triu(1)
             weights = weights.masked_fill(later, float("-inf"))
-        weights = (weights - weights.amax(-1, keepdim=True)).exp()
         if mask is not None:
-            weights = weights * mask[:, None, None, :]
+            weights = weights.masked_fill(~mask[:, None, None, :], float("-inf"))
+        weights = (weights - largest(weights)).exp()
         return weights / weights.sum(-1, keepdim=True).clamp_min(1e-30)

@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
+from luna.weighted import largest
 
 MASKED = 1e10  # subtracted by the official code
 
@@ -179,7 +180,8 @@ class Synthesizer(Attention):
             visible = torch.ones_like(visible)
             if "dot" in self.parts:
                 B = B - MASKED * ~(mask[:, None, :, None] & mask[:, None, None, :])
-        E = (B - B.amax(-1, keepdim=True)).exp() * visible
+        B = B.masked_fill(~visible, float("-inf"))
+        E = (B - largest(B)).exp()
         return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +30,7 @@ from lra.data.prepare import find_or_prepare
 from lra.runs.folder import find
 from lra.settings.compose import Run, check_settings, compose, guard
 from lra.sweeps import sweep
-from lra.sweeps.sweep import LATE, Outcome, Summary, attempt, summarise
+from lra.sweeps.sweep import LATE, Outcome, Summary, attempt
 from lra.training.run import train
 
 from ..conftest import command, start
@@ -150,9 +148,6 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
-# ---------------------------------------------------------------------- processes that end
-
-
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
     for alive, seed in ((True, 1), (False, 2)):
         parent = SimpleNamespace(is_alive=lambda alive=alive: alive)
@@ -231,29 +226,13 @@ def test_the_reason_is_one_line(code: int, printed: str, reason: str):
     assert sweep._reason(code, printed.splitlines(), 5.0) == reason
 
 
-def test_the_summary_names_each_failure():
-    outcomes = [
-        Outcome(["task=text", "seed=1"], "done"),
-        Outcome(["task=text", "seed=2"], "failed", "no disk"),
-        Outcome(["task=text", "seed=3"], "finished before"),
-        Outcome(["task=text", "seed=4"], "running elsewhere"),
-    ]
-    assert summarise(outcomes) == (
-        "sweep of 4: 1 done, 1 finished before, 1 running elsewhere, 1 failed\n"
-        "  failed  seed=2: no disk"
-    )
-
-
-def config(tmp_path: Path) -> Any:
-    return OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
-
-
 def test_a_job_stopped_from_outside_has_an_outcome(tmp_path, monkeypatch):
     """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
     source = {"provider": groups.PROVIDER, "path": "/configs"}
     runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
-    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime}
-    cfg = OmegaConf.merge(config(tmp_path), {"hydra": facts})
+    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime,
+             "sweep": {"dir": str(tmp_path)}}  # fmt: skip
+    cfg = OmegaConf.create({"hydra": facts})
     monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
     monkeypatch.setattr(sweep, "check_settings", lambda cfg: None)
     monkeypatch.setenv(groups.VARIABLE, "")
@@ -268,24 +247,24 @@ def test_a_job_stopped_from_outside_has_an_outcome(tmp_path, monkeypatch):
     assert (outcome["state"], outcome["reason"]) == ("failed", "RuntimeError: timed out")
 
 
-def full_disk() -> None:  # met by Hydra, which writes a multirun.yaml
-    raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_sweep_without_jobs_or_folder_ends_with_a_sentence(tmp_path, capsys):
+    def config(folder: Path) -> Any:
+        return OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
 
-
-@pytest.mark.parametrize(
-    ("step", "sentence"),
-    [
-        (lambda path: Summary().on_multirun_end(config(path)), "this sweep has no jobs"),
-        (lambda path: Summary().on_multirun_start(config(path / "file" / "sweep")),
-         "error: cannot write to "),
-        (lambda _: sys.exit(guard(full_disk)),
-         "error: no space left on the disk of this command's files: free some"),
-    ],
-)  # fmt: skip
-def test_a_sweep_without_jobs_or_folder_ends_with_a_sentence(
-    tmp_path, capsys, step: Callable[[Path], None], sentence: str
-):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="2"):
-        step(tmp_path)
-    assert re.search(sentence, capsys.readouterr().err)
+        Summary().on_multirun_end(config(tmp_path))
+    with pytest.raises(SystemExit, match="2"):
+        Summary().on_multirun_start(config(tmp_path / "file" / "sweep"))
+    none, closed = capsys.readouterr().err.splitlines()
+    assert "this sweep has no jobs" in none
+    assert "error: cannot write to " in closed
+
+
+def test_a_full_disk_that_hydra_meets_is_a_sentence(capsys):
+    def write_multirun_file() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert guard(write_multirun_file) == 2
+    said = capsys.readouterr().err
+    assert "error: no space left on the disk of this command's files: free some" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import luna
@@ -23,3 +24,5 @@ def test_every_channel_has_its_own_filter_over_the_neighbours():
                         expected[:, h, i, c] += weight * v[:, h, i + j, c]
     torch.testing.assert_close(attention(q, k, v), expected)
     torch.testing.assert_close(attention(k, q, v), expected)  # what they hold is no matter
+    with pytest.raises(luna.LunaError, match="its filters are for 3 channels"):
+        attention(q, k, v[..., :2])

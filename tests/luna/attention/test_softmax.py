@@ -58,3 +58,15 @@ def test_official_masks_pairs(kind: str):
     assert difference(out, softmax_attention(q, k, v, m), m) < 1e-10
     everything = v.mean(2, keepdim=True).expand_as(v)  # padding included
     assert difference(out, everything, ~m) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("softmax", {}), ("softmax", {"causal": True}), ("linformer", {}), ("synthesizer", {})],
+)
+def test_the_matrix_of_large_scores_is_that_of_the_output(name: str, options: dict[str, bool]):
+    """The largest scores may belong to padding."""
+    q, k, v = (t.float() for t in qkv())
+    q, mask = q.mul(400), mask_of("prefix")
+    attention = build(name, **options).float()
+    assert difference(attention.matrix(q, k, mask) @ v, attention(q, k, v, mask)) < 1e-4
