@@ -32,11 +32,12 @@ def rows() -> list[dict[str, str]]:
     for name in luna.names():
         try:
             cls = luna.get(name)
-            built = luna.build(name, n_heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH)
+            sizes = {"n_heads": HEADS, "head_dim": HEAD_DIM, "max_len": LENGTH, "n_layers": LAYERS}
+            layers = [luna.build(name, layer=layer, **sizes) for layer in range(LAYERS)]
         except luna.LunaError as error:
             table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": str(error)})
             continue
-        parameters = LAYERS * sum(p.numel() for p in built.parameters() if p.requires_grad)
+        parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
         file = files.get(name, {})
         exempt = isinstance(file.get("exempt"), str)  # on every task
         table.append(

@@ -54,6 +54,9 @@ class Slot:
     dropout: float = 0.0  # on attention weights, by the methods that have them (uses_dropout)
     seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
     alibi: bool = False  # scores fall with the distance: luna/attention/softmax.py
+    normalise: str = "sum"  # what divides sums over features: sum, abs, rms (luna/linear.py)
+    layer: int = 0  # of n_layers, for methods whose layers differ
+    n_layers: int = 1
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Attention(nn.Module):
 
     causal_form: ClassVar[bool] = False  # causal=True and step() exist
     alibi_form: ClassVar[bool] = False  # alibi=True exists
+    normalise_form: ClassVar[bool] = False  # the slot chooses what divides its sums over features
     cross_form: ClassVar[bool] = False  # keys and values may be other tokens than the queries
     bound_to_max_len: ClassVar[bool] = False  # parameters belong to positions: n <= max_len
     needs_x: ClassVar[bool] = False  # forward needs the hidden states x
@@ -87,6 +91,8 @@ class Attention(nn.Module):
     row_stochastic: ClassVar[bool] = True  # constant values come out unchanged
     convex: ClassVar[bool] = True  # outputs lie within the values' range
     equivariant: ClassVar[bool] = True  # permuting tokens permutes outputs
+    mixes_heads: bool = False  # a head's output depends on the other heads
+    layers_differ: ClassVar[bool] = False  # by the slot's layer
     compares: bool = True  # queries with keys; options may decide it
     linear_in_n: ClassVar[bool] = True  # its FLOPs grow linearly, else quadratically
     full_precision: ClassVar[bool] = True  # float32 with autocast off; False keeps half precision
@@ -111,6 +117,11 @@ class Attention(nn.Module):
             raise LunaError(
                 f"attention '{self.name}' has no ALiBi form, because it does not compute its "
                 "weights one by one; softmax and kernelized have an ALiBi form"
+            )
+        if slot.normalise != "sum" and not self.normalise_form:
+            raise LunaError(
+                f"attention '{self.name}' does not take normalise='{slot.normalise}': that is a "
+                "choice of methods that divide sums over features, such as linear and luna"
             )
         self.slot = slot
         self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len

@@ -2,7 +2,13 @@
 
 A kernel method is a feature map: it subclasses :class:`KernelAttention` and says phi and its
 width D. Everything else (masks, the causal and the streaming form, the implied matrix) is here,
-the sums are in luna/sums.py.
+the sums are in luna/sums.py. What divides N_i = sum_j (phi_q(q_i) . phi_k(k_j)) v_j is the slot's
+choice, `normalise`:
+
+    sum   sum_j phi_q(q_i) . phi_k(k_j), kept away from 0: the methods' own
+    abs   sum_j |phi_q(q_i)| . |phi_k(k_j)|: another one where features are signed
+    rms   the root mean square of N_i over its channels, each of which then has a gain of its own;
+          as in TransNormer (Qin et al. 2022, arXiv:2210.10340) and RetNet
 """
 
 from __future__ import annotations
@@ -14,11 +20,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import Mask, Slot
+from luna.base import LunaError, Mask, Slot, nearest
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
 
+NORMALISE = ("sum", "abs", "rms")
+SMALLEST_RMS = 1e-6  # divisors of normalise=rms
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
 
 
@@ -29,11 +37,12 @@ class KernelAttention(StreamingAttention):
     differ); one whose normaliser is another overrides :meth:`den`.
     `start` is the position of the first row, for features that depend on it.
 
-    After a forward in eval mode `dead_fraction` holds the fraction of real queries whose weights
-    sum to at most eps, so that their output is close to 0: a 0-dim tensor, read when needed.
+    After a forward in eval mode `dead_fraction` holds the fraction of real queries whose divisor is
+    at its limit, so that their output is close to 0: a 0-dim tensor, read when needed.
     """
 
     cross_form: ClassVar[bool] = True
+    normalise_form: ClassVar[bool] = True
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
     sees_padding: bool = False  # padding is attended like any token, as in some public codes
     signed: ClassVar[bool] = False  # features may be negative, so may the denominator
@@ -42,9 +51,33 @@ class KernelAttention(StreamingAttention):
     feature_dim: int  # D
     dead_fraction: Tensor | None = None
 
-    def __init__(self, slot: Slot, *, eps: float = 1e-6, chunk: int = 128):
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        eps: float = 1e-6,
+        chunk: int = 128,
+        signed: bool | None = None,
+        normalise: str | None = None,
+    ):
         super().__init__(slot)
         self.eps, self.chunk = eps, chunk
+        self.signed = self.signed if signed is None else signed  # type: ignore[misc]
+        self.normalise = normalise or slot.normalise
+        if self.normalise not in NORMALISE:
+            raise LunaError(
+                f"attention.normalise must be one of {', '.join(NORMALISE)}, got "
+                f"{self.normalise!r}{nearest(self.normalise, NORMALISE)}"
+            )
+        self.absolute = self.normalise == "abs" and self.signed
+        self.gain = None
+        if self.absolute or self.normalise == "rms":
+            self.row_stochastic = self.convex = False  # type: ignore[misc]
+        if self.normalise == "rms":
+            self.gain = nn.Parameter(torch.ones(slot.n_heads, 1, slot.head_dim))
+            self.has_matrix = False  # type: ignore[misc]
+            self.exempt = self.exempt | {"d_v": "its gains belong to channels"}  # type: ignore[misc]
+        self.convex = self.convex and not self.signed  # type: ignore[misc]
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         """Features (B, H, n, D) of x (B, H, n, d); those of padded keys are zeroed afterwards."""
@@ -60,6 +93,28 @@ class KernelAttention(StreamingAttention):
         """The divisor of a query's weighted sum of values, c being the sum of its weights."""
         return denominator(c, self.eps, self.signed)
 
+    def divide(self, N: Tensor, c: Tensor, mask: Mask = None) -> Tensor:
+        """The outputs of a query's weighted sum of values N (B, H, n, e) and sum of weights c
+        (B, H, n)."""
+        least, divisor = self.eps, c
+        if self.gain is not None:
+            if N.shape[-1] != self.head_dim:
+                raise LunaError(
+                    f"normalise='rms' has a gain for each of {self.head_dim} channels of a head, "
+                    f"and the values have {N.shape[-1]}"
+                )
+            over = (1, 3) if self.mixes_heads else (3,)
+            least, square = SMALLEST_RMS, N.square().mean(over, keepdim=True)
+            divisor = square.clamp_min(least**2).sqrt().squeeze(-1)  # (B, H or 1, n)
+            out = N / divisor.unsqueeze(-1) * self.gain.to(N.dtype)
+        elif self.absolute:
+            out = N / c.clamp_min(self.eps).unsqueeze(-1)
+        else:
+            out = N / self.den(c).unsqueeze(-1)
+        if not self.training:
+            self.dead_fraction = count_dead(divisor, mask, least)
+        return out
+
     def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         return self.phi_q(q, None if self.sees_padding else mask), self._key_features(k, mask)
 
@@ -71,24 +126,22 @@ class KernelAttention(StreamingAttention):
         return phi_k
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        N, c = self._sums(q, k, v, mask)
-        if not self.training:
-            self.dead_fraction = count_dead(c, mask, self.eps)
-        return N / self.den(c).unsqueeze(-1)
+        return self.divide(*self._sums(q, k, v, mask), mask)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
-        N, c = linear_sums(self.phi_q(q, None), self._key_features(k, key_mask), v)
-        return N / self.den(c).unsqueeze(-1)
+        phi_q, phi_k = self.phi_q(q, None), self._key_features(k, key_mask)
+        return self.divide(*linear_sums(phi_q, phi_k, v, absolute=self.absolute))
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         long = q.device.type == "cpu" and q.shape[2] >= LONG
-        if self.tokenwise and long and not torch.compiler.is_compiling():
+        blocks = self.tokenwise and long and not self.absolute
+        if blocks and not torch.compiler.is_compiling():
             return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:
-            return causal_linear_sums(phi_q, phi_k, v, self.chunk)
-        return linear_sums(phi_q, phi_k, v)
+            return causal_linear_sums(phi_q, phi_k, v, self.chunk, absolute=self.absolute)
+        return linear_sums(phi_q, phi_k, v, absolute=self.absolute)
 
     def _maps(self, mask: Mask) -> Maps:
         """phi_q and phi_k as functions of their parameters, which backward calls again."""
@@ -110,18 +163,31 @@ class KernelAttention(StreamingAttention):
     ) -> tuple[Any, Tensor]:
         if state is None:  # in parallel, by whatever evaluation is the fastest
             phi_k = self._key_features(k, mask)
-            state = State(phi_k.mT @ v, phi_k.sum(-2), k.shape[2])
+            z = (phi_k.abs() if self.absolute else phi_k).sum(-2)
+            state = State(phi_k.mT @ v, z, k.shape[2])
             return state, self.attend(q, k, v, mask, None)
         phi_q, phi_k = self.phi_q(q, None, state.t), self.phi_k(k, None, state.t)
-        sums, N, c = continued_sums(state[:2], phi_q, phi_k, v, self.chunk)
-        return State(*sums, state.t + k.shape[2]), N / self.den(c).unsqueeze(-1)
+        sums, N, c = continued_sums(state[:2], phi_q, phi_k, v, self.chunk, absolute=self.absolute)
+        return State(*sums, state.t + k.shape[2]), self.divide(N, c)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        self.check_matrix()
         phi_q, phi_k = self.features(q, k, mask)
         A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
         if self.causal:
             A = A.tril()
+        if self.absolute:
+            sizes = torch.einsum("bhid,bhjd->bhij", phi_q.abs(), phi_k.abs())
+            sizes = sizes.tril() if self.causal else sizes
+            return A / sizes.sum(-1, keepdim=True).clamp_min(self.eps)
         return A / self.den(A.sum(-1, keepdim=True))
+
+    def check_matrix(self) -> None:
+        if self.normalise == "rms":
+            raise LunaError(
+                f"attention '{self.name}' has no implied attention matrix with normalise='rms': "
+                "its divisor depends on the values"
+            )
 
 
 class _Sides(nn.Module):

@@ -59,6 +59,9 @@ def build(
     dropout: float = 0.0,
     seed: int = 0,
     alibi: bool = False,
+    normalise: str = "sum",
+    layer: int = 0,
+    n_layers: int = 1,
     **options: Any,
 ) -> Attention:
     """Build the attention `name` for a slot of the given size; `options` are the method's own."""
@@ -72,6 +75,9 @@ def build(
         dropout=dropout,
         seed=seed,
         alibi=alibi,
+        normalise=normalise,
+        layer=layer,
+        n_layers=n_layers,
     )
     check_options(name, options)
     return cls(

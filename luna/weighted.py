@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from luna.base import Mask
-from luna.linear import KernelAttention, count_dead
+from luna.linear import KernelAttention
 
 TINY = 1e-20  # denominator of positive features: it only has to keep 0 / 0 away
 
@@ -130,16 +130,15 @@ class WeightedKernelAttention(KernelAttention):
         sums, N, c = causal_weighted_sums(
             phi_q, phi_k, a, v, floor=self.floor, chunk=self.chunk, state=state
         )
-        if not self.training:
-            self.dead_fraction = count_dead(c, mask, self.eps)
         values, t = v.sum(-2), k.shape[2] if mask is None else mask.sum(-1)[:, None, None]
         if state is not None:
             values, t = values + state.values, t + state.t
-        return WeightedState(*sums, values, t), N / self.den(c).unsqueeze(-1)
+        return WeightedState(*sums, values, t), self.divide(N, c, mask)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if not (self.weighted and self.causal):
             return super()._matrix(q, k, mask, x)
+        self.check_matrix()
         phi_q, (phi_k, a) = self.phi_q(q, mask), self._weigh(k, mask)
         top = torch.stack([largest(a[..., : i + 1])[..., 0] for i in range(a.shape[-1])], -1)
         A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)

@@ -21,6 +21,8 @@ from lra.settings.compose import Run
 from luna import LunaError
 from luna.registry import check_options
 
+OF_THE_SLOT = ("name", "dwc", "normalise")  # of any attention
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -70,12 +72,15 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
         return None
     slots: list[Any] = [module for module, part in parts_of(network) if part == "attention"]
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-    flops = slot_flops(slots[0], masked=run.protocol.data.mask is not Mask.none)
+    different = slots if slots[0].layers_differ else slots[:1]
+    masked = run.protocol.data.mask is not Mask.none
+    flops = sum(slot_flops(slot, masked=masked) for slot in different)
+    flops *= (1 + network.dual) * len(slots) // len(different)
     count = count_run(run)
     around = {size: getattr(count, size) - getattr(count.parts["attention"], size)
               for size in ("parameters", "flops")}  # fmt: skip
     cost = Cost(around["parameters"] + sum(trained.values()),
-                around["flops"] + (1 + network.dual) * len(slots) * flops, None)  # fmt: skip
+                around["flops"] + flops, None)  # fmt: skip
     ratios = budget.ratios(cost)
     return Setting(options, ratios, budget.excess(ratios))
 
@@ -86,7 +91,7 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
 def check_knobs(run: Run) -> None:
     """Refuse options of a wrong type, an invalid knob, and a value outside its range."""
     name = run.attention["name"]
-    check_options(name, {k: v for k, v in run.attention.items() if k not in ("name", "dwc")})
+    check_options(name, {k: v for k, v in run.attention.items() if k not in OF_THE_SLOT})
     for knob, spec in run.compute.knobs.items():
         values, value = knob_values(name, knob, spec), run.attention.get(knob)
         inside = range(spec["min"], spec["max"] + 1) if isinstance(spec, dict) else values

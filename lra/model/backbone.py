@@ -24,6 +24,7 @@ class SlotPlace(NamedTuple):
     seed: int  # of the first layer; each further layer adds 1
     grid: tuple[int, int] | None  # rows and columns of the tokens, on image tasks
     cls: bool  # position 0 holds the CLS token, outside of the grid
+    layer: int = 0
 
 
 class AttentionLayer(nn.Module):
@@ -51,6 +52,8 @@ class AttentionLayer(nn.Module):
             dropout=model.attention_dropout,
             seed=place.seed,
             alibi=style.positions is Positions.alibi,
+            layer=place.layer,
+            n_layers=model.n_layers,
             **options,
         )
         if model.d_model != model.qkv_dim and (self.attention.needs_x or "o" not in projected):
@@ -118,7 +121,9 @@ class Encoder(nn.Module):
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
         blocks = [
-            EncoderBlock(attention, model, style, place._replace(seed=place.seed + layer))
+            EncoderBlock(
+                attention, model, style, place._replace(seed=place.seed + layer, layer=layer)
+            )
             for layer in range(model.n_layers)
         ]
         for block in blocks:

@@ -16,7 +16,12 @@ from lra.report.table import Table, differing, pairs_of, short_name, sortable
 from lra.results.frame import options_of, usual_of
 
 BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
-SHARED = ("attention.dwc", "pretrain.name", "processes")  # may differ in every table
+SHARED = (
+    "attention.dwc",
+    "attention.normalise",
+    "pretrain.name",
+    "processes",
+)  # may differ in every table
 LEAST = 5  # methods, for a rank correlation
 MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice
 

@@ -93,7 +93,7 @@ def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
     """Show what is trained, on which data, at what cost, and where."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
-    usual |= luna.get(name).former_options | {"name": name, "dwc": "none"}
+    usual |= luna.get(name).former_options | {"name": name, "dwc": "none", "normalise": "sum"}
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""

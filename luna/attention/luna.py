@@ -111,17 +111,22 @@ class Luna(KernelAttention):
         if o.ch_rms and slot.causal:
             raise LunaError("luna.ch_rms takes statistics over the sequence: it sees the future")
         feature_map = KERNELS[o.kernel]
-        super().__init__(slot, eps=feature_map.eps)
-        self.map = feature_map(slot, o)
+        first = feature_map(slot, o)
+        super().__init__(slot, eps=feature_map.eps, signed=first.signed)
+        self.map = first
         self.map_k = None if o.tie_qk else feature_map(slot, o)
         self.joint = o.ch_rms == "shared"
         self.cross_form = not o.ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
         self.options = o
         self.evaluate, self.activation = o.evaluate, o.activation
-        self.fusible = o.fusible and o.evaluate in ("auto", "fused")
+        divided = not self.absolute and self.normalise != "rms"  # as the fused kernels divide
+        self.fusible = o.fusible and o.evaluate in ("auto", "fused") and divided
+        if o.evaluate == "fused" and not divided:
+            raise LunaError(
+                f"luna.evaluate='fused' divides by the sum of weights, not by normalise="
+                f"'{self.normalise}': use evaluate='auto'"
+            )
         self.feature_dim = o.feature_dim
-        self.signed = self.map.signed  # type: ignore[misc]  # here an option decides
-        self.convex = not self.signed  # type: ignore[misc]
 
     def evaluation(self, device: str) -> str:
         """The evaluation that runs on a type of device, such as fused on `cpu`."""

@@ -26,7 +26,6 @@ class RFF(KernelAttention):
         "https://papers.nips.cc/paper/2007/hash/013a006f03dbc5392effeb8f18fda755-Abstract.html",
     )
     complexity = "O(n P (d + e))"
-    convex = False  # weights may be negative
     signed = True
     tokenwise = True
     former_options: ClassVar = {"kernel": "gaussian"}

@@ -91,6 +91,11 @@ def convert(
         )
         for i, site in enumerate(sites)
     ]  # all are built before the model changes, so that a wrong option leaves it as it was
+    if any(getattr(new, "normalise", "sum") != "sum" for new in attentions):
+        raise LunaError(
+            f"a conversion to '{attention}' must divide by the sum of weights (normalise='sum'): "
+            "the layers after it expect means of values, at the teacher's scale"
+        )
     description = {
         "method": attention,
         "options": options,

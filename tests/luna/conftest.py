@@ -34,14 +34,19 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "rff"},
         {"kernel": "rff", "phases": True, "M": 5, "L": 5},
         {"envelope": "norm", "envelope_squash": "exp", "projections": "gaussian", "psi": "frozen"},
+        {"nonneg": False, "normalise": "abs"},
+        {"nonneg": False, "normalise": "rms"},
     ],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
-    "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}],
+    "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
+    "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],
     "reformer": [{"chunk": 8}],
     "skyformer": [{"landmarks": 8}],
+    "rff": [{"normalise": "abs"}, {"normalise": "rms"}],
     "synthesizer": [
         {"form": form} for form in ("random", "factorized_random", "dense", "factorized_dense")
     ],
+    "transnormer": [{"n_layers": 2, "block": 4}],  # the first layer of two: DiagAttention
 }
 
 # Variants that lack a part of the contract by their definition (freedom from the padded length),
@@ -127,6 +132,7 @@ def _exempt(request: pytest.FixtureRequest) -> None:
     if name is not None:
         which = "case" if "case" in request.fixturenames else "any_case"
         case = request.getfixturevalue(which)
-        if name in case.cls.exempt:
-            reason = f"exempt: {case.cls.exempt[name]}"
+        exempt = case.build().exempt
+        if name in exempt:
+            reason = f"exempt: {exempt[name]}"
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

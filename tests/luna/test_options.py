@@ -83,6 +83,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("synthesizer", {"form": ""}, "different parts"),
     ("synthesizer", {"rank": 0}, "rank must be at least 1"),
     ("t2r", {"r": 0}, "r must be at least 1"),
+    ("transnormer", {"block": 0}, "transnormer.block must be at least 1"),
     ("t2r", {"eps": 0.0}, "eps must be greater than 0"),
 ]
 

@@ -89,7 +89,8 @@ def test_every_attention_has_a_config_with_exactly_its_options():
 @pytest.mark.parametrize("attention", files("attention"))
 def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
     run = compose([f"attention={attention}", "attention.preset=published"])
-    later = dict(OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {}))
+    later = {"normalise": "sum"}
+    later |= OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {})
     options = {*luna.options(attention), *luna.get(attention).former_options}
     assert set(run.attention) == {"name", "dwc", *options} - set(later)
     assert run.attention | later == usual_options(attention, "listops", "published")
@@ -110,9 +111,10 @@ def test_commands_of_committed_records_give_their_identity(
     assert compose(words.split()).experiment.identity(fingerprint) == identity
 
 
-def test_another_value_of_a_later_option_is_another_run():
-    run = compose(["experiment=demo", "attention=luna", "attention.projections=frozen"])
-    assert run.experiment.settings()["attention"]["projections"] == "frozen"
+@pytest.mark.parametrize(("option", "value"), [("projections", "frozen"), ("normalise", "rms")])
+def test_another_value_of_a_later_option_is_another_run(option: str, value: str):
+    run = compose(["experiment=demo", "attention=luna", f"attention.{option}={value}"])
+    assert run.experiment.settings()["attention"][option] == value
 
 
 def test_the_presets_hold_what_the_released_code_ran():
@@ -124,7 +126,8 @@ def test_the_presets_hold_what_the_released_code_ran():
 
 def test_a_calibration_protocol_implies_its_preset_and_no_budget():
     run = compose(["protocol=nystrom", "attention=linformer"])
-    assert run.attention == usual_options("linformer", "listops", "nystrom")
+    usual = usual_options("linformer", "listops", "nystrom")
+    assert run.attention | {"normalise": "sum"} == usual
     assert (run.compute.preset, run.compute.mode.name) == ("nystrom", "report")
 
 

@@ -25,9 +25,3 @@ def test_formula(kind: str, m: int) -> None:
         gathered = softmax_attention(agents, own[1], own[2])
         expected = softmax_attention(own[0], agents, gathered)
         assert difference(out[b : b + 1][:, :, real], expected) < 1e-12
-
-
-def test_an_agent_for_every_token_is_softmax_twice() -> None:
-    q, k, v = qkv()
-    expected = softmax_attention(q, q, softmax_attention(q, k, v))
-    assert difference(build("agent", agents=64)(q, k, v), expected) < 1e-12

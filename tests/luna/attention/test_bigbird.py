@@ -50,21 +50,6 @@ def test_is_dense_softmax_with_multiplicities(profile: str, kind: str, n: int, b
     assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
 
 
-def test_a_key_that_occurs_twice_counts_twice():
-    attention = build("bigbird", block=8)
-    q, k, v = qkv()
-    graph = torch.full((2, 8, 3), -1)
-    graph[:, 3] = torch.tensor([3, 6, 6])  # its own block once more, another block twice
-    once = attention(q, k, v)
-    attention.graph = graph
-    out = attention(q, k, v)
-    assert difference(out, dense(q, k, v, None, graph, 8)) < 1e-12
-    assert difference(out[:, :, 24:32], once[:, :, 24:32]) > 0.01
-    attention.graph = graph.masked_fill(torch.arange(8)[:, None] == 3, -1)
-    bare = build("bigbird", block=8, random_blocks=0)(q, k, v)
-    assert difference(attention(q, k, v)[:, :, 24:32], bare[:, :, 24:32]) < 1e-12
-
-
 # ---------------------------------------------------------------------- the strict graph
 
 

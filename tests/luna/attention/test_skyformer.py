@@ -86,12 +86,6 @@ def test_landmarks_are_valid_tokens_or_a_prefix():
     assert not mask.gather(1, ids % N).all()
 
 
-def test_half_module_keeps_its_landmarks():
-    attention = sky()
-    ids = attention.ids(None, N, torch.device("cpu"))
-    assert torch.equal(attention.bfloat16().ids(None, N, torch.device("cpu")), ids)
-
-
 def test_published_redraws_at_every_call_and_strict_in_training():
     tensors = qkv()
     for profile, training in (("published", False), ("strict", True), ("strict", False)):
