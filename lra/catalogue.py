@@ -32,7 +32,12 @@ def rows() -> list[dict[str, str]]:
     for name in luna.names():
         try:
             cls = luna.get(name)
-            sizes = {"n_heads": HEADS, "head_dim": HEAD_DIM, "max_len": LENGTH, "n_layers": LAYERS}
+            sizes: Any = {
+                "n_heads": HEADS,
+                "head_dim": HEAD_DIM,
+                "max_len": LENGTH,
+                "n_layers": LAYERS,
+            }
             layers = [luna.build(name, layer=layer, **sizes) for layer in range(LAYERS)]
         except luna.LunaError as error:
             table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": str(error)})
