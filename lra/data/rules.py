@@ -20,6 +20,7 @@ from lra.base.disk import write_atomically
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.task import Task
 
+FILE = "rules.jsonl"  # of a folder of results
 CONSTANT = "constant"
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse regularisations of a linear rule, chosen on val
 TRIGRAMS = 2**18  # columns that byte trigrams are hashed into

@@ -25,6 +25,8 @@ def add_parser(commands: Any) -> None:
 
     records = add("records", "scores, cost, curves and effects of tables", "tables.draw", None)
     records.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    rules = add("rules", "rules beside published and measured ListOps", "rules.draw_rules")
+    rules.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     scaling = add("scaling", "pictures of lra bench, drawn again", "bench.draw", None)
     scaling.add_argument("files", type=Path, nargs="+", help="results/bench/attention-*.json")
     channels = add("channels", "psi of a run or a converted model", "runs.draw_channels")

@@ -17,6 +17,8 @@ import pandas as pd
 
 from lra import data
 from lra.base.config import UserError
+from lra.data.rules import FILE as RULES
+from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
 from lra.report.notes import conversion_notes, training_notes
 from lra.report.published import published_score
@@ -70,7 +72,7 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
     tables: dict[str, Table] = {}
     for spec in specs:
         if not (taken := selected(spec, runs, folder)).empty:
-            tables[spec.name] = build(spec, taken)
+            tables[spec.name] = build(spec, taken, folder.parent)
     for spec in specs:
         if spec.name in tables and spec.against in tables:
             orders = agreements(tables[spec.name], tables[spec.against])
@@ -89,8 +91,9 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return select(training.sort_values(order), spec.where)
 
 
-def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
-    """A table of these training runs; UserError if they cannot be compared."""
+def build(spec: TableSpec, taken: pd.DataFrame, folder: Path) -> Table:
+    """A table of these training runs, with the rules of folder/rules.jsonl for their data;
+    UserError if they cannot be compared."""
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in taken or taken[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
@@ -105,6 +108,10 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
 
     runs, columns = _named(spec, runs), _columns(runs, spec.columns)
     cells = _with_published(cells_of(runs), spec.published)
+    rules = rules_for(runs, columns, folder)
+    if not rules.empty:
+        column = cells.index.get_level_values("column")
+        cells["rule"] = column.map(rules[columns].max()).astype(float)
     averaged = columns if axis else FIVE
     rows = _rows(runs, cells, averaged)
     counted = cells[cells.index.isin(averaged, level="column")][["score", "published"]]
@@ -135,6 +142,7 @@ def build(spec: TableSpec, taken: pd.DataFrame) -> Table:
         axis=axis,
         conditions=_conditions(runs),
         caveat=one_line(spec.caveat),
+        rules=rules,
     )
     if spec.effects:
         lines = effects(runs, [k for k in (*spec.vary, spec.columns) if k], spec.together)
@@ -250,6 +258,17 @@ def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
     """The facts that all runs of a table share, and those that all runs of a column share."""
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
     return [f for f in OF_TABLE if f in runs], [*(f for f in OF_COLUMN if f in runs), *settings]
+
+
+def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
+    """The scores of rules on the data of each column, in %, and what each rule reads."""
+    scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
+    data_of = runs.groupby("column")["fingerprint"].first()
+    of_column = {column: scored.get(data_of[column], {}) for column in columns}
+    shown = pd.DataFrame({c: {n: 100 * r["test"] for n, r in rules.items()}
+                          for c, rules in of_column.items()}, columns=[*columns])  # fmt: skip
+    reads = {n: r["reads"] for rules in of_column.values() for n, r in rules.items()}
+    return shown.assign(reads=pd.Series(reads, dtype=str)) if reads else pd.DataFrame()
 
 
 def may_differ(vary: Sequence[str]) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ import pandas as pd
 
 from lra.report import stats
 from lra.report.specs import TableSpec
-from lra.report.table import LEAST_DEAD, Table, one_line, pairs_of, sortable
+from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, sortable
 
-FLOOR = "∅: no better than always giving one answer"
+FLOOR = "∅: no better than a rule that reads almost nothing, such as always giving one answer"
 
 
 def training_notes(spec: TableSpec, table: Table) -> list[str]:
@@ -43,8 +43,8 @@ def training_notes(spec: TableSpec, table: Table) -> list[str]:
             "(causal); steps, speed and budget are those of the training on labels."
             + (f" {shared} of these runs share a pretrained network." if shared else "")
         )
-    if not table.cells["learned"].all():
-        notes.append(f"{FLOOR}; such a row is not ranked.")
+    if table.cells.apply(mark_of, axis=1).str.contains("∅").any():
+        notes.append(f"{FLOOR}; the best rule stands with its column.")
     if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
         notes.append(f"{n} repeated runs (rerun=true) are not shown: the first to finish counts.")
     notes += comparisons(table)
@@ -87,6 +87,8 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
         learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
+    if not table.rules.empty and (rules := table.rules[column].dropna()).size:
+        parts.append(f"the best rule gives {rules.max():.2f} % ({rules.idxmax()})")
     parts += [f"compute budget {budget_names(runs)}", f"machine {' / '.join(machines)}"]
     if spec.speed and column not in table.timed:
         parts.append("no speed or memory, because they come from different machines")

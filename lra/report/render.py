@@ -32,13 +32,17 @@ AGREEMENTS = (
     "Spearman's correlation of the ranks of methods here, by column, with those in {name}, and its "
     "95 % interval (Fisher's z) if methods were drawn at random; the spread of seeds is not in it."
 )
+RULES = (
+    "What rules score on the test examples, fitted to the training examples (lra data baseline). A "
+    "rule reads what its last column says and no more; it is no attention, and not ranked."
+)
 BESIDE = (
     "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
     "budgets, data and sometimes models than the measured runs, so the two are not compared."
 )
 CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
-               "best", "worse", "p", "needs", "floor", "learned", "dead", "parameters", "gflops",
-               "compute", "steps_per_second", "peak_memory_mib", "published", "source",
+               "best", "worse", "p", "needs", "floor", "rule", "learned", "dead", "parameters",
+               "gflops", "compute", "steps_per_second", "peak_memory_mib", "published", "source",
                "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -84,6 +88,8 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
     published numbers, effects, agreements and paired tests."""
     for column in table.columns if table.costs and not table.single else ():
         yield f"Cost on {column}", "", costs(table, column)
+    if not table.rules.empty:
+        yield "Rules", RULES, rules(table)
     if table.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
@@ -111,6 +117,13 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
     sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
     text = f"{BESIDE.format(title=printed['title'])} {sources}"
     return text, wide.sort_index().fillna("").rename_axis("attention")
+
+
+def rules(table: Table) -> pd.DataFrame:
+    """What each rule scores in each column, and what it reads."""
+    ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
+    scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
+    return scores.assign(reads=ordered["reads"]).rename_axis("rule")
 
 
 def effects(table: Table) -> pd.DataFrame:

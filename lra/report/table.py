@@ -44,6 +44,8 @@ class Table:
     conditions: str = ""  # what all runs share, in a few words
     caveat: str = ""  # what these runs cannot show
     notes: Sequence[str] = ()  # what a reader must know
+    # what rules without attention score (lra/data/rules.py): a line per rule, by column
+    rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
@@ -106,8 +108,9 @@ def text_of(cell: pd.Series) -> str:
 
 
 def mark_of(cell: pd.Series) -> str:
-    """Behind a mean: shown to be worse than the best, or no better than one answer."""
-    return " ∅" if not cell["learned"] else " ↓" if cell["worse"] else ""
+    """Behind a mean: shown to be worse than the best, or no better than a rule."""
+    ruled = not cell["learned"] or cell["score"] <= cell.get("rule", -1)
+    return " ∅" if ruled else " ↓" if cell["worse"] else ""
 
 
 # ---------------------------------------------------------------------- which runs share a table

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.base.config import UserError, nearest
+from lra.data.rules import FILE as RULES
 from lra.report.build import build, comparable, compared, conversions
 from lra.report.render import EFFECTS, WRITERS, effects, wide
 from lra.report.specs import TableSpec
@@ -70,7 +71,8 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
 
 
 def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
-    number = Counter[str]()
+    number, runs_of = Counter[str](), Path(a.runs)
+    folder = runs_of if (runs_of / RULES).exists() else runs_of.parent  # of a file of rules
     for group, differences in comparable(runs[runs["kind"] == TRAINING], a.vary):
         tasks = group["task"].unique()
         number[name := "-".join(tasks)] += 1
@@ -78,7 +80,7 @@ def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
         spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=a.vary,
                          effects=a.effects, speed=speed)  # fmt: skip
-        yield build(spec, group)
+        yield build(spec, group, folder)
 
 
 def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> Grid:

@@ -18,9 +18,9 @@ from lra.data.listops.generator import OPERATORS, ExpressionBlock, TreeShape, bl
 from lra.data.listops.tokens import VOCAB
 from lra.data.parallel import ordered_map
 
-COUNTED = 500_000  # expressions from which p is estimated
-LEAST = 5  # of each label, for the first tokens to be accepted at all
-TOKENS = 4  # that are made uninformative
+COUNTED = 2_000_000  # expressions from which p is estimated
+LEAST = 20  # of each label, for the first tokens to be accepted at all: fewer are too noisy
+TOKENS = 3  # that are made uninformative
 COUNTING, CHOOSING = 1, 2  # streams of random numbers
 
 
