@@ -26,7 +26,8 @@ def published_score(
     LUNA's ablations are named by its options, such as `M=8 L=4`."""
     printed: dict[str, Any] = table(name) if name else {"tasks": ()}
     for row, values in printed["rows"].items() if task in printed["tasks"] else ():
-        named = dict(pair.split("=") for pair in row.split()) if "=" in row else {}
+        pairs = [part.split("=") for part in row.split()]
+        named = dict(pairs) if all(len(pair) == 2 for pair in pairs) else {}
         of_luna = method == "luna" and all(str(options.get(k)) == v for k, v in named.items())
         if row == method or (named and of_luna):
             return values["values"][printed["tasks"].index(task)], values["source"]
