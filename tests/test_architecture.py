@@ -103,5 +103,25 @@ def test_variables_say_what_they_hold():
     assert not sorted({f"{module}: {name}" for module, name in stored if name in VAGUE})
 
 
+def lines(names: str) -> int:
+    """Count the lines of the Python files below all of these paths."""
+    files = {
+        file
+        for name in re.findall(r"`([^`]+)`", names)
+        for file in ([ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("*.py"))
+    }
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+def test_packages_keep_their_size():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (`.*`) \| ([\d,]+) \| [\d,]+ \|$", text, flags=re.M)
+    assert len(table) == 15
+    for part, most in table:
+        counted, _, left_out = part.partition(" without ")
+        size = lines(counted) - (lines(left_out) if left_out else 0)
+        assert size <= int(most.replace(",", "")), part
+
+
 def test_hydra_is_used_by_its_public_names():
     assert not [n for n, path in MODULES.items() if "hydra._internal" in path.read_text("utf-8")]
