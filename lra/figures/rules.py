@@ -18,9 +18,9 @@ from lra.results.record import load_records
 SHOWN = {"constant": 0, "first operator": 2, "first tokens": 1, "own digits, no median": 0,
          "own digits": 1}  # fmt: skip
 LENGTHS = {"min_length": 500, "max_length": 2000}  # of the benchmark
-LOST = {"lost": "brackets lost", "kept": "brackets kept", "unknown": "not stated"}
+BRACKETS = {"lost": "lost", "kept": "kept", "unknown": "?"}
 TITLE = """Test accuracy on ListOps, %: rules, published rows and runs of this repository
-Rules and our runs: expressions drawn anew; published rows: the released files."""
+Published rows are on the released files; a source's word says if brackets were lost."""
 
 
 def draw_rules(arguments: argparse.Namespace) -> list[Path]:
@@ -51,6 +51,7 @@ def draw_rules(arguments: argparse.Namespace) -> list[Path]:
             axes.axvline(score, color=OTHERS, lw=1.2, zorder=1)
             axes.annotate(f"{name} {score:.1f}", (score, len(rows) - 0.35 + 0.62 * line),
                           ha="center", color=NOTE, annotation_clip=False)  # fmt: skip
+        axes.tick_params(axis="y", labelsize=8)
         axes.set(xlabel="test accuracy, %", xlim=(12, 52), ylim=(-0.6, len(rows) - 0.5))
         axes.plot([], [], "D", color=LUNA, label="LUNA (2025)")
         axes.plot([], [], "o", color=INK, label="another method")
@@ -70,7 +71,7 @@ def _published() -> dict[str, list[tuple[str, float]]]:
     contents, rows = published.contents(), dict[str, list[tuple[str, float]]]()
     for table in contents["tables"].values():
         for method, row in table["rows"].items() if "listops" in table["tasks"] else ():
-            source = f"{row['source']} ({LOST[contents['brackets'][row['source']]]})"
+            source = f"{row['source']}, {BRACKETS[contents['brackets'][row['source']]]}"
             score = row["values"][table["tasks"].index("listops")]
             if (method, score) not in rows.setdefault(source, []):
                 rows[source].append((method, score))

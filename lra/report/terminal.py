@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.base.config import UserError, nearest
-from lra.data.rules import FILE as RULES
 from lra.report.build import build, comparable, compared, conversions
 from lra.report.render import EFFECTS, WRITERS, effects, wide
 from lra.report.specs import TableSpec
@@ -71,8 +70,7 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
 
 
 def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
-    number, runs_of = Counter[str](), Path(a.runs)
-    folder = runs_of if (runs_of / RULES).exists() else runs_of.parent  # of a file of rules
+    number, folder = Counter[str](), Path(a.runs).resolve().parent  # of a file of rules
     for group, differences in comparable(runs[runs["kind"] == TRAINING], a.vary):
         tasks = group["task"].unique()
         number[name := "-".join(tasks)] += 1

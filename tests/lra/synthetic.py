@@ -192,7 +192,7 @@ def frame(folder: Path) -> pd.DataFrame:
 def table(runs: Path, **spec: Any) -> Table:
     """The table of a folder's runs."""
     made = TableSpec(**{"name": "t", "title": "T"} | spec)
-    return build(made, select(frame(runs), made.where))
+    return build(made, select(frame(runs), made.where), runs.parent)
 
 
 def cell(table: Table, row: str, column: str = "listops") -> pd.Series:

@@ -15,7 +15,7 @@ from lra.compute.table import head_flops
 from lra.settings.presets import usual_options
 from luna.attention.longformer import Longformer
 
-from ..conftest import composed
+from ..conftest import composed, read_settings
 from .kit import HEADS, LAYERS, D, counted, plugged, short_run, with_attention
 
 # ---------------------------------------------------------------------- products
@@ -116,9 +116,9 @@ FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
 @pytest.mark.parametrize("attention", RELEASED)
-def test_official_runs_have_the_released_number_of_parameters(settings, attention: str):
+def test_official_runs_have_the_released_number_of_parameters(attention: str):
     for task, released in zip(FIVE, RELEASED[attention], strict=True):
-        protocol, sizes = settings("official", task, "official", f"attention.name={attention}")
+        protocol, sizes = read_settings("official", task, "official", f"attention.name={attention}")
         options = usual_options(attention, task, "official")
         with torch.device("meta"):
             network = model.build(data.get(task), options, sizes, protocol, seed=0)

@@ -6,6 +6,7 @@ import csv
 import re
 from pathlib import Path
 
+from lra.data.rules import keep
 from lra.report.render import latex, markdown, to_csv
 
 from ..synthetic import Make, table
@@ -38,3 +39,23 @@ def test_markdown_of_a_record_stays_text(make: Make, runs: Path):
     assert "[c](" not in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}  # seven columns, twice
+
+
+def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
+    for attention, accuracy in (("softmax", 0.55), ("luna", 0.47), ("linear", 0.1)):
+        make(attention, accuracy)
+    plain = table(runs)
+    rules = {
+        "own digits": {"reads": "the root's digits", "test": 0.47, "val": 0.9},
+        "constant": {"reads": "nothing", "test": 0.1, "val": 0.1},
+    }
+    keep({"task": "listops", "fingerprint": plain.runs["fingerprint"].iloc[0], "rules": rules},
+         runs.parent / "rules.jsonl")  # fmt: skip
+    ruled = table(runs)
+    text = markdown(ruled, runs)
+    assert "| luna | 47.0 (1) ∅ |" in text
+    assert "| softmax | 55.0 (1) |" in text
+    assert "the best rule gives 47.00 % (own digits)" in text
+    assert text.index("| constant | 10.0 | nothing |") < text.index("| own digits | 47.0 |")
+    assert list(plain.rows.index) == list(ruled.rows.index)  # rules are not ranked
+    assert not {*rules} & {*ruled.rows.index}
