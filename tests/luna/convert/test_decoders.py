@@ -52,7 +52,8 @@ def test_conversion_to_softmax_is_the_identity(kind):
     assert torch.equal(logits(revert(linear), **batch), padded)
 
 
-@pytest.mark.parametrize("name", luna.names(causal=True))
+# A conversion to TransNormer, which does not divide by weights, is refused.
+@pytest.mark.parametrize("name", sorted({*luna.names(causal=True)} - {"transnormer"}))
 @pytest.mark.parametrize("kind", ["GPT2", "Llama"])
 def test_generation_with_a_state_gives_the_tokens_of_the_parallel_form(kind, name):
     """Which runs the whole text again for each token."""
