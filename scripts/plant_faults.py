@@ -32,8 +32,8 @@ from faults import Fault, draw, place_of, product
 ROOT = Path(__file__).resolve().parents[1]
 # Files that every method uses: more tests of theirs, and the methods whose conformance they need.
 SHARED = {
-    "base": (("inputs", "weighted"), ("softmax", "linformer", "luna")),
-    "linear": (("inverse",), ("linear", "performer", "luna")),
+    "base": (("options", "weighted"), ("softmax", "linformer", "luna")),
+    "linear": (("alibi",), ("linear", "performer", "luna")),
     "feature_maps": (("options", "learned", "luna"), ("luna", "hedgehog", "based", "performer")),
 }
 PRELOADED = ("torch", "pytest", "hypothesis", "numpy", "pytorch_lightning", "hydra", "omegaconf")
@@ -68,7 +68,7 @@ def commands_of(paths: set[str], root: Path) -> list[Command]:
     if not chosen and not cases:
         folders = {root / "tests" / Path(path).parent for path in paths}
         chosen = {test for test in tests if test.parent in folders}
-    suites = {t for t in tests if tests[t] in ("conformance", "profiles") and "luna" in t.parts}
+    suites = {t for t in tests if tests[t] in ("conformance", "options") and "luna" in t.parts}
     names = [sorted(t.relative_to(root).as_posix() for t in group) for group in (chosen, suites)]
     commands = [tuple(names[0])] if chosen else []
     if cases:  # the tests of compiling and of memory take longer than all others of a method
