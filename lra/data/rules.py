@@ -144,9 +144,14 @@ def linear(features: Callable[[Split], Any]) -> Callable[..., Any]:
     """Logistic regression on features (examples, columns), regularised as is best on val."""
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
+        try:
+            from sklearn.linear_model import LogisticRegression
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import StandardScaler
+        except ImportError as error:
+            raise UserError(
+                "this rule needs scikit-learn: pip install 'luna-lra[rules]'"
+            ) from error
 
         inputs, on_val = features(train), features(val)
         models = [
