@@ -38,7 +38,7 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
 	@PYTHON=$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.sh
 
-tables: $(STAMP) ## tables, page and figures of results/ from its records; the README's catalogue
+tables: $(STAMP) ## tables, page and figures of results/ from its records; the catalogue of docs/attentions.md
 	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra figures records
 	@$(VENV)/bin/lra table --write

@@ -1,4 +1,4 @@
-"""The list of all attentions, made from their classes: `lra list` and the README's table."""
+"""The list of all attentions, made from their classes: `lra list` and the table of docs/attentions.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
 from lra.settings.search_path import initialised
 
-# The lines of the README that enclose the table.
+# The page with the table, and the lines that enclose it.
+PAGE = Path("docs/attentions.md")
 BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"
 
 # Sizes of the small model (configs/model/small.yaml).
@@ -88,11 +89,11 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
-def write(readme: Path) -> None:
-    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+def write(page: Path = PAGE) -> None:
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
     before, begin, rest = text.partition(f"{BEGIN}\n")
     _, end, after = rest.partition(f"\n{END}")
     if not begin or not end:
-        raise UserError(f"{readme} has no lines {BEGIN} and {END}: run this in a clone of luna-lra")
-    with disk_errors(readme):
-        write_atomically(readme, f"{before}{begin}{markdown()}{end}{after}".encode())
+        raise UserError(f"{page} has no lines {BEGIN} and {END}: run this in a clone of luna-lra")
+    with disk_errors(page):
+        write_atomically(page, f"{before}{begin}{markdown()}{end}{after}".encode())

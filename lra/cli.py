@@ -192,8 +192,8 @@ def _add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--markdown", action="store_true", help="print the table of the README")
-    how.add_argument("--write", action="store_true", help="write it into this folder's README.md")
+    how.add_argument("--markdown", action="store_true", help="print the table of docs/attentions.md")
+    how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
     listing.set_defaults(run=_list)
 
     compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
@@ -230,7 +230,7 @@ def _list(arguments: argparse.Namespace) -> None:
     if arguments.markdown:
         print(catalogue.markdown())
     elif arguments.write:
-        catalogue.write(Path("README.md"))
+        catalogue.write()
     else:
         catalogue.show(papers=arguments.papers)
 

@@ -61,7 +61,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a method comes from; `lra list` and the README's catalogue are made of these."""
+    """Where a method comes from; `lra list` and docs/attentions.md are made of these."""
 
     title: str
     year: int

@@ -16,6 +16,7 @@ from typing import Any
 import griffe
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Link, Navigation, Section
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\]\(([^)#:\s]+)")  # of Markdown, without addresses elsewhere
@@ -24,7 +25,8 @@ LOADED = re.compile(  # what a browser asks for by itself; a link is followed by
     r"""|url\(\s*["']?(?:https?:)?//|@import""",
     re.IGNORECASE,
 )
-STYLE = "docs/site.css"
+LOADED_BY_PAGES = ["docs/site.css", "docs/iframe-worker.js"]
+TABLES = "Tables and benchmarks"  # a group of the navigation
 MODULES = ("lra", "lra.data", "luna", "luna.convert")
 
 
@@ -62,12 +64,18 @@ def on_files(files: Files, config: Any) -> Files:
     for module in MODULES:
         page = f"# {module}\n\n::: {module}\n"
         found.append(File.generated(config, f"api/{module}.md", content=page))
-    for path in linked([*pages(config.nav), STYLE]):
+    for path in linked([*pages(config.nav), *LOADED_BY_PAGES]):
         file = File.generated(config, path, abs_src_path=str(ROOT / path))
         if path == "results/README.md":  # beside it lies an index.html
             file.dest_uri = "results/README.html"
         found.append(file)
     return found
+
+
+def on_nav(nav: Navigation, **_: Any) -> None:
+    """The page of all tables, which is no Markdown, before the tables."""
+    (tables,) = [s for s in nav.items if isinstance(s, Section) and s.title == TABLES]
+    tables.children.insert(0, Link("All tables, to sort", "results/index.html"))
 
 
 def pages(nav: Any) -> list[str]:

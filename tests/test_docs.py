@@ -93,7 +93,8 @@ SMALL = {
 
 
 def commands(page: str) -> Iterator[str]:
-    """The lines of its blocks without a language, and what stands inline with settings or flags."""
+    """The lines of its blocks of shell or without a language, and what stands inline with settings
+    or flags."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
     for i, part in enumerate(re.split(r"^```", text, flags=re.M)):
         if i % 2 == 0:  # prose
@@ -101,7 +102,7 @@ def commands(page: str) -> Iterator[str]:
             lines = [code for code in inline if re.search(r"=| -", code) and "..." not in code]
         else:
             language, *lines = part.splitlines()
-            lines = [] if language else lines
+            lines = lines if language in ("", "sh") else []
         for line in lines:
             line = re.sub(r"\s+# .*", "", line).removeprefix("$ ").strip()
             if re.match(rf"({PROGRAMS}) ", line):

@@ -38,6 +38,16 @@ def test_every_page_and_every_public_name_is_there(site: Path):
 
 
 @pytest.mark.slow
+def test_what_a_reader_without_a_server_needs_is_there(site: Path):
+    """The index and the worker of the search as scripts, and a way to the page of all tables."""
+    page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
+    assert (site / "search" / "search_index.js").is_file()
+    assert '<script src="iframe-worker.js">' in page
+    assert 'href="../results/index.html"' in page
+    assert 'class="md-footer__link' in page, "previous and next"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -8,7 +8,8 @@ The original (XuezheMax/fairseq-apollo) packs hidden states and projects what it
 mixes tokens and a projection mixes channels, so that their order does not matter. Left out: the
 packed sequence is not handed to the next layer, where it would be the next p; k scores both steps;
 p is not cut to the longest example of a batch. The causal form is the paper's, with omega = elu + 1
-in place of the first softmax and means over the t tokens up to each row:
+(a version of the original has softplus with beta = ln 2) in place of the first softmax and means
+over the t tokens up to each row:
 
     G_j = omega(p k_j / sqrt(d))     w_t = softmax(q_t (1 / t) sum_j k_j G_j / sqrt(d))
     out_t = w_t (1 / t) sum_j G_j v_j

@@ -1,8 +1,6 @@
-"""The table of attentions in the README is what the classes say."""
+"""The table of attentions in docs/attentions.md is what the classes say."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import luna
 from lra import catalogue
@@ -10,12 +8,12 @@ from lra.cli import main
 
 from .conftest import REPOSITORY
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / catalogue.PAGE).read_text(encoding="utf-8")
 
 
 def test_the_catalogue_is_what_the_classes_say():
     """A method that is not in it yet joins with `make tables`."""
-    listed = README.split(f"{catalogue.BEGIN}\n")[1].split(f"\n{catalogue.END}")[0].splitlines()
+    listed = PAGE.split(f"{catalogue.BEGIN}\n")[1].split(f"\n{catalogue.END}")[0].splitlines()
     said = catalogue.markdown().splitlines()
     assert listed == [line for line in said if line in listed]
     assert len(listed) >= 29 + 2, "a head, and a line of every method that ships"
@@ -36,9 +34,10 @@ def test_a_method_that_cannot_be_imported_has_its_error_as_its_line(monkeypatch,
 
 def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    row = next(line for line in README.splitlines() if line.startswith("| `luna` |"))
-    Path("README.md").write_text(README.replace(f"{row}\n", ""), encoding="utf-8")
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `luna` |"))
+    catalogue.PAGE.parent.mkdir()
+    catalogue.PAGE.write_text(PAGE.replace(f"{row}\n", ""), encoding="utf-8")
     assert main(["list", "--write"]) == 0
-    assert Path("README.md").read_text(encoding="utf-8") == README
-    Path("README.md").write_text("of another project", encoding="utf-8")
+    assert catalogue.PAGE.read_text(encoding="utf-8") == PAGE
+    catalogue.PAGE.write_text("of another project", encoding="utf-8")
     assert main(["list", "--write"]) == 2
