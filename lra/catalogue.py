@@ -1,4 +1,4 @@
-"""The list of all attentions, made from their classes: `lra list` and the table of docs/attentions.md."""
+"""The list of all attentions, made from their classes: `lra list`, and docs/attentions.md."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--markdown", action="store_true", help="print the table of docs/attentions.md")
+    how.add_argument("--markdown", action="store_true", help="print that of docs/attentions.md")
     how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
     listing.set_defaults(run=_list)
 

@@ -195,9 +195,11 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _baseline(arguments: argparse.Namespace) -> None:
+    from lra.data.prepare import find_or_prepare
     from lra.data.rules import baselines, keep
 
-    prepared = _prepared(arguments)
+    options, length = _options(arguments)
+    prepared = find_or_prepare(options, max_length=length, data_dir=arguments.data_dir)
     scores = baselines(prepared, registry.of_facts(prepared.facts), arguments.rule)
     print(f"{scores['task']}, {prepared.describe()}\n")
     print("of 100 test examples, and of val, each rule answers right:")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ SMALL = {
     "data prepare pathx": "n=24",
     "data show pathx": "n=24",
     "data export pathx": "n=24",
-    **{f"data {action}": "source=tiny" for action in ("prepare", "show")},
+    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "baseline")},
 }
 
 
@@ -160,7 +161,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("train.py", "convert.py", "Makefile"):
         Path(name).symlink_to(ROOT / name)
-    Path("README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    Path("docs").mkdir()
+    shutil.copy(ROOT / "docs" / "attentions.md", "docs")
     kit.checkpoint(Path("model"))
     Path("glue/MRPC").mkdir(parents=True)
     pairs = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
