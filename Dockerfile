@@ -2,8 +2,9 @@
 # CUDA:  docker build -t luna-lra:cuda --build-arg DEVICE=cuda .
 # Run:   docker run --rm -it --user "$(id -u):$(id -g)" -v "$PWD":/work luna-lra train experiment=demo attention=luna
 #        with --gpus all and luna-lra:cuda for a GPU
-ARG PYTHON=3.12
-FROM python:${PYTHON}-slim-bookworm
+# By digest, so that nobody can replace it; `docker buildx imagetools inspect python:3.12-slim-bookworm` says the latest.
+ARG BASE=python:3.12-slim-bookworm@sha256:54c85f3c47607a77f32adec749d3c81d1348bf25833671f512b26a9b6d778cb3
+FROM ${BASE}
 
 # torch.compile and Triton call a compiler while they run.
 # hadolint ignore=DL3008

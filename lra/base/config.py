@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,6 +33,8 @@ def readable(path: Path | str, hint: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, UserError) and str(path) in str(error):
             raise
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:  # says nothing of the file
+            raise UserError(f"{path} cannot be read: too many open files, see ulimit -n") from error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path} is damaged or invalid ({reason}): {hint}") from error
 

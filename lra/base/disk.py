@@ -18,7 +18,7 @@ from lra.base.config import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
-          errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG)  # fmt: skip
+          errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT)  # fmt: skip
 
 
 def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
@@ -101,6 +101,8 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where there is no such file."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is no file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

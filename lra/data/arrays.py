@@ -26,7 +26,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from lra.base.config import UserError, readable
+from lra.base.config import UserError, printable, readable
+from lra.data.store import read_errors
 
 SPLITS = ("train", "val", "test")
 IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
@@ -226,7 +227,8 @@ class Prepared:
 
     def describe(self) -> str:
         sizes = " / ".join(f"{self.facts['splits'][s]['examples']:,}" for s in SPLITS)
-        return f"{self.facts['provenance']}, {sizes} examples, fingerprint {self.fingerprint}"
+        facts = f"{self.facts['provenance']}, {sizes} examples, fingerprint {self.fingerprint}"
+        return printable(facts)
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
@@ -245,8 +247,9 @@ def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
-    try:
+    with read_errors(path):
         text = path.read_bytes()
+    try:
         manifest = json.loads(text)
         if manifest["format"] != FORMAT:
             raise UserError(
@@ -255,7 +258,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             )
         if text != manifest_text(manifest["facts"], manifest["made"]).encode():
             raise ValueError("its checksum is not that of its content")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged or unreadable ({error}): remove {folder} and prepare again"
         ) from error

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lra.base.config import UserError
 from lra.data.task import Task
 
 VERSION = "bytes-v1"
@@ -15,6 +16,14 @@ VOCAB = 257
 
 def encode(text: bytes) -> np.ndarray:
     return np.frombuffer(text, np.uint8) + np.uint16(1)
+
+
+def encode_text(text: str) -> np.ndarray:
+    """Encode it as Python reads a text from a file, bytes that are not UTF-8 included."""
+    try:
+        return encode(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise UserError(f"a text holds half of a character ({error}): it has no bytes") from error
 
 
 def decode(ids: np.ndarray) -> str:
@@ -32,5 +41,4 @@ class ByteTask(Task):
         return decode(ids)
 
     def tokenize(self, text: str) -> np.ndarray:
-        # as Python reads a text from a file, bytes that are not UTF-8 included
-        return encode(text.encode("utf-8", "surrogateescape"))
+        return encode_text(text)

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.config import UserError, printable
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, tfds
 from lra.data.task import Job, RawSplit
@@ -142,4 +142,4 @@ def read_note(archive: Path) -> str | None:
     with archives.opened(archive) as files:
         name, content = next(files, ("", io.BytesIO()))
         text = content.read() if name.rpartition("/")[2] == NOTE else b""
-    return text.decode("utf-8", "replace").partition("\n")[0].strip()[:200] or None
+    return printable(text.decode("utf-8", "replace").partition("\n")[0].strip())[:200] or None

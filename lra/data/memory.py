@@ -43,10 +43,12 @@ def from_arrays(
     if dimensions not in ({0}, {1}):
         raise UserError("give every example one label, or every one a list of one per id")
     encoded = {
-        split: [Example(_ids(x, dual), y) for x, y in zip(*part, strict=True)]
+        split: [Example(_ids(x, dual, text), y) for x, y in zip(*part, strict=True)]
         for split, part in parts.items()
     }
     examples = [x for part in encoded.values() for x in part]
+    if dimensions == {1} and any(len(x.ids) != len(x.label) for x in examples):
+        raise UserError("an example has more or fewer labels than ids: give one per id")
     texts: list[Any] = [ids for x in examples for ids in (x.ids if dual else [x.ids])]
     facts = {
         "name": name,
@@ -121,13 +123,15 @@ def _label(label: Any) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _ids(example: Any, dual: bool) -> Any:
+def _ids(example: Any, dual: bool, text: bool) -> Any:
     if dual:
         if isinstance(example, str) or len(example) != 2:
             raise UserError("an example is no pair, but the first one is: give two of each")
-        return tuple(_ids(side, False) for side in example)
-    if isinstance(example, str):
-        return byte_ids.encode(example.encode("utf-8", "surrogateescape"))
+        return tuple(_ids(side, False, text) for side in example)
+    if isinstance(example, str) is not text:
+        raise UserError("texts and ids are mixed: give one or the other")
+    if text:
+        return byte_ids.encode_text(example)
     ids = np.asarray(example).ravel()
     if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
         raise UserError("an example must be a text, or one or more whole numbers from 0 on")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from lra.base.config import UserError
+from lra.base.config import UserError, printable
 from lra.base.disk import disk_errors, write_atomically
 from lra.data import registry
 from lra.data.arrays import IGNORED, Prepared, Split
@@ -96,4 +96,5 @@ def _lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
         if layout.grid is None:
             shown = {"text": task.decode(ids[:n]), **shown}
         for name, text in shown.items():
-            yield fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
+            lines = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
+            yield from map(printable, lines.split("\n"))

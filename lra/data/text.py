@@ -24,6 +24,7 @@ from lra.data.task import Job, RawSplit
 
 IMDB = tfds.Dataset("imdb_reviews/plain_text:1.0.0", archive="aclImdb_v1.tar.gz")
 LABELS = ("neg", "pos")
+MOST = 2**30  # bytes of all reviews: a small archive can hold any number
 # TensorFlow Datasets takes every file below those folders but hidden ones and backups of editors.
 REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(?:.*/)?[^./][^/]*(?<!~)")
 
@@ -73,6 +74,7 @@ def read_reviews(archive: Path) -> dict[str, list[Review]]:
     reviews: dict[tuple[str, str], dict[str, Review]] = {
         (split, label): {} for split in ("train", "test") for label in LABELS
     }
+    total = 0
     with archives.opened(archive) as files:
         for key, content in track(files, f"reading {archive.name}"):
             if not (place := REVIEW.fullmatch(key)):
@@ -81,6 +83,8 @@ def read_reviews(archive: Path) -> dict[str, list[Review]]:
             text = content.read().strip()
             if key in reviews[split, label] or not text:
                 raise UserError(f"{archive}: the review {key} is empty, or comes twice")
+            if (total := total + len(text)) > MOST:
+                raise UserError(f"{archive} holds more than {MOST:,} bytes of reviews")
             reviews[split, label][key] = Review(key, text, LABELS.index(label))
     if empty := ["/".join(place) for place, part in reviews.items() if not part]:
         raise UserError(f"{archive} holds no reviews in aclImdb/{empty[0]}")

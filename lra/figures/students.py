@@ -97,7 +97,7 @@ def cls_rows(
 
     folder = model_folder(teacher)
     with readable(folder, "give the folder of the softmax model"), quiet():
-        softmax = architecture(folder).from_pretrained(folder).eval()
+        softmax = architecture(folder).from_pretrained(folder, trust_remote_code=False).eval()
     for student in students:
         if student.block["teacher"] != weights_hash(softmax):
             raise UserError(f"{student.folder} was not converted from {teacher}: give its teacher")

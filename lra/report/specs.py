@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
 from lra.base.config import UserError, readable
+from lra.runs.schema import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")
 
@@ -43,6 +44,7 @@ def specs(results: Path) -> list[TableSpec]:
     with readable(path, "lra/report/tables.yaml explains the fields"):
         listed = yaml.safe_load(path.read_text(encoding="utf-8"))
         entries = TypeAdapter(list[TableSpec]).validate_python(listed, strict=True)
+        refuse_steering(listed)
         names = [spec.name for spec in entries]
         for spec in entries:
             if names.count(spec.name) > 1:

@@ -108,6 +108,10 @@ def _impossible_times(records: Sequence[Record]) -> Problems:
             yield r, f"it finished in the future, at {r.finished}"
         if r.finished and r.finished < committed.get(r.get("git.revision"), r.finished) - CLOCKS:
             yield r, f"it finished at {r.finished}, before its code was written"
+    dated = sorted((r for r in records if r.finished), key=lambda r: r.key)
+    for r, after in itertools.pairwise(dated):
+        if r.key[:3] == after.key[:3] and r.key[3] < after.key[3] and after.finished < r.finished:
+            yield after, f"it finished before the attempt that it repeats, {r.run}"
 
 
 def _commit_times() -> dict[str, datetime]:
@@ -178,6 +182,8 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
         yield from _differ("majority", majority, prepared.majority(), 1e-9)
     if (answers := record.answers) is None:
         return
+    if answers.answers.max() >= (classes := prepared.layout.classes):
+        yield f"it answers {answers.answers.max()}, but there are {classes} classes"
     labels = np.asarray(prepared.split("test").labels)
     if record.get("settings.protocol.evaluation.drop_last"):
         labels = labels[: len(labels) - len(labels) % record["batch"]]
@@ -211,6 +217,8 @@ def _cost(record: Record) -> Iterator[str]:
         for size in ("parameters", "flops"):
             if stated.get(size) != (number := getattr(counts[what], size)):
                 yield f"its {what} has {number:,} {size}, not {stated.get(size)}"
+    if reference is None and compute.get("verdict"):
+        yield f"it has no budget, but the verdict {compute['verdict']!r}"
     if reference is None or (count := counts.get("network")) is None:
         return
     tolerance = budget.get("tolerance") or {}

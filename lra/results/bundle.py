@@ -95,7 +95,7 @@ def open_network(
 ) -> Trained:
     """Load the network of a run's folder or record, or of a folder that `lra export` wrote."""
     place = folder.folder if isinstance(folder, Record) else Path(folder)
-    if not (place / WEIGHTS).exists():
+    if not (place / WEIGHTS).is_file():  # a pipe would be waited for
         return load_trained(place, data_dir=data_dir, device=device)
     config = read_json(place / CONFIG) or {}
     if config.get("format") != FORMAT:

@@ -29,7 +29,7 @@ import numpy as np
 import yaml
 
 from lra.base.code import UNKNOWN
-from lra.base.config import UserError, nearest, readable
+from lra.base.config import UserError, nearest, printable, readable
 from lra.results.packed import read_packed
 from lra.runs.answers import Answers, read_answers
 from lra.runs.folder import RESULT, digest, read_metrics
@@ -138,7 +138,7 @@ class Record:
         if self.get("answers.packed" if packed else "answers") is None:
             return None
         file = self.path.with_suffix(".npz") if packed else self.path.with_name("answers.npz")
-        if not file.exists():
+        if not file.is_file():
             raise UserError(f"{self.where} has answers, but the file that holds them, {file}, is "
                             "not there")  # fmt: skip
         if packed:
@@ -191,7 +191,7 @@ def _damage(skip: bool) -> Iterator[None]:
     except UserError as error:
         if not skip:
             raise
-        print(f"left out: {error}", file=sys.stderr)
+        print(printable(f"left out: {error}"), file=sys.stderr)
 
 
 def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:

@@ -31,7 +31,7 @@ from typing import IO, Any
 import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of
-from lra.base.config import Objective, UserError, readable
+from lra.base.config import Objective, UserError, printable, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
 from lra.settings.experiment import SCHEMA_VERSION, plain
@@ -104,6 +104,7 @@ class RunFolder:
             if not take_lock(handle, self.path):
                 handle.seek(0)
                 holder = handle.read().decode(errors="replace").strip() or "another process"
+                holder = printable(holder)
                 if not wait:
                     raise UserError(
                         f"{self.path} is being run by {holder}; wait for it, or stop it first"
@@ -186,7 +187,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
 
 def read_metrics(path: Path) -> list[dict[str, str]]:
     """Read the complete rows of a metrics.csv; a last line cut short by a kill is left out."""
-    if not path.exists():
+    if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))

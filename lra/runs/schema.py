@@ -17,6 +17,7 @@ from lra.base.config import UserError
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
+BEGUN_SINCE = "2026-12-01"  # records of runs that finished before may lack it
 LARGEST = 10**18  # no count or measurement of a run comes near it
 
 
@@ -46,6 +47,13 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for part in (*value, *(value.values() if isinstance(value, dict) else ())):
             yield from _texts(part)
+
+
+def refuse_steering(value: Any) -> None:
+    """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
+    for text in _texts(value):
+        if not text.translate(WHITE).isprintable():
+            raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
 
 
 WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
@@ -159,6 +167,8 @@ class Times(Facts):
     def _in_order(self) -> Times:
         if self.since(self.started) < 0:
             raise ValueError(f"it finished at {self.finished}, before it started at {self.started}")
+        if self.begun is None and self.finished >= BEGUN_SINCE:
+            raise ValueError("it does not say when its run was begun")
         return self
 
     def since(self, time: str | None) -> float:
@@ -189,9 +199,7 @@ class RunRecord(Facts):
     @classmethod
     def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
         record, settings = check(facts), facts["settings"]
-        for text in _texts(facts):
-            if not text.translate(WHITE).isprintable():
-                raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
+        refuse_steering(facts)
         if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")
         for fact, setting in cls.repeats.items():

@@ -67,6 +67,8 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
     """Read what a config.yaml or a record holds, checked against its schemas."""
     if "${" in str(settings):  # would be looked up in this machine's environment
         raise UserError("its settings hold an interpolation, ${..}")
+    if not settings["protocol"]["recipe"]["batch"] >= 1:
+        raise UserError("its settings have no batch of examples")
     options = {key: value for key, value in settings["task"].items() if key != "name"}
     words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
     return Experiment(

@@ -158,7 +158,7 @@ def load_trained(
         selected = result["test"]["select"] if result else None
         fingerprint = result["data"]["fingerprint"] if result else None
     checkpoints = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
-    path = next((p for p in checkpoints if p.exists() and selected in (None, p.stem)), None)
+    path = next((p for p in checkpoints if p.is_file() and selected in (None, p.stem)), None)
     if path is None:
         raise UserError(f"{folder} has no checkpoint: train the run again")
     state = load_checkpoint(path)["state_dict"]

@@ -77,7 +77,7 @@ def _build_model(
     _check_size(folder, cls, plain, description, tensors)
     weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
     model, report = cls.from_pretrained(
-        None, config=plain, state_dict=weights, output_loading_info=True
+        None, config=plain, state_dict=weights, output_loading_info=True, trust_remote_code=False
     )
     for what in ("missing", "unexpected", "mismatched"):
         _check_keys(folder, what, report[f"{what}_keys"])

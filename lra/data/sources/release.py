@@ -85,6 +85,8 @@ def _unpack(archive: Path, wanted: str, target: Path) -> None:
         for name, content in track(files, f"unpacking {wanted} of {archive.name}"):
             tasks.update(TASK.findall(name))
             if name.startswith(places):
+                if (target / name).exists():
+                    raise UserError(f"{archive} is damaged: {name} comes twice")
                 with disk_errors(target):
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     with (target / name).open("wb") as file:

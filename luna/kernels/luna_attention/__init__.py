@@ -19,7 +19,7 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
-from luna.kernels.luna_attention.operator import attention
+from luna.kernels.luna_attention.operator import attention, check_tensors
 from luna.kernels.luna_attention.reference import plain
 from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
 from luna.kernels.scalar_mlp.operator import check_mlps, tables
@@ -79,7 +79,8 @@ def luna_attention(
         "activation": activation, "nonneg": nonneg, "causal": causal, "eps": eps
     }  # fmt: skip
     gpu = on_gpu(device)
-    real = q.new_ones(len(q), q.shape[2], dtype=torch.bool) if mask is None else mask
+    real = q.new_ones(*q.shape[:-3], *q.shape[-2:-1], dtype=torch.bool) if mask is None else mask
+    check_tensors(q, k, v, real, W, bias)
     if not gpu:  # whose kernels read half precision as it stands
         q, k, v = q.to(inside), k.to(inside), v.to(inside)
     in_blocks = causal and on_cpu(device) and not gpu

@@ -67,7 +67,7 @@ def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, .
 def attention(*arguments):
     """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
     that each segment of a sequence starts from, (B, H, segments D, .)."""
-    _check(*arguments[:8])
+    check_tensors(*arguments[:8])
     results = _results(*arguments)
     _engine(results[0]).forward(arguments, results, segment_of(results[1].numel()))
     return results
@@ -85,22 +85,21 @@ def _attention_backward(*arguments):
     return gradients
 
 
-def _check(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, W: Tensor, bias: Tensor, keys: Tensor,
-    table: Tensor,
-) -> None:  # fmt: skip
+def check_tensors(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, W: Tensor, bias: Tensor, *lines: Tensor
+) -> None:
     """Refuse tensors that do not fit together: both engines index raw memory."""
-    (B, H, n, d), (G, M), K = q.shape, W.shape[:2], table.shape[1]
-    fits = k.shape == q.shape and v.shape[:3] == q.shape[:3] and mask.shape == (B, n)
-    fits = fits and G in (1, H) and W.shape == (G, M, d) and bias.shape == (G, M)
-    fits = fits and keys.shape == (G, K - 1) and table.shape == (G, K, table.shape[2])
-    floats = q, k, v, W, bias, keys, table
-    fits = fits and mask.dtype == torch.bool and q.dtype == k.dtype == v.dtype
-    fits = fits and all(t.is_floating_point() and t.device == mask.device for t in floats)
+    floats, keys, table = (q, k, v, W, bias, *lines), *(lines or (bias, W))  # which fit
+    if fits := [t.dim() for t in (q, v, W, table)] == [4, 4, 3, 3]:
+        (B, H, n, d), (G, M) = q.shape, W.shape[:2]
+        fits = k.shape == q.shape and v.shape[:3] == q.shape[:3] and mask.shape == (B, n)
+        fits = fits and G in (1, H) and W.shape == (G, M, d) and bias.shape == (G, M)
+        fits = fits and len(table) == G and keys.shape == (G, table.shape[1] - bool(lines))
+        fits = fits and mask.dtype == torch.bool and q.dtype == k.dtype == v.dtype
+        fits = fits and all(t.is_floating_point() and t.device == mask.device for t in floats)
     if not fits:
-        names = ("q", "k", "v", "W", "bias", "keys", "table", "mask")
-        tensors = zip(names, (*floats, mask), strict=True)
-        each = ", ".join(f"{name} {t.dtype} {tuple(t.shape)} on {t.device}" for name, t in tensors)
+        tensors = (*floats, mask)  # in this order
+        each = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
         raise LunaError(
             "the fused attention needs q, k (B, H, n, d), v (B, H, n, e), mask (B, n) and maps of "
             f"1 or H groups for width d, of one dtype and on one device; got {each}"

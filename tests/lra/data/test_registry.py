@@ -259,6 +259,9 @@ def test_a_dataset_of_columns(tmp_path: Path):
         (([[1], [2]] * 9, [0.2, 2.7] * 9), "labels must be whole numbers"),
         (([[1], [2]] * 9, ["good", "bad"] * 9), "labels must be whole numbers"),
         (([[1], [2]] * 9, [[0.5], [1]] * 9), "labels must be whole numbers"),
+        (([[1, 2], [2, 3]] * 9, [[0], [1]] * 9), "more or fewer labels than ids"),
+        (([[1], "a"] * 9, [0, 1] * 9), "texts and ids are mixed"),
+        ((["a", "\ud800"] * 9, [0, 1] * 9), "a text holds half of a character"),
         (([[1], [2]] * 9, [0, [1]] * 9), "every example one label, or every one a list"),
     ],
 )

@@ -43,6 +43,7 @@ def test_a_setting_that_no_run_has_is_named(make: Make, runs: Path, key: str):
         ("name: ../../README", r"0\.name String should match pattern"),
         ("titel: T", r"0\.titel Extra inputs are not permitted"),
         ("together: [attention.M]", "has `together`, which needs `effects`"),
+        ('caveat: "\\x1b[2J"', r"'.x1b\[2J' holds characters that could steer a terminal"),
         ("against: b", "is set against 'b', which is no table"),
         ("caveat: C}\n- {name: t, title: T", "two tables are named t"),
     ],

@@ -58,6 +58,7 @@ REFUSED = [  # when a record is read, whoever made its digest
         },
         "it took 101 seconds, but .* end 0",
     ),
+    ({"times": {"finished": "2027-01-01T00:00:00+0000"}}, "does not say when its run was begun"),
     ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
     ({"precision": "bf16-mixed"}, "its precision is 'bf16-mixed', but in its settings it is '32"),
     ({"identity": "0" * 12}, "its settings and data are those of run"),
@@ -96,7 +97,10 @@ FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the recor
     ({"test__predicted": [2000] + [0] * 9}, r"its answers are \[200, .*, but it says \[2000, 0"),
     ({"dev": {"accuracy": 0.9, "step": 100}}, "best dev accuracy is 0.9, but 0.4 follows"),
     ({"test__step": 200}, "its checkpoint is of step 200, but it has 100 steps"),
-    ({"times__finished": "2999-01-01T00:00:00+0000"}, "finished in the future"),
+    (
+        {"times": {"begun": BEFORE["started"], "finished": "2999-01-01T00:00:00+0000"}},
+        "in the future",
+    ),
     ({"answers_of_run": answered(40, 200), "test__predicted": None}, "200 answers to 2000"),
 ]
 
@@ -216,6 +220,13 @@ def test_networks_that_are_sure_of_all_may_answer_alike(proof):
     audit.refuse_contradictions([proof(), proof(seed=2)])
 
 
+def test_a_repetition_is_not_older_than_what_it_repeats(proof):
+    run = proof()
+    dated = run.facts | {"attempt": 2, "times": {"finished": "1999-01-01T00:00:00+0000"}}
+    with pytest.raises(UserError, match="it finished before the attempt that it repeats"):
+        audit.refuse_contradictions([run, dataclasses.replace(run, facts=dated)])
+
+
 @pytest.mark.parametrize("values", [{"log_p": 1.0}, {"log_p": -60000.0}])
 def test_impossible_probabilities_are_refused(proof, values: dict[str, float]):
     path = proof().path.with_name("answers.npz")
@@ -245,6 +256,7 @@ def test_what_settings_and_data_decide_is_computed_again(
             "compute": compute | {"budget": compute["budget"] | {"flops": 9}}
         },
         "its verdict is 'over'": {"compute": compute | {"verdict": "over"}},
+        "it has no budget, but": {"compute": compute | {"budget": None, "verdict": "matched"}},
         "majority is 0.5": {"data": record["data"] | {"majority": 0.5}},
     }
     for why, change in forged.items():

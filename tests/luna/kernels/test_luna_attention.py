@@ -338,7 +338,8 @@ def test_threads_change_nothing(nonneg: bool | str):
 
 
 @numba
-def test_tensors_that_do_not_fit_are_refused():
+@causally
+def test_tensors_that_do_not_fit_are_refused(causal: bool):
     """The operator indexes raw memory: k shorter than q once corrupted the heap."""
     attention = build()
     psi, W = attention.map.channels, attention.map.projections
@@ -351,10 +352,14 @@ def test_tensors_that_do_not_fit_are_refused():
         "short mask": (q, k, v, scattered(49)),
         "mask of numbers": (q, k, v, scattered(50).double()),
         "narrow maps": (*(t[..., :5] for t in (q, k, v)), None),
+        "more values": (q, k, torch.cat([v, v]), None),
+        "values of whole numbers": (q, k, v.long(), None),
+        "values in single precision": (q, k, v.float(), None),
+        "one dimension less": (q[0], k[0], v[0], None),
     }
     for arguments in wrong.values():
         with pytest.raises(LunaError, match="the fused attention needs q, k"):
-            fused.luna_attention(*arguments, *maps)
+            fused.luna_attention(*arguments, *maps, causal=causal)
     heads = build(heads=3, share="head").map.projections
     with pytest.raises(LunaError, match=r"scalar MLPs need .* G = 3"):
         fused.luna_attention(q, k, v, None, heads.weight, heads.bias, *maps[2:])

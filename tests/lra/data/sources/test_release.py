@@ -16,13 +16,8 @@ from .. import kit
 
 Call = Callable[..., tuple[int, str, str]]
 
-
 ROW = b"1.0\ta\tb\tone\ttwo\n"
-
-
 INNER, OUTER = "lra_release/lra_release", "lra_release"
-
-
 PAIRS = [(f"tsv_data/{name}", ROW) for name in retrieval.FILES.values()]
 
 
@@ -36,8 +31,6 @@ def listops(mark: bytes) -> list[tuple[str, bytes]]:
 
 PICTURES = [(f"pathfinder32/{d}/imgs/0/sample_{i}.png", b"png")
             for d in ("curv_baseline", "curv_contour_length_14") for i in range(4)]  # fmt: skip
-
-
 WHOLE = [
     *below(OUTER, listops(b"outer")),
     *below(INNER, listops(b"inner")),
@@ -83,8 +76,6 @@ def header(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 
 
 TSV = f"{INNER}/tsv_data"
-
-
 HARM = {
     "up": header(f"{TSV}/../../../../outside"),
     "up from the top": header("../outside"),
