@@ -29,7 +29,7 @@ PURPOSES = {  # how the help groups the commands
     "run": ("train", "convert", "plan", "status"),
     "look": ("list", "data", "compute", "table", "compare", "figures"),
     "measure": ("evaluate", "predict", "bench"),
-    "extend": ("new", "export", "records"),
+    "extend": ("new", "check", "export", "records"),
 }
 EXAMPLES = """\
   lra train experiment=demo attention=luna    one network in a minute
@@ -70,6 +70,8 @@ def start(command: str, words: Sequence[str]) -> None:
 
     from lra.settings import search_path
 
+    if command == "train":
+        _check_choices(words)
     typed = sys.argv
 
     def task(cfg: DictConfig) -> float | None:
@@ -103,6 +105,26 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
     if {"--cfg", "-c"} & {*settings}:
         raise UserError("--cfg shows the config of one run: leave out -m and lists of values")
     return ["-m", *settings]
+
+
+def _check_choices(words: Sequence[str]) -> None:
+    """Refuse two choices for one run, and a task alone, whose default takes hours."""
+    for group in ("task", "attention"):
+        chosen = dict.fromkeys(word for word in words if word.startswith(f"{group}="))
+        if len(chosen) > 1:
+            raise UserError(
+                f"{' and '.join(chosen)} are two choices for one run: write one, or a sweep, "
+                f"-m {group}={','.join(word.partition('=')[2] for word in chosen)}"
+            )
+    decides = ("attention", "experiment", "+experiment", "-", "hydra")
+    if not any(word.startswith(decides) and word not in MULTIRUN for word in words) and any(
+        word.startswith("task=") for word in words
+    ):
+        alone = shlex.join([word for word in words if word not in MULTIRUN])
+        raise UserError(
+            f"no attention is chosen: add attention=luna, or another of `lra list`; `lra plan "
+            f"{alone} attention=luna` says how long it takes"
+        )
 
 
 def _train(cfg: DictConfig) -> None:
@@ -196,6 +218,10 @@ def _add_commands(commands: Any) -> None:
     how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
     listing.set_defaults(run=_list)
 
+    checking = commands.add_parser("check", help="hold a method to what its class declares")
+    checking.add_argument("name", help="as in attention=")
+    checking.set_defaults(run=_check)
+
     compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
     compute.add_argument(
         "overrides",
@@ -233,6 +259,17 @@ def _list(arguments: argparse.Namespace) -> None:
         catalogue.write()
     else:
         catalogue.show(papers=arguments.papers)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from luna.check import check
+
+    contradicted = 0
+    for fact, problem in check(arguments.name):
+        print(f"{fact:15} {problem or 'holds'}", flush=True)
+        contradicted += bool(problem)
+    if contradicted:
+        raise UserError(f"{arguments.name} contradicts {contradicted} of its declarations")
 
 
 def _compute(arguments: argparse.Namespace) -> None:
