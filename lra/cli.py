@@ -110,12 +110,10 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
 def _check_choices(words: Sequence[str]) -> None:
     """Refuse two choices for one run, and a task alone, whose default takes hours."""
     for group in ("task", "attention"):
-        chosen = dict.fromkeys(word for word in words if word.startswith(f"{group}="))
-        if len(chosen) > 1:
-            raise UserError(
-                f"{' and '.join(chosen)} are two choices for one run: write one, or a sweep, "
-                f"-m {group}={','.join(word.partition('=')[2] for word in chosen)}"
-            )
+        choices = {word for word in words if word.startswith(f"{group}=")}
+        if len(choices) > 1:
+            both = " and ".join(sorted(choices))
+            raise UserError(f"{both} are two choices for one run: write one, or a sweep (-m)")
     decides = ("attention", "experiment", "+experiment", "-", "hydra")
     if not any(word.startswith(decides) and word not in MULTIRUN for word in words) and any(
         word.startswith("task=") for word in words
@@ -264,12 +262,11 @@ def _list(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     from luna.check import check
 
-    contradicted = 0
-    for fact, problem in check(arguments.name):
-        print(f"{fact:15} {problem or 'holds'}", flush=True)
-        contradicted += bool(problem)
-    if contradicted:
-        raise UserError(f"{arguments.name} contradicts {contradicted} of its declarations")
+    problems = dict(check(arguments.name))
+    for fact, problem in problems.items():
+        print(f"{fact:15} {problem or 'holds'}")
+    if any(problems.values()):
+        raise UserError(f"attention '{arguments.name}' is not what its class declares")
 
 
 def _compute(arguments: argparse.Namespace) -> None:

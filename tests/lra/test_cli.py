@@ -39,7 +39,7 @@ def test_help_lists_the_choices_within_the_terminal(words, line, monkeypatch, ca
         ("train attention = luna", "'attention' is not a setting: write key=value, without spaces"),
         ("train -m --cfg job attention=luna", "leave out -m"),
         ("train listops", "'listops' is not a setting"),
-        ("train attention=luna attention=softmax", "are two choices for one run: write one, or"),
+        ("train attention=luna attention=softmax", "are two choices for one run: write one"),
         ("train task=listops seed=2", "no attention is chosen: add attention=luna"),
         ("figures", "name what to draw (lra figures --help), or runs: lra figures --runs runs"),
         ("train protocol.recipe.learning_rate=1", "did you mean lr?"),

@@ -104,7 +104,7 @@ def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys
     monkeypatch.setattr(luna.get("foo_bar"), "phi", lambda self, x, mask, start=0: x.cumsum(2) ** 2)
     assert main(["check", "foo_bar"]) == 2
     said = capsys.readouterr().out
-    assert "row_stochastic  declared False, but constant values and the output are equal" in said
+    assert "row_stochastic  declared False, but sums of weights and 1 are equal" in said
     assert "causal_form     declared True, but" in said
 
 
