@@ -110,19 +110,14 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
 def _check_choices(words: Sequence[str]) -> None:
     """Refuse two choices for one run, and a task alone, whose default takes hours."""
     for group in ("task", "attention"):
-        choices = {word for word in words if word.startswith(f"{group}=")}
+        choices = sorted({word for word in words if word.startswith(f"{group}=")})
         if len(choices) > 1:
-            both = " and ".join(sorted(choices))
-            raise UserError(f"{both} are two choices for one run: write one, or a sweep (-m)")
-    decides = ("attention", "experiment", "+experiment", "-", "hydra")
-    if not any(word.startswith(decides) and word not in MULTIRUN for word in words) and any(
-        word.startswith("task=") for word in words
-    ):
-        alone = shlex.join([word for word in words if word not in MULTIRUN])
-        raise UserError(
-            f"no attention is chosen: add attention=luna, or another of `lra list`; `lra plan "
-            f"{alone} attention=luna` says how long it takes"
-        )
+            raise UserError(f"{' and '.join(choices)} are two choices for one run: write one")
+    others = ("attention", "experiment", "hydra", "+", "--", "-c")
+    alone = not any(word.startswith(others) for word in words)
+    if alone and any(word.startswith("task=") for word in words):
+        raise UserError("no attention is chosen: add attention=luna, or another of `lra list`; "
+                        "`lra plan` with the same words says how long it takes")  # fmt: skip
 
 
 def _train(cfg: DictConfig) -> None:
@@ -212,7 +207,7 @@ def _add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--markdown", action="store_true", help="print the table of docs/attentions.md")
+    how.add_argument("--markdown", action="store_true", help="print docs/attentions.md's table")
     how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
     listing.set_defaults(run=_list)
 
@@ -262,10 +257,9 @@ def _list(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     from luna.check import check
 
-    problems = dict(check(arguments.name))
-    for fact, problem in problems.items():
-        print(f"{fact:15} {problem or 'holds'}")
-    if any(problems.values()):
+    results = dict(check(arguments.name))
+    print("\n".join(f"{fact:15} {problem or 'holds'}" for fact, problem in results.items()))
+    if any(results.values()):
         raise UserError(f"attention '{arguments.name}' is not what its class declares")
 
 

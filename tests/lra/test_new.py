@@ -101,11 +101,8 @@ def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys
     assert "foo_bar" in capsys.readouterr().out
     assert main(["check", "foo_bar"]) == 0
     monkeypatch.setattr(luna.get("foo_bar"), "row_stochastic", False)
-    monkeypatch.setattr(luna.get("foo_bar"), "phi", lambda self, x, mask, start=0: x.cumsum(2) ** 2)
     assert main(["check", "foo_bar"]) == 2
-    said = capsys.readouterr().out
-    assert "row_stochastic  declared False, but sums of weights and 1 are equal" in said
-    assert "causal_form     declared True, but" in said
+    assert "row_stochastic  declared False, but sums" in capsys.readouterr().out
 
 
 def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside, tmp_path):

@@ -113,11 +113,10 @@ def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monke
 
 
 def test_a_finished_run_is_not_trained_again(small, capsys, monkeypatch):
-    """Nor locked: it may lie on a disk that can only be read."""
     first = runner.train(small())
     before = {path: path.stat().st_mtime_ns for path in first.parent.rglob("*.*")}
     capsys.readouterr()
-    monkeypatch.setattr(runner.RunFolder, "lock", None)
+    monkeypatch.setattr(runner.RunFolder, "lock", None)  # a disk that can only be read
     assert runner.train(small()) == first
     assert "already finished" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in first.parent.rglob("*.*")}
