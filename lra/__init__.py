@@ -73,9 +73,10 @@ def train(run: Run) -> Record:
 
 
 def load(
-    folder: str | Path | Record, *, data_dir: str | Path = "data", device: str = "cpu"
+    folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
     """The trained network of a run's folder or record, or of a folder that `lra export` wrote.
+    Without `data_dir`, its data are looked up where the run had them, else in `data`.
 
     trained = lra.load("luna-listops")  # a run's folder works too
     trained.evaluate("val").accuracy
@@ -89,7 +90,8 @@ def records(*folders: str | Path) -> Records:
     """The finished runs below these folders, each once; a damaged one is left out, with a line on
     standard error.
 
-    lra.records("runs").to_pandas().groupby(["task", "attention"]).score.mean()
+    keys = ["task", "attention", "protocol.recipe.lr"]  # means are over seeds, not over rates
+    lra.records("runs").to_pandas().groupby(keys).score.mean()
     """
     from lra.results.frame import Records
     from lra.results.record import load_records

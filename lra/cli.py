@@ -29,7 +29,7 @@ PURPOSES = {  # how the help groups the commands
     "run": ("train", "convert", "plan", "status"),
     "look": ("list", "data", "compute", "table", "compare", "figures"),
     "measure": ("evaluate", "predict", "bench"),
-    "extend": ("new", "export", "records"),
+    "extend": ("new", "check", "export", "records"),
 }
 EXAMPLES = """\
   lra train experiment=demo attention=luna    one network in a minute
@@ -70,6 +70,8 @@ def start(command: str, words: Sequence[str]) -> None:
 
     from lra.settings import search_path
 
+    if command == "train":
+        _check_choices(words)
     typed = sys.argv
 
     def task(cfg: DictConfig) -> float | None:
@@ -103,6 +105,19 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
     if {"--cfg", "-c"} & {*settings}:
         raise UserError("--cfg shows the config of one run: leave out -m and lists of values")
     return ["-m", *settings]
+
+
+def _check_choices(words: Sequence[str]) -> None:
+    """Refuse two choices for one run, and a task alone, whose default takes hours."""
+    for group in ("task", "attention"):
+        choices = sorted({word for word in words if word.startswith(f"{group}=")})
+        if len(choices) > 1:
+            raise UserError(f"{' and '.join(choices)} are two choices for one run: write one")
+    others = ("attention", "experiment", "hydra", "+", "--", "-c")
+    alone = not any(word.startswith(others) for word in words)
+    if alone and any(word.startswith("task=") for word in words):
+        raise UserError("no attention is chosen: add attention=luna, or another of `lra list`; "
+                        "`lra plan` with the same words says how long it takes")  # fmt: skip
 
 
 def _train(cfg: DictConfig) -> None:
@@ -192,9 +207,13 @@ def _add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--markdown", action="store_true", help="print that of docs/attentions.md")
+    how.add_argument("--markdown", action="store_true", help="print docs/attentions.md's table")
     how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
     listing.set_defaults(run=_list)
+
+    checking = commands.add_parser("check", help="hold a method to what its class declares")
+    checking.add_argument("name", help="as in attention=")
+    checking.set_defaults(run=_check)
 
     compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
     compute.add_argument(
@@ -233,6 +252,15 @@ def _list(arguments: argparse.Namespace) -> None:
         catalogue.write()
     else:
         catalogue.show(papers=arguments.papers)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from luna.check import check
+
+    results = dict(check(arguments.name))
+    print("\n".join(f"{fact:15} {problem or 'holds'}" for fact, problem in results.items()))
+    if any(results.values()):
+        raise UserError(f"attention '{arguments.name}' is not what its class declares")
 
 
 def _compute(arguments: argparse.Namespace) -> None:

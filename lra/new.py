@@ -71,12 +71,13 @@ py-modules = ["luna_$name"]
 
 NEXT_IN_CLONE = """\
 Write its formula and its options into these files, then:
-  make test K=$name
+  make test K=$name    (the first time it installs what tests need)
   lra train experiment=demo attention=$name"""
 
 NEXT_OUTSIDE = """\
 Write its formula into the second file, then:
   pip install -e luna-$dashed
+  lra check $name
   lra train experiment=demo attention=$name"""
 
 

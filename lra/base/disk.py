@@ -25,7 +25,8 @@ def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
     """Explain the error of a full, broken or closed disk; None for other errors."""
     if error.errno in FULL:
         return f"no space left on the disk of {place}: free some, or {hint}"
-    if error.errno in (*BROKEN, *CLOSED):
+    missing = error.errno == errno.ENOENT and not Path(place).parent.exists()  # as below /proc
+    if missing or error.errno in (*BROKEN, *CLOSED):
         return f"cannot write to {place} ({os.strerror(error.errno)}): {hint}"
     return None
 

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from lra.base.config import UserError
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -14,8 +16,11 @@ def add_parser(commands: Any) -> None:
         help="draw figures of records, benchmarks, trained runs or converted models",
         description="Draws figures as PNG and PDF (tokens: as an HTML page, too).",
     )
-    parser.set_defaults(run=_run)
-    whats = parser.add_subparsers(dest="what", required=True, metavar="what")
+    parser.add_argument("--runs", help="draw the tables of these runs, as lra table shows them")
+    parser.add_argument("--vary", nargs="+", default=[], metavar="SETTING", help="as in lra table")
+    parser.add_argument("--out", type=Path, default="figures", help="folder (default: figures)")
+    parser.set_defaults(run=_run, draw="tables.draw_runs", task=[], attention=[], effects=False)
+    whats = parser.add_subparsers(dest="what", metavar="what")
 
     def add(what: str, about: str, draw: str, out: str | None = "figures") -> Any:
         figure = whats.add_parser(what, help=about)
@@ -55,6 +60,8 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    if not (arguments.what or arguments.runs):
+        raise UserError("name what to draw (lra figures --help), or runs: lra figures --runs runs")
     module, _, draw = arguments.draw.partition(".")
     for path in getattr(import_module(f"lra.figures.{module}"), draw)(arguments):
         print(path)

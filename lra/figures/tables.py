@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lra.base.config import UserError
 from lra.figures import style as look
 from lra.report import render
 from lra.report.table import Table, mark_of, text_of
@@ -31,6 +32,16 @@ def draw(arguments: Namespace) -> list[Path]:
 
     tables = [table for table in tables_of(arguments.results)[1] if table.costs]
     return write_figures(tables, arguments.out or arguments.results / "figures")
+
+
+def draw_runs(arguments: Namespace) -> list[Path]:
+    from lra.report.terminal import tables_of_runs
+
+    tables = [table for table in tables_of_runs(arguments) if table.costs]
+    if not (paths := write_figures(tables, arguments.out)):
+        raise UserError(f"{arguments.runs}: a figure needs two rows of a table, of which one is "
+                        "better than always giving one answer")  # fmt: skip
+    return paths
 
 
 def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:

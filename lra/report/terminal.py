@@ -28,11 +28,15 @@ IN_NOTES = ("model", "budget", "precision", "protocol.name", "protocol.version",
             "compute.budget.flops")  # fmt: skip
 
 
-def print_tables(a: Namespace, speed: bool) -> None:
+def tables_of_runs(a: Namespace, speed: bool = True) -> list[Table]:
     """Runs that differ in more than the attention, its options, the seed and what `--vary` names
     never share a table."""
     runs = _selected(frame_of(load_records([a.runs], skip=True)), a)
-    tables = [*_tables(runs, a, speed), *conversions(runs)]
+    return [*_tables(runs, a, speed), *conversions(runs)]
+
+
+def print_tables(a: Namespace, speed: bool) -> None:
+    tables = tables_of_runs(a, speed)
     if a.format:
         texts = [WRITERS[a.format](table, Path("/nowhere")) for table in tables]
         if a.format == "csv":  # one head for all

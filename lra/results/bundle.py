@@ -91,7 +91,7 @@ def write_bundle(trained: Trained, folder: Path) -> list[Path]:
 
 
 def open_network(
-    folder: str | Path | Record, *, data_dir: str | Path = "data", device: str = "cpu"
+    folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
     """Load the network of a run's folder or record, or of a folder that `lra export` wrote."""
     place = folder.folder if isinstance(folder, Record) else Path(folder)
@@ -113,4 +113,4 @@ def open_network(
             (state[stream] if deep else state)[kind or name] = tensor
         fingerprint = record["data"]["fingerprint"]
     network = build_network(run, state, place, device)
-    return Trained(network, run, place, Path(data_dir), which, fingerprint)
+    return Trained(network, run, place, Path(data_dir or "data"), which, fingerprint)

@@ -46,7 +46,7 @@ def add_parsers(commands: Any) -> None:
             parser.add_argument("--to", type=Path, required=True, help="a new folder")
         else:
             parser.add_argument("--split", choices=SPLITS, default="test")
-        parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR")
+        parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
         parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
         parser.set_defaults(run=run)
 

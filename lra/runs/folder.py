@@ -34,7 +34,7 @@ from lra.base.code import PRETRAINING, SHARED, code_of
 from lra.base.config import Objective, UserError, printable, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
-from lra.settings.experiment import SCHEMA_VERSION, plain
+from lra.settings.experiment import SCHEMA_VERSION, identity_of, plain
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
@@ -120,7 +120,8 @@ class RunFolder:
     def begin(self) -> None:
         """Write the run's settings, and that it is running."""
         facts = {"settings": self.run.experiment.settings(), "seed": self.run.seed}
-        text = yaml.safe_dump(plain(facts | self.code_facts), sort_keys=False)
+        facts |= self.code_facts | {"data_dir": str(Path(self.run.data_dir).resolve())}
+        text = yaml.safe_dump(plain(facts), sort_keys=False)
         with writing(self.config):
             write_atomically(self.config, text.encode())
         self.set_status("running")
@@ -180,9 +181,30 @@ def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
     wanted = ("held_out",) if path.name == PHASE_ONE else ("test", "dev")
-    if result is not None and not all(isinstance(result.get(key), dict) for key in wanted):
+    if result is None:
+        return None
+    if not all(isinstance(result.get(key), dict) for key in wanted):
         raise UserError(f"{path} is not the result of a run; remove it and run again")
+    if result.get("digest") != digest(result):
+        raise UserError(
+            f"{path} was edited after its run: its digest does not fit; remove it, and the same "
+            "command tests the last checkpoint again"
+        )
     return result
+
+
+def read_config(path: Path, result: dict[str, Any] | None) -> dict[str, Any]:
+    """Read the config.yaml of a run; UserError if it is not that of the run's result."""
+    with readable(path, "remove the folder and run again"):
+        config = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if result is None:
+            return config
+        if identity_of(config["settings"], result["data"]["fingerprint"]) != result["identity"]:
+            raise UserError(
+                f"{path} was edited after its run: the result beside it is of other settings; "
+                "remove the folder and run again"
+            )
+    return config
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

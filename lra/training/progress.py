@@ -121,7 +121,8 @@ def introduce_phase_one(run: Run, folder: RunFolder) -> None:
 
 def show_result(result: dict[str, Any]) -> None:
     test, seconds = result["test"], sum(result["seconds"].values())
-    say(f"done: test accuracy {test['accuracy']:.2%} on {test['examples']} examples "
+    tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
+    say(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
         f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}")  # fmt: skip
     if max(test["predicted"]) == sum(test["predicted"]):
         print("note: every answer is the same class; the run has collapsed")

@@ -25,7 +25,7 @@ from lra.data.verify import check_arrays
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers
-from lra.runs.folder import RunFolder, read_metrics, score_of, writing
+from lra.runs.folder import RunFolder, read_config, read_metrics, score_of, writing
 from lra.runs.schema import TrainingRecord
 from lra.settings.compose import Run
 from lra.training.callbacks import (
@@ -69,7 +69,8 @@ def train(run: Run, command: str = "") -> Path:
             with contextlib.suppress(Interrupted), stop_at_once():  # the first process reports it
                 train_and_test(budget_check, module, prepared, folder)
         return folder.result_file
-    with folder.lock():
+    finished = folder.result() is not None  # perhaps on a disk that can only be read
+    with contextlib.nullcontext() if finished else folder.lock():
         result = folder.result()
         if result is None:
             introduce(budget_check, prepared.describe(), folder)
@@ -80,6 +81,7 @@ def train(run: Run, command: str = "") -> Path:
             folder.finish({"command": command} | result)
             show_result(result)
         else:
+            read_config(folder.config, result)
             folder.ensure_finished()
             print(f"already finished: {score_of(result)}")
     print(f"record: {folder.result_file}")

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from lra import data, model
@@ -23,7 +22,7 @@ from lra.data.prepare import find_prepared
 from lra.data.task import Task
 from lra.model.network import Network
 from lra.runs.answers import Answers
-from lra.runs.folder import read_result
+from lra.runs.folder import read_config, read_result
 from lra.settings.experiment import Experiment, read_experiment
 from luna.attention.polaformer import PolaFormer
 from luna.base import Attention
@@ -127,6 +126,8 @@ class Trained:
         return AttentionWeights(weights, list(matrices[0]), ids, real[::stack])
 
     def _batches_of(self, examples: Iterable[Any]) -> Loader:
+        if not isinstance(examples, Iterable) or isinstance(examples, str):
+            raise UserError('predict takes a list of examples, such as predict(["a text"])')
         encoded = [self.task.encode(example) for example in examples]
         if not encoded:
             raise UserError("there is nothing to predict: no example was given")
@@ -143,17 +144,19 @@ class Trained:
 
 
 def load_trained(
-    folder: str | Path, *, data_dir: str | Path = "data", device: str = "cpu"
+    folder: str | Path, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
     folder = Path(folder)
     folder = folder.parent if folder.suffix == ".json" else folder  # a record's own file
     file = folder / "config.yaml"
     if not file.is_file():
         raise UserError(f"{folder} is not the folder of a run, because it has no config.yaml")
+    result = read_result(folder / "result.json")
+    config = read_config(file, result)
     with readable(file, TRAIN_AGAIN):
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
         run = read_experiment(config["settings"], config["seed"])
-    result = read_result(folder / "result.json") or {}
+        places = filter(None, (data_dir, config.get("data_dir"), "data"))
+        data_folder = next((p for p in map(Path, places) if data_dir or p.is_dir()), Path("data"))
     with readable(folder / "result.json", TRAIN_AGAIN):
         selected = result["test"]["select"] if result else None
         fingerprint = result["data"]["fingerprint"] if result else None
@@ -164,7 +167,7 @@ def load_trained(
     state = load_checkpoint(path)["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
     network = build_network(run, weights, folder, device)
-    return Trained(network, run, folder, Path(data_dir), path.stem, fingerprint)
+    return Trained(network, run, folder, data_folder, path.stem, fingerprint)
 
 
 def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def forget() -> None:
     sys.modules.pop("luna_foo_bar", None)
 
 
-def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys):
+def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys, monkeypatch):
     run = compose([*overrides, "attention=foo_bar", "attention.power=3", "attention.dwc=conv1d"])
     assert run.attention == {"name": "foo_bar", "dwc": "conv1d", "power": 3}
     runner.train(run)
@@ -99,6 +99,10 @@ def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys
     assert record["attention"] == run.attention
     assert main(["list"]) == 0
     assert "foo_bar" in capsys.readouterr().out
+    assert main(["check", "foo_bar"]) == 0
+    monkeypatch.setattr(luna.get("foo_bar"), "row_stochastic", False)
+    assert main(["check", "foo_bar"]) == 2
+    assert "row_stochastic  declared False, but sums" in capsys.readouterr().out
 
 
 def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside, tmp_path):

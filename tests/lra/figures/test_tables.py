@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lra.cli import main
 from lra.figures import tables as figures
 from lra.report.build import build_all
 from lra.report.specs import TableSpec
@@ -96,6 +97,9 @@ def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Pa
                      "short-listops-compute")
         for ending in ("png", "pdf")
     }  # fmt: skip
+    out = tmp_path / "own"
+    assert main(["figures", "--runs", str(runs), "--out", str(out), "--vary", "task.pairs"]) == 0
+    assert (out / "listops-listops-scores.png").exists()
     make("luna", 0.05, task="image")
     make("linear", 0.05, task="image")
     floor = table(runs, where={"task": "image"})

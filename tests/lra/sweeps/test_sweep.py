@@ -57,7 +57,8 @@ def test_a_sweep_runs_what_is_not_finished(in_this_process, small, overrides, tm
     for seed in (1, 2):
         train(small("attention=linear", f"seed={seed}", *SHORT))
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
-    assert main(["train", "-m", *overrides, "attention=linear,uniform", "seed=1,2", *SHORT]) == 0
+    words = [word.replace("=linear", "=linear,uniform") for word in overrides]
+    assert main(["train", "-m", *words, "seed=1,2", *SHORT]) == 0
     assert "sweep of 4: 2 done, 2 finished before" in capsys.readouterr().out
     assert len(list(tmp_path.rglob("result.json"))) == 4
     assert all(p.stat().st_mtime_ns == t for p, t in before.items())

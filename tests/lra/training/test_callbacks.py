@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 import yaml
 
+from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.runs.folder import read_metrics
 from lra.settings.compose import Run, compose
@@ -111,13 +112,18 @@ def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monke
     assert content == {file: file.read_bytes() for file in older.rglob("*.*")}
 
 
-def test_a_finished_run_is_not_trained_again(small, capsys):
+def test_a_finished_run_is_not_trained_again(small, capsys, monkeypatch):
     first = runner.train(small())
     before = {path: path.stat().st_mtime_ns for path in first.parent.rglob("*.*")}
     capsys.readouterr()
+    monkeypatch.setattr(runner.RunFolder, "lock", None)  # a disk that can only be read
     assert runner.train(small()) == first
     assert "already finished" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in first.parent.rglob("*.*")}
+    config = first.with_name("config.yaml")
+    config.write_text(config.read_text(encoding="utf-8").replace("lr: 0.01", "lr: 0.02"), "utf-8")
+    with pytest.raises(UserError, match=r"config\.yaml was edited after its run"):
+        runner.train(small())
 
 
 def test_a_failed_run_is_tried_again(small, monkeypatch):
