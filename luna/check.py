@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ def check(name: str) -> Iterator[tuple[str, str]]:
     yield "gradients", "" if same else "autograd and finite differences differ"
 
 
-def _build(name: str, **slot: bool) -> base.Attention:
+def _build(name: str, **slot: Any) -> base.Attention:
     torch.manual_seed(0)
     attention = registry.build(name, n_heads=2, head_dim=8, max_len=64, **slot).double().eval()
     for p in attention.parameters():

@@ -27,7 +27,7 @@ def sentence(error: OSError, place: Path | str, hint: str) -> str | None:
         return f"no space left on the disk of {place}: free some, or {hint}"
     missing = error.errno == errno.ENOENT and not Path(place).parent.exists()  # as below /proc
     if missing or error.errno in (*BROKEN, *CLOSED):
-        return f"cannot write to {place} ({os.strerror(error.errno)}): {hint}"
+        return f"cannot write to {place} ({os.strerror(error.errno or 0)}): {hint}"
     return None
 
 

@@ -47,7 +47,7 @@ def from_arrays(
         for split, part in parts.items()
     }
     examples = [x for part in encoded.values() for x in part]
-    if dimensions == {1} and any(len(x.ids) != len(x.label) for x in examples):
+    if dimensions == {1} and any(len(x.ids) != np.size(x.label) for x in examples):
         raise UserError("an example has more or fewer labels than ids: give one per id")
     texts: list[Any] = [ids for x in examples for ids in (x.ids if dual else [x.ids])]
     facts = {

@@ -108,9 +108,9 @@ def _impossible_times(records: Sequence[Record]) -> Problems:
             yield r, f"it finished in the future, at {r.finished}"
         if r.finished and r.finished < committed.get(r.get("git.revision"), r.finished) - CLOCKS:
             yield r, f"it finished at {r.finished}, before its code was written"
-    dated = sorted((r for r in records if r.finished), key=lambda r: r.key)
-    for r, after in itertools.pairwise(dated):
-        if r.key[:3] == after.key[:3] and r.key[3] < after.key[3] and after.finished < r.finished:
+    dated = sorted(((r.key, r.finished, r) for r in records if r.finished), key=lambda x: x[0])
+    for (key, first, r), (later, second, after) in itertools.pairwise(dated):
+        if key[:3] == later[:3] and key[3] < later[3] and second < first:
             yield after, f"it finished before the attempt that it repeats, {r.run}"
 
 
