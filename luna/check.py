@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -41,10 +40,10 @@ def check(name: str) -> Iterator[tuple[str, str]]:
     yield "gradients", "" if same else "autograd and finite differences differ"
 
 
-def _build(name: str, **slot: Any) -> base.Attention:
+def _build(name: str, causal: bool = False) -> base.Attention:
     torch.manual_seed(0)
-    attention = registry.build(name, n_heads=2, head_dim=8, max_len=64, **slot).double().eval()
-    for p in attention.parameters():
+    attention = registry.build(name, n_heads=2, head_dim=8, max_len=64, causal=causal)
+    for p in attention.double().eval().parameters():
         p.data += 0.1 * torch.randn_like(p)
     return attention
 
