@@ -98,8 +98,8 @@ def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Pa
         for ending in ("png", "pdf")
     }  # fmt: skip
     out = tmp_path / "own"
-    assert main(["figures", "--runs", str(runs), "--out", str(out), "--vary", "task.pairs"]) == 0
-    assert (out / "listops-listops-scores.png").exists()
+    assert main(["figures", "--runs", str(runs), "--out", str(out)]) == 0
+    assert len(list(out.glob("*-listops-scores.png"))) == 1
     make("luna", 0.05, task="image")
     make("linear", 0.05, task="image")
     floor = table(runs, where={"task": "image"})
