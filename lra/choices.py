@@ -1,4 +1,4 @@
-"""What `lra train` and `lra convert` can be told: printed without words, or with --help."""
+"""What `lra train` and `lra convert` take: printed without words, or with --help."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where there is no such file."""
     if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{path} is no file")
+        raise UserError(f"{path} is not a file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
