@@ -91,7 +91,7 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return select(training.sort_values(order), spec.where)
 
 
-def build(spec: TableSpec, taken: pd.DataFrame, folder: Path) -> Table:
+def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
     """A table of these training runs, with the rules of folder/rules.jsonl for their data;
     UserError if they cannot be compared."""
     for key in filter(None, (spec.choose, spec.columns)):
@@ -108,7 +108,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path) -> Table:
 
     runs, columns = _named(spec, runs), _columns(runs, spec.columns)
     cells = _with_published(cells_of(runs), spec.published)
-    rules = rules_for(runs, columns, folder)
+    rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
         column = cells.index.get_level_values("column")
         cells["rule"] = column.map(rules[columns].max()).astype(float)

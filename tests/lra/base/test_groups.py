@@ -84,5 +84,5 @@ def test_a_folder_that_does_not_exist_is_a_sentence(tmp_path, monkeypatch, capsy
     assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.endswith(sentence)
     monkeypatch.setenv(groups.VARIABLE, str(tmp_path / "nowhere"))
-    assert main(["train", "task=listops"]) == 2
+    assert main(["train", "task=listops", "attention=luna"]) == 2
     assert capsys.readouterr().err.endswith(sentence)

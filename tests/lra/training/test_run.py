@@ -261,7 +261,8 @@ def test_a_run_that_cannot_go_on_says_why(small, words: tuple[str, ...], reason:
 def test_a_run_whose_answers_are_all_the_same_says_so(
     finished, small, monkeypatch, capsys, predicted: list[int], collapsed: bool
 ):
-    test = {"accuracy": 0.1, "examples": 10, "predicted": predicted, "select": "last", "step": 1}
+    test = {"accuracy": 0.1, "examples": 10, "scored": 10, "predicted": predicted}
+    test |= {"select": "last", "step": 1}
     result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
     monkeypatch.setattr(runner, "train_and_test", lambda *_: result)
     runner.train(small())
