@@ -8,7 +8,7 @@ from typing import Any
 from lra.base.config import Gate, UserError
 from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run
-from lra.compute.solve import check_knobs, closest, range_of, solve
+from lra.compute.solve import closest, range_of, solve
 from lra.model.pretrain import phase_one
 from lra.settings.compose import Run
 
@@ -94,8 +94,6 @@ def check_budget(run: Run) -> BudgetCheck:
     solved: dict[str, tuple[Any, Any]] = {}
     budget = None if run.compute.mode is Gate.off else budget_of(run)
     matched = run.compute.mode is Gate.matched
-    if budget and (matched or run.compute.solve):
-        check_knobs(run)
     if budget and run.compute.solve:
         run, solved = solve(run, budget)
     first = phase_one(run)

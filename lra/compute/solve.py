@@ -19,9 +19,6 @@ from lra.compute.budget import Budget, Cost
 from lra.compute.count import build, count_run, parts_of, slot_flops
 from lra.settings.compose import Run
 from luna import LunaError
-from luna.registry import check_options
-
-OF_THE_SLOT = ("name", "dwc", "normalise")  # of any attention
 
 
 @dataclass(frozen=True)
@@ -86,20 +83,6 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
 
 
 # ---------------------------------------------------------------------- knobs
-
-
-def check_knobs(run: Run) -> None:
-    """Refuse options of a wrong type, an invalid knob, and a value outside its range."""
-    name = run.attention["name"]
-    check_options(name, {k: v for k, v in run.attention.items() if k not in OF_THE_SLOT})
-    for knob, spec in run.compute.knobs.items():
-        values, value = knob_values(name, knob, spec), run.attention.get(knob)
-        inside = range(spec["min"], spec["max"] + 1) if isinstance(spec, dict) else values
-        if value is not None and value not in inside:
-            raise UserError(
-                f"attention.{knob}={value} is outside the range of {name}'s knob, "
-                f"{range_of(spec)}: choose a value inside, or compute=report without compute.solve"
-            )
 
 
 def knob_values(name: str, knob: str, spec: Any) -> list[Any]:

@@ -40,13 +40,14 @@ MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
 
 def inverse(A: Tensor, steps: int | None, *, shared: bool) -> Tensor:
-    """Z ~ A^+ for A (B, H, m, m) with non-negative entries; without `steps` the pseudo-inverse.
+    """Z ~ A^+ for A (B, H, m, m) with non-negative entries; without `steps` the pseudo-inverse, which
+    leaves directions out that landmarks all but share: they would be rounding errors, magnified.
 
     c is the largest column sum, which keeps the eigenvalues of A Z_0 = A A^T / c within (0, 1].
     Public code takes it over the whole batch (`shared`), whose examples then change each other.
     """
     if steps is None:
-        return torch.linalg.pinv(A)
+        return torch.linalg.pinv(A, rtol=torch.finfo(A.dtype).eps ** 0.5)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     sums = A.sum(-2)  # (B, H, m)
     Z = A.mT / (sums.amax() if shared else sums.amax(-1)[..., None, None])

@@ -191,5 +191,4 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
             raise LunaError(
                 f"{folder / name} cannot be read ({error}): save the model again"
             ) from error
-    # Until a converted layer was one submodule, its attention had this name.
-    return {key.replace(".luna_attn.", PHI): tensor for key, tensor in tensors.items()}
+    return tensors

@@ -53,11 +53,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 # and the public codes' profiles: the tests of `any_case` alone are theirs.
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "bigbird": [{"block": 5}],
+    "kernelized": [{"alibi": True}],
     "local": [{"block": 7, "look_ahead": 1, "pattern": "strided"}],
-    "lotformer": [{"eps": 1.0, "half_steps": 6}],
+    "lotformer": [{"eps": 1.0, "half_steps": 5}],
     "nystrom": [{"landmarks": 8, "inverse_steps": None}],
     "reformer": [{"chunk": 7, "rounds": 3}],
     "skyformer": [{"landmarks": 8, "inverse_steps": None}],
+    "softmax": [{"alibi": True}],
 }
 PUBLIC: dict[str, list[dict[str, Any]]] = {
     "bigbird": [{"block": 4}, {"block": 5}],

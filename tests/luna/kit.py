@@ -6,7 +6,7 @@ N(0, 1) with a fixed seed; results are compared on valid rows, by the largest ab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from luna.sums import denominator
 
 B, H, N, D = 2, 2, 64, 32
 MASKS = ("full", "prefix", "scatter")
+Definition = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # of q, k, v, mask
 
 
 def build(
@@ -88,6 +89,39 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None, :], float("-inf"))
     return scores.softmax(-1) @ v
+
+
+def averaged(A: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    """Averages of the valid values (if causal, of no later ones) by weights A (B, H, n, n)."""
+    A = A if mask is None else A * mask[:, None, None, :]
+    A = A.tril() if causal else A
+    return A / A.sum(-1, keepdim=True).clamp_min(1e-30) @ v
+
+
+def by_example(definition: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Definition:
+    """What a definition without a mask gives to the valid tokens of each example alone."""
+
+    def of_all(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        out = torch.zeros_like(v)
+        for b, real in enumerate(mask):
+            out[b][:, real] = definition(*(t[b : b + 1, :, real] for t in (q, k, v)))[0]
+        return out
+
+    return of_all
+
+
+def assert_defined(
+    attention: Attention, definition: Definition, *, masks: Sequence[str | None] = MASKS,
+    n: int = N, d_v: int | None = None, close: float = 1e-10,
+) -> None:  # fmt: skip
+    """Hold an attention to its definition on valid rows. (Its matrix is held to it by the
+    conformance suite.)"""
+    q, k, v = qkv(n=n, d=attention.head_dim, d_v=d_v)
+    for kind in masks:
+        mask = None if kind is None else mask_of(kind, n=n)
+        expected = definition(q, k, v, mask)
+        size = max(1, float(expected.detach().abs().max()))
+        assert difference(attention(q, k, v, mask), expected, mask) < close * size, kind
 
 
 class Sizes(TorchDispatchMode):

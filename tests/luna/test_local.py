@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from luna import LunaError
@@ -33,25 +34,22 @@ def mask(n: int = N) -> Tensor:
 
 def by_hand(local: LocalBranch, v: Tensor, causal: bool = False) -> Tensor:
     """out[b,h,i,c] = sum_t filter[t] v[b,h,i+t-centre,c] (+ bias), zeros outside."""
-    out, n, K = torch.zeros_like(v), v.shape[2], local.weight.shape[-1]
-    filters = local.weight.view(H, 1, K) if local.per_head else local.weight.view(1, E, K)
-    for i in range(n):
-        for t in range(K):
-            j = i + t - (K - 1 if causal else K // 2)
-            if 0 <= j < n:
-                out[:, :, i] += filters[..., t] * v[:, :, j]
+    n, K = v.shape[2], local.weight.shape[-1]
+    filters = local.weight.view(H, 1, 1, K) if local.per_head else local.weight.view(E, K)
+    before = K - 1 if causal else K // 2
+    padded = F.pad(v, (0, 0, before, K))
+    out = sum(filters[..., t] * padded[:, :, t : t + n] for t in range(K))
     return out if local.bias is None else out + local.bias
 
 
 def by_hand_2d(local: LocalBranch, v: Tensor) -> Tensor:
-    out, image = torch.zeros_like(v).unflatten(2, GRID), v.unflatten(2, GRID)
-    for y in range(GRID[0]):
-        for x in range(GRID[1]):
-            for s in range(5):
-                for t in range(5):
-                    i, j = y + s - 2, x + t - 2
-                    if 0 <= i < GRID[0] and 0 <= j < GRID[1]:
-                        out[:, :, y, x] += local.weight[:, 0, s, t] * image[:, :, i, j]
+    """Each of 5 x 5 shifted images times its weight."""
+    image = F.pad(v.unflatten(2, GRID), (0, 0, 2, 2, 2, 2))
+    out = sum(
+        local.weight[:, 0, s, t] * image[:, :, s : s + GRID[0], t : t + GRID[1]]
+        for s in range(5)
+        for t in range(5)
+    )
     return out.flatten(2, 3) + local.bias
 
 
@@ -90,21 +88,17 @@ def test_cls_token_is_left_out(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "n", "message"),
     [
-        ({"kind": "conv3d"}, r"unknown local branch 'conv3d'; did you mean conv"),
-        ({"kind": "conv2d"}, "needs a grid of tokens"),
-        ({"kind": "conv2d", "grid": (5, 7), "causal": True}, "no causal form"),
+        ({"kind": "conv3d"}, N, r"unknown local branch 'conv3d'; did you mean conv"),
+        ({"kind": "conv2d"}, N, "needs a grid of tokens"),
+        ({"kind": "conv2d", "grid": GRID, "causal": True}, N, "no causal form"),
+        ({"kind": "conv2d", "grid": GRID}, 36, "36 tokens do not fill a grid of 5 x 7"),
     ],
 )
-def test_mistakes_are_refused(arguments: dict, message: str):
+def test_mistakes_are_refused(arguments: dict, n: int, message: str):
     with pytest.raises(LunaError, match=message):
-        LocalBranch(n_heads=H, head_dim=E, **arguments)
-
-
-def test_a_grid_that_does_not_fit():
-    with pytest.raises(LunaError, match="36 tokens do not fill a grid of 5 x 7"):
-        branch("conv2d")(values(36))
+        LocalBranch(n_heads=H, head_dim=E, **arguments)(values(n).float())
 
 
 def test_parameters():

@@ -103,7 +103,7 @@ def test_an_invalid_range_is_refused(spec: Any):
 
 
 def test_a_knob_that_is_no_option_is_refused():
-    run = composed("attention=performer")
+    run = composed("attention=performer", "compute.solve=true")
     wrong = replace(run, compute=replace(run.compute, knobs={"width": [1, 2]}))
     with pytest.raises(UserError, match="the knob 'width', which is not one of its options"):
         check_budget(wrong)

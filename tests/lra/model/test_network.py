@@ -28,32 +28,21 @@ from .kit import (
     sinusoids,
 )
 
+CIFAR = ("n_layers=1", "n_heads=1", "d_model=32", "qkv_dim=32", "mlp_dim=64")
+SMALL = (
+    ("listops", 209_802), ("text", 370_562), ("retrieval", 395_138), ("pathfinder", 173_954),
+    ("image", 158_602),
+)  # fmt: skip
+SIZES = [((p, t, "small"), n) for p in ("skyformer", "lotformer", "luna") for t, n in SMALL]
+SIZES += [(("official", "image", "official", *(f"model.{word}" for word in CIFAR)), 52_266)]
 
-def parameters(protocol_name, task, model_name, *overrides):
-    protocol, model = read_settings(protocol_name, task, model_name, *overrides)
+
+@pytest.mark.parametrize(("names", "expected"), SIZES)
+def test_parameters_of_released_models(names, expected):
+    protocol, model = read_settings(*names)
     with torch.device("meta"):
-        return count(build(data.get(task), {"name": "softmax", "dwc": "none"}, model, protocol, 0))
-
-
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [
-        ("listops", 209_802),
-        ("text", 370_562),
-        ("retrieval", 395_138),
-        ("pathfinder", 173_954),
-        ("image", 158_602),
-    ],
-)
-@pytest.mark.parametrize("name", ["skyformer", "lotformer", "luna"])
-def test_parameters_of_the_small_model(name, task, expected):
-    assert parameters(name, task, "small") == expected
-
-
-def test_parameters_of_the_bare_cifar_config():
-    sizes = {"n_layers": 1, "n_heads": 1, "d_model": 32, "qkv_dim": 32, "mlp_dim": 64}
-    changes = [f"model.{k}={v}" for k, v in sizes.items()]
-    assert parameters("official", "image", "official", *changes) == 52_266
+        net = build(data.get(names[1]), {"name": "softmax", "dwc": "none"}, model, protocol, 0)
+    assert count(net) == expected
 
 
 # ---------------------------------------------------------------- the forward pass, written again

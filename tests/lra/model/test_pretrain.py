@@ -9,14 +9,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import luna
 from lra.base.config import Mask, UserError
 from lra.base.disk import read_json
 from lra.compute.count import count_run
@@ -118,14 +116,14 @@ def test_masks_are_a_function_of_the_seed_and_the_place(small: Small):
         assert torch.equal(a.labels, b.labels)
     other = batches(replace(run, seed=2))
     assert not torch.equal(whole[0].labels, other[0].labels)
-    by_example: dict[tuple[int, ...], set[tuple[bool, ...]]] = {}
+    places: dict[bytes, set[bytes]] = {}
     for batch in whole:  # 96 - 5 examples, 8 in a batch: each comes twice or more
         for ids, labels in zip(batch.ids, batch.labels, strict=True):
             targets = labels != IGNORED
-            example = torch.where(targets, labels, ids)
-            key = tuple(example[example > 0].tolist())
-            by_example.setdefault(key, set()).add(tuple(targets[: len(key)].tolist()))
-    assert max(map(len, by_example.values())) > 1
+            example, targets = torch.where(targets, labels, ids), targets[ids > 0]
+            key = example[example > 0].numpy().tobytes()
+            places.setdefault(key, set()).add(targets.numpy().tobytes())
+    assert max(map(len, places.values())) > 1
     held = batches(run, "val"), batches(run, "val")
     assert all(torch.equal(a.labels, b.labels) for a, b in zip(*held, strict=True))
 
@@ -239,7 +237,7 @@ def test_the_backbone_is_carried_bit_for_bit_and_the_head_is_not(
     assert not torch.equal(seen[table], fresh[table].to(seen[table].dtype))
 
 
-@pytest.mark.parametrize("attention", luna.names(causal=True))
+@pytest.mark.parametrize("attention", ["softmax", "linear", "luna"])
 def test_causal_predictions_depend_on_no_later_token(small: Small, attention: str):
     two = with_attention(small("pretrain=causal"), attention)
     run = pretrain.phase_one(two)
@@ -254,22 +252,14 @@ def test_causal_predictions_depend_on_no_later_token(small: Small, attention: st
 
 def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
     shared = (*MASKED, "pretrain.seed=7")
-    for seed in (1, 2):
-        runner.train(small(*shared, f"seed={seed}"))
-    runner.train(small(*MASKED, "seed=2"))
+    for words in ((*shared, "seed=1"), (*shared, "seed=2"), (*MASKED, "seed=2")):
+        runner.train(small(*words))
     assert len(list(Path(small().runs_dir).rglob(PHASE_ONE))) == 2
-    one, two, unshared = (
-        next(
-            r
-            for r in load_records([small().runs_dir])
-            if (r["seed"], r["pretraining.seed"]) == pair
-        )
-        for pair in ((1, 7), (2, 7), (2, 2))
-    )
+    records = {(r["seed"], r["pretraining.seed"]): r for r in load_records([small().runs_dir])}
+    one, two, unshared = (records[pair] for pair in ((1, 7), (2, 7), (2, 2)))
     assert one["pretraining"] == two["pretraining"] != unshared["pretraining"]
     assert one["identity"] == two["identity"] != unshared["identity"]
-    assert one["settings.pretrain.seed"] == 7
-    assert unshared["settings.pretrain.seed"] is None
+    assert (one["settings.pretrain.seed"], unshared["settings.pretrain.seed"]) == (7, None)
     table = build_table(TableSpec(name="t", title="t"), frame_of([one, two]))
     assert any("2 of these runs share" in note for note in table.notes)
 
@@ -313,40 +303,20 @@ def test_a_signal_in_phase_one_interrupts_the_run(small: Small, monkeypatch):
     assert [s.state for s in of_folder(Path(run.runs_dir))] == ["done", "done"]
 
 
-def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, capsys):
-    run = small(*MASKED)
-    folder = RunFolder(pretrain.phase_one(run), prepared_of(run).fingerprint)
-    held = folder.lock()
-    held.__enter__()
-    Timer(0.5, held.__exit__, (None, None, None)).start()
-    runner.train(run)
-    said = f"{folder.path} is being run by process {os.getpid()} on"
-    assert said in capsys.readouterr().out
-
-
-def test_the_record_and_the_table_name_both_phases(finished: Run, small: Small):
+def test_the_record_has_both_phases_and_the_table_names_them(finished: Run, small: Small):
     plain = read_record(runner.train(small(*SHORT)))
     [record] = load_records([finished.runs_dir])
     refuse_contradictions([plain, record])
-    about = record["pretraining"]
+    about, two = record["pretraining"], record["compute"]
     assert (about["name"], about["rate"], about["steps"], about["batch"]) == ("masked", 0.15, 6, 8)
     assert about["run"] == "-".join(folder_of(finished, PHASE_ONE).parts[-2:])
     assert 0 < about["held_out"]["loss"] < about["held_out"]["first"]["loss"]
     one = count_run(pretrain.phase_one(finished))
-    two = record["compute"]
     assert two["phase_one"]["flops"] == one.flops > two["flops"]
-    assert two["training"] == {
-        "phase_one": 6 * 8 * one.training_flops,
-        "phase_two": 6 * 8 * two["training_flops"],
-        "both": 6 * 8 * (one.training_flops + two["training_flops"]),
-    }
+    works = [6 * 8 * flops for flops in (one.training_flops, two["training_flops"])]
+    assert two["training"] == {"phase_one": works[0], "phase_two": works[1], "both": sum(works)}
     table = build_table(TableSpec(name="t", title="t"), frame_of([plain, record]))
     assert {*table.rows.index} == {"linear", "linear pretrain=masked"}
-    assert any(note.startswith("pretrain: ") for note in table.notes)
-    varied = build_table(
-        TableSpec(name="t", title="t", vary=["pretrain.name"]), frame_of([plain, record])
-    )
-    assert {*varied.rows.index} == {"linear pretrain=none", "linear pretrain=masked"}
     trained = load_trained(folder_of(finished), data_dir=finished.data_dir)
     assert trained.evaluate().digest == record["answers.digest"]
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from ..kit import MASKS, build, difference, mask_of, qkv, softmax_attention
+from ..kit import assert_defined, build, by_example, softmax_attention
 
 
 @pytest.mark.parametrize("m", [5, 61])  # 61: more agents than some example has tokens
-@pytest.mark.parametrize("kind", MASKS)
-def test_formula(kind: str, m: int) -> None:
-    q, k, v = qkv(d_v=5)
-    mask = mask_of(kind)
-    out = build("agent", agents=m)(q, k, v, mask)
-    for b in range(2):
-        real = mask[b].nonzero().squeeze(1).tolist()
-        count = min(m, len(real))
+def test_formula(m: int) -> None:
+    def agents(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        n = q.shape[2]
+        count = min(m, n)
         segments: list[list[int]] = [[] for _ in range(count)]
-        for rank, token in enumerate(real):
-            segments[rank * count // len(real)].append(token)
-        own = [t[b : b + 1][:, :, real] for t in (q, k, v)]
-        agents = torch.stack([q[b : b + 1][:, :, s].mean(2) for s in segments], 2)
-        gathered = softmax_attention(agents, own[1], own[2])
-        expected = softmax_attention(own[0], agents, gathered)
-        assert difference(out[b : b + 1][:, :, real], expected) < 1e-12
+        for token in range(n):
+            segments[token * count // n].append(token)
+        means = torch.stack([q[:, :, segment].mean(2) for segment in segments], 2)
+        return softmax_attention(q, means, softmax_attention(means, k, v))
+
+    assert_defined(build("agent", agents=m), by_example(agents), d_v=5)

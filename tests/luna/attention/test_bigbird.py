@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,7 @@ from torch import Tensor
 import luna
 from luna.attention.bigbird import first_blocks_graph
 
-from ..kit import MASKS, build, difference, mask_of, qkv
-
-PROFILES = ("strict", "published")
+from ..kit import assert_defined, build, difference, mask_of, qkv
 
 
 def multiset(i: int, N: int, drawn: list[int]) -> list[int]:
@@ -38,16 +38,12 @@ def dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, graph: Tensor, b
     return out
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("profile", ["strict", "published"])
 @pytest.mark.parametrize(("n", "block", "R"), [(64, 4, 3), (61, 4, 2), (40, 8, 2)])
-def test_is_dense_softmax_with_multiplicities(profile: str, kind: str, n: int, block: int, R: int):
+def test_is_dense_softmax_with_multiplicities(profile: str, n: int, block: int, R: int):
     attention = build("bigbird", block=block, random_blocks=R, profile=profile)
-    q, k, v = qkv(n=n)
-    mask = mask_of(kind, n=n)
-    graph = attention.random_graph(n + -n % block, q.device)
-    expected = dense(q, k, v, mask, graph, block)
-    assert difference(attention(q, k, v, mask), expected, mask) < 1e-10
+    graph = attention.random_graph(n + -n % block, torch.device("cpu"))
+    assert_defined(attention, partial(dense, graph=graph, b=block), n=n)
 
 
 # ---------------------------------------------------------------------- the strict graph
@@ -89,14 +85,6 @@ def test_published_graph_at_4096_reaches_1024_tokens():
     for i in range(1, 63):
         assert set(graph[:, i].flatten()) == {j for j in range(1, 16) if abs(j - i) > 1}
     assert np.array_equal(published(4096), graph[:2])  # heads are drawn one after the other
-
-
-def test_published_graph_has_the_runs_seed_whatever_the_slots():
-    assert np.array_equal(published(1024, seed=0), published(1024, seed=7))
-    # what numpy's RandomState(42) gives the first rows of the first head
-    rng = np.random.RandomState(42)
-    first, second = rng.permutation(np.arange(3, 15))[:3], rng.permutation(np.arange(4, 15))[:3]
-    assert published(1024)[0, 1:3].tolist() == [first.tolist(), second.tolist()]
 
 
 def test_published_graph_takes_what_targets_there_are():
@@ -153,7 +141,7 @@ def test_published_equals_hugging_face(n: int, block: int):
             for linear in (layer.query, layer.key, layer.value)
         )
         attention = luna.build(
-            "bigbird", n_heads=2, head_dim=8, max_len=n, block=block, profile="published"
+            "bigbird", n_heads=2, head_dim=8, max_len=n, block=block, profile="published", seed=7
         )
         out = attention(q, k, v, mask)
     np.random.set_state(state)  # noqa: NPY002  (that code seeds the global generator)

@@ -1,4 +1,4 @@
-"""cosFormer: the cosine identity, its horizon and what may not move it."""
+"""cosFormer: the cosine identity and its horizon."""
 
 from __future__ import annotations
 
@@ -6,48 +6,34 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 import luna
 
-from ..kit import build, difference, mask_of, qkv
+from ..kit import assert_defined, averaged, build, difference, qkv
 
 
-def cosine(n: int, P: float) -> Tensor:
-    i = torch.arange(1, n + 1, dtype=torch.float64)
-    return torch.cos(math.pi * (i[:, None] - i[None, :]) / (2 * P))
+@pytest.mark.parametrize(("profile", "horizon"), [("strict", 128), ("published", 40)])
+def test_weights_are_relus_times_a_cosine(profile: str, horizon: int) -> None:
+    """Of the distance to max_len under strict, to the padded length of n = 40 in the public code,
+    where padding is attended to."""
+    i = torch.arange(40, dtype=torch.float64)
+    cosine = torch.cos(math.pi * (i[:, None] - i[None, :]) / (2 * horizon))
+
+    def expected(q, k, v, mask):
+        return averaged(q.relu() @ k.relu().mT * cosine, v, mask if profile == "strict" else None)
+
+    assert_defined(build("cosformer", profile=profile), expected, n=40, d_v=5)
 
 
-def test_kernel_identity() -> None:
-    attention = build("cosformer")
+def test_features_have_no_other_scale() -> None:
     q, k, _ = qkv()
-    phi_q, phi_k = attention.features(q, k, None)
-    assert phi_q.shape[-1] == attention.feature_dim == 64
-    expected = (q.relu() @ k.relu().mT) * cosine(64, 128)
-    assert difference(phi_q @ phi_k.mT, expected) < 1e-12
-    assert (expected >= 0).all()
+    phi_q, phi_k = build("cosformer").features(q, k, None)
+    assert difference((phi_q @ phi_k.mT).diagonal(0, -2, -1), (q.relu() * k.relu()).sum(-1)) < 1e-12
 
 
-def test_published_follows_the_padded_length() -> None:
-    attention = build("cosformer", profile="published")
-    q, k, v = qkv(n=40)
-    mask = mask_of("prefix", n=40)
-    A = (q.relu() @ k.relu().mT) * cosine(40, 40)
-    expected = A / A.sum(-1, keepdim=True) @ v
-    assert difference(attention(q, k, v, mask), expected) < 1e-12
-    assert difference(attention.matrix(q, k, mask) @ v, expected) < 1e-12
-    longer = [torch.cat([t, torch.zeros_like(t[:, :, :8])], 2) for t in (q, k, v)]
-    assert difference(attention(*longer)[:, :, :40], expected) > 1e-3
-
-
-def test_knows_its_horizon() -> None:
-    attention = build("cosformer", max_len=16)
-    with pytest.raises(luna.LunaError, match=r"max_len=16 tokens and got 17"):
-        attention(*qkv(n=17))
+def test_a_stream_knows_its_horizon() -> None:
     causal = build("cosformer", max_len=3, causal=True)
     q, k, v = qkv(n=4)
-    state = None
-    for t in range(3):
-        state, _ = causal.step(state, q[:, :, t], k[:, :, t], v[:, :, t])
+    state, _ = causal.steps(None, q[:, :, :3], k[:, :, :3], v[:, :, :3])
     with pytest.raises(luna.LunaError, match="3 positions and got 4"):
         causal.step(state, q[:, :, 3], k[:, :, 3], v[:, :, 3])

@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from luna.convert.maps import attention_cross_entropy, softmax_rows
-
-from ..kit import build, difference, mask_of, qkv, softmax_attention
+from ..kit import build, difference, mask_of, qkv
 
 
 def normalised(kernel: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -74,41 +72,3 @@ def test_kaiming_is_of_the_3d_tensor() -> None:
     assert attention.map_q.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
     assert not torch.equal(attention.map_q.weight, attention.map_k.weight)
     assert (attention.map_q.bias == 0).all()
-
-
-# ---------------------------------------------------------------------- the distillation loss
-
-
-def test_loss_is_the_formula() -> None:
-    T = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]])
-    A = torch.tensor([[[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]]])
-    rows = [
-        -0.5 * math.log(0.25) - 0.5 * math.log(0.75),
-        -math.log(1e-8),
-        -sum(p * math.log(p) for p in (0.2, 0.3, 0.5)),
-    ]
-    assert attention_cross_entropy(T, A).item() == pytest.approx(sum(rows) / 3)
-    mask = torch.tensor([[True, False, True]])
-    assert attention_cross_entropy(T, A, mask).item() == pytest.approx((rows[0] + rows[2]) / 2)
-    assert attention_cross_entropy(T, A, torch.zeros_like(mask)).item() == 0
-    assert attention_cross_entropy(T, A, floor=1e-3).item() == pytest.approx(
-        (rows[0] - math.log(1e-3) + rows[2]) / 3
-    )
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_teacher(causal: bool) -> None:
-    q, k, v = qkv()
-    mask = mask_of("prefix")
-    T = softmax_rows(q, k, mask, causal=causal)
-    if causal:
-        assert (T.triu(1) == 0).all()
-        t = 20
-        seen = softmax_attention(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1])
-        assert difference((T @ v)[:, :, t : t + 1], seen) < 1e-12
-    else:
-        assert difference(T @ v, softmax_attention(q, k, v, mask)) < 1e-12
-    late = torch.arange(64) >= 5  # with a causal teacher the first rows see nothing
-    rows = softmax_rows(q, k, late.expand(2, 64), causal=True)
-    assert (rows[:, :, :5] == 0).all()
-    assert difference(rows[:, :, 5:].sum(-1), torch.ones(2, 2, 59).double()) < 1e-12

@@ -23,18 +23,6 @@ def sharp(**options) -> luna.Attention:
     return attention
 
 
-def unrolled(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tensor:
-    """Sinkhorn by torch's own operations, which store every step."""
-    f = torch.zeros_like(S[..., :1])
-    g = torch.zeros_like(S[..., :1, :]).masked_fill(log_nu.isneginf(), -math.inf)
-    for t in range(half_steps):
-        if t % 2 == 0:
-            f = log_mu - (S + g).logsumexp(-1, keepdim=True)
-        else:
-            g = log_nu - (S + f).logsumexp(-2, keepdim=True)
-    return (S + f + g).exp()
-
-
 @pytest.mark.parametrize(("eps", "half_steps"), [(0.1, 49), (0.1, 50), (1.0, 5), (1.0, 6), (1, 1)])
 def test_parity(eps: float, half_steps: int) -> None:
     attention = sharp(R=8, eps=eps, half_steps=half_steps)
@@ -45,40 +33,6 @@ def test_parity(eps: float, half_steps: int) -> None:
     exact, loose = (rows, columns) if half_steps % 2 else (columns, rows)
     assert exact < 1e-12
     assert loose > 1e-9
-
-
-# ---------------------------------------------------------------------- recomputation
-
-
-@pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize("half_steps", [1, 4, 25])
-def test_gradients_equal_unrolling(half_steps: int, rows: bool) -> None:
-    """Against the same problem without its padded rows (or columns), where nothing is infinite."""
-    g = torch.Generator().manual_seed(0)
-    S = (3 * torch.randn(2, 2, 13, 5, generator=g).double()).requires_grad_()
-    logits = torch.randn(2, 5, generator=g).double().requires_grad_()
-    weight = torch.randn(2, 2, 13, 5, generator=g).double()
-    real = torch.arange(13) % 4 != 1
-    log_a = torch.full((13,), -math.log(10), dtype=torch.float64).masked_fill(~real, -math.inf)
-
-    def plan(method, S: Tensor, log_a: Tensor) -> Tensor:
-        log_zeta = logits.log_softmax(-1)
-        if rows:
-            return method(S, log_a[:, None], log_zeta.unsqueeze(-2), half_steps)
-        return method(S.mT, log_zeta.unsqueeze(-1), log_a[None], half_steps).mT
-
-    ours, theirs = plan(sinkhorn, S, log_a), plan(unrolled, S[:, :, real], log_a[real])
-    assert difference(ours[:, :, real], theirs) < 1e-12
-    assert (ours[:, :, ~real] == 0).all()
-    ours = torch.autograd.grad((weight * ours).sum(), (S, logits), allow_unused=True)
-    theirs = torch.autograd.grad(
-        (weight[:, :, real] * theirs).sum(), (S, logits), allow_unused=True
-    )
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert b.abs().max() > 1e-3
-            assert difference(a, b) < 1e-10
 
 
 def stored(half_steps: int) -> int:
@@ -99,9 +53,6 @@ def stored(half_steps: int) -> int:
 def test_memory_of_a_half_step() -> None:
     per_step = (stored(110) - stored(10)) / 100
     assert per_step <= 4 * (256 + 32) * 2  # potentials, not plans: 4 bytes, n or R of them
-
-
-# ---------------------------------------------------------------------- options and quirks
 
 
 def test_published() -> None:

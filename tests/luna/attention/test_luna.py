@@ -1,27 +1,25 @@
-"""LUNA: its special cases, its options and the kernels of its ablation."""
+"""LUNA against the paper's listing; its options and the kernels of its ablation."""
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import luna
-from luna.attention.luna import Luna
+from luna.attention.luna import Listing, Luna
 from luna.feature_maps.options import LunaOptions
 
+from ..kernels.kit import assert_close, with_gradients
 from ..kit import difference, mask_of, qkv, shaken
-from ..listing import by_listing
+from ..listing import by_listing, listed
 
 B, H, n, d = 2, 2, 37, 16
 F64 = torch.float64
-YAML = Path(__file__).parents[3] / "configs" / "attention" / "luna.yaml"
 
 
 def build(*, seed: int = 0, **options) -> Luna:
@@ -39,6 +37,62 @@ def normalise(kernel: Tensor, v: Tensor) -> Tensor:
 def set_(parameter: nn.Parameter, value: Tensor | float) -> None:
     with torch.no_grad():
         parameter.copy_(torch.as_tensor(value, dtype=parameter.dtype).expand_as(parameter))
+
+
+# ---------------------------------------------------------------------- the paper's listing
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"share": "head", "nonneg": False, "evaluate": "piecewise"},
+        {"shared_channels": True, "activation": "leaky_relu"},
+        {"activation": "gelu", "nonneg": "softplus"},
+        {"activation": "tanh", "shared_channels": True, "nonneg": False},
+        {"M": 3, "L": 5, "hidden": 7, "nonneg": "exp", "chunk": 100},
+    ],
+    ids=str,
+)
+def test_every_evaluation_is_the_listing(options: dict[str, Any], causal: bool):
+    """Values and every gradient. (tests/luna/kernels has the fused evaluation.)"""
+    attention = build(causal=causal, **{"evaluate": "dense"} | options).train()
+    qkv, mask = [t.requires_grad_() for t in inputs()], mask_of("scatter", n=n)
+    ours, theirs = (
+        with_gradients(f(*qkv, mask), [*qkv, *attention.parameters()])
+        for f in (attention, partial(listed, attention))
+    )
+    assert_close(ours, theirs, 1e-11)
+
+
+def test_initialisation_is_the_listings():
+    """W ~ N(0, 1) / sqrt(d), beta 0, torch's own for linear layers: moments and bounds."""
+    torch.manual_seed(0)
+    sizes = {"M": 200, "L": 200}
+    attention = luna.build("luna", n_heads=1, head_dim=d, max_len=8, **sizes)
+    theirs = Listing(d, LunaOptions(**sizes))
+    projections, channels = attention.map.projections, attention.map.channels
+    assert (projections.bias == 0).all()
+    assert projections.weight.abs().max() > 3 * d**-0.5  # normal, not uniform
+    for weight, reference in [
+        (projections.weight, [theirs.W]),
+        (channels.e, [m.weight for m in theirs.first]),
+        (channels.f, [m.bias for m in theirs.first]),
+        (channels.a, [m.weight for m in theirs.second]),
+        (channels.g, [m.bias for m in theirs.second]),
+    ]:
+        drawn = torch.cat([t.flatten() for t in reference])
+        assert weight.std().item() == pytest.approx(drawn.std().item(), rel=0.1)
+        assert weight.mean().abs() < 0.1 * drawn.abs().max()
+        if weight is not projections.weight:  # a normal's largest is anything
+            assert weight.abs().max().item() == pytest.approx(drawn.abs().max().item(), rel=0.05)
+
+
+def test_features_are_the_listings_projection_by_projection():
+    """phi_{iL+l}: the order counts for envelopes and checkpoints, not for the output."""
+    attention, x = build(M=3, L=5), inputs()[0]
+    assert difference(attention.phi_q(x, None), by_listing(attention).phi(x)) < 1e-13
 
 
 # ---------------------------------------------------------------------- special cases, envelopes
@@ -215,21 +269,13 @@ def test_parameters(options: dict, head_dim: int, count: int):
     assert sum(p.numel() for p in attention.parameters()) == count
 
 
-def trained_rms(**options) -> Luna:
-    attention = build(**{"ch_rms": True} | options).train()
-    for seed in range(3):
-        attention(*inputs(seed), mask_of("prefix", n=n))
-    return attention
-
-
 @pytest.mark.parametrize("ch_rms", [True, "shared"])
 def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
-    """Padding- and batch-invariant, and a loaded checkpoint gives the same."""
-    attention = trained_rms(ch_rms=ch_rms).eval()
+    """An example does not know the others, and a loaded checkpoint gives the same."""
+    attention, m = build(ch_rms=ch_rms).train(), mask_of("scatter", n=n)
+    attention(*inputs(1), m)
     q, k, v = inputs(9)
-    m = mask_of("scatter", n=n)
-    out = attention(q, k, v, m)
-    assert difference(attention(q[:1], k[:1], v[:1], m[:1]), out[:1]) < 1e-12
+    out = attention.eval()(q, k, v, m)
     louder = torch.cat([q[:1], 9 * q[1:]])
     assert difference(attention(louder, k, v, m)[:1], out[:1]) < 1e-12
     other = build(ch_rms=ch_rms, seed=5)
@@ -265,28 +311,3 @@ def test_signed_kernels_say_so(options: dict, signed: bool):
     assert (attention.phi_q(inputs()[0], None) < 0).any() == signed
     assert attention.signed == signed
     assert attention.convex != signed
-
-
-@pytest.mark.parametrize(
-    ("nonneg", "function"), [("softplus", F.softplus), ("exp", lambda y: y.clamp(max=15).exp())]
-)
-@pytest.mark.parametrize("shared_channels", [False, True])
-def test_positive_features_are_the_function_of_the_signed_ones(nonneg, function, shared_channels):
-    options = {"n_heads": 2, "head_dim": 4, "max_len": 9, "M": 3, "L": 2, "hidden": 5}
-    options["shared_channels"] = shared_channels
-    signed, positive = (luna.build("luna", nonneg=n, **options).double() for n in (False, nonneg))
-    positive.load_state_dict(signed.state_dict())
-    g = torch.Generator().manual_seed(0)
-    x = 50 * torch.randn(2, 2, 9, 4, generator=g, dtype=torch.float64)
-    expected = function(signed.phi_q(x, None) * 3**0.5) * 3**-0.5
-    torch.testing.assert_close(positive.phi_q(x, None), expected)
-    assert not positive.signed
-    assert positive.convex
-
-
-def test_the_config_repeats_every_comment():
-    """Its keys and values are compared with the class in tests/lra/settings/test_compose.py."""
-    stated = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(LunaOptions), re.M))
-    assert list(stated) == list(luna.options("luna"))
-    repeated = dict(re.findall(r"^(\w+): .*  # (.*)$", YAML.read_text(encoding="utf-8"), re.M))
-    assert {key: repeated[key][: len(text)] for key, text in stated.items()} == stated

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from ..kit import build, difference, mask_of, qkv, softmax_attention
+from ..kit import assert_defined, build, difference, qkv, softmax_attention
 
 
 def test_is_attention_to_the_packed_sequence() -> None:
-    attention = build("luna2021", packed=7)
-    q, k, v = qkv(d_v=5)
-    p = 10 * torch.randn(1, 2, 7, 32).double()
+    attention = build("luna2021", packed=7).double()
     with torch.no_grad():
-        attention.double().p.copy_(p[0])
-    mask = mask_of("scatter")
-    packed_k, packed_v = (softmax_attention(p.expand(2, -1, -1, -1), k, t, mask) for t in (k, v))
-    expected = softmax_attention(q, packed_k, packed_v)
-    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+        attention.p.mul_(10)
+    p = attention.p.detach().expand(2, -1, -1, -1)
+
+    def expected(q, k, v, mask):
+        packed = (softmax_attention(p, k, t, mask) for t in (k, v))
+        return softmax_attention(q, *packed)
+
+    assert_defined(attention, expected, d_v=5)
 
 
 def test_causal_form_is_the_papers() -> None:
@@ -28,17 +29,13 @@ def test_causal_form_is_the_papers() -> None:
     attention = build("luna2021", packed=7, causal=True).double()
     with torch.no_grad():
         attention.p.mul_(20)
-    rows = []
-    for i in range(n):
+    rows = [torch.zeros(2, 2, 5).double()]
+    for i in range(1, n):
         seen = real[: i + 1].nonzero().squeeze(1)
-        if len(seen) == 0:
-            rows.append(torch.zeros(2, 2, 5).double())
-            continue
-        scores = torch.einsum("hld,bhjd->bhlj", attention.p, k[:, :, seen]) / 32**0.5
-        G = torch.where(scores > 0, scores + 1, scores.exp())
-        keys, values = (torch.einsum("bhlj,bhjc->bhlc", G, t[:, :, seen]) for t in (k, v))
-        w = torch.einsum("bhd,bhld->bhl", q[:, :, i], keys / len(seen)) / 32**0.5
-        rows.append(torch.einsum("bhl,bhlc->bhc", w.softmax(-1), values / len(seen)))
+        scores = attention.p @ k[:, :, seen].mT / 32**0.5
+        G = torch.where(scores > 0, scores + 1, scores.exp()) / len(seen)
+        w = q[:, :, i, None] @ (G @ k[:, :, seen]).mT / 32**0.5
+        rows.append((w.softmax(-1) @ G @ v[:, :, seen]).squeeze(2))
     expected = torch.stack(rows, 2)
     for attention.chunk in (1, 7, 128):
         assert difference(attention(q, k, v, mask), expected, mask) < 1e-12

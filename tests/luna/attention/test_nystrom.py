@@ -81,3 +81,11 @@ def test_the_constant_of_the_inverse_is_shared_by_the_batch_where_asked_for():
     for name in ("nystrom", "skyformer"):
         for profile in ("strict", "published"):
             assert build(name, profile=profile).published is (profile == "published")
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-6, 1e-8])
+def test_the_pseudo_inverse_of_landmarks_that_are_nearly_equal(spread: float):
+    q, k, v = qkv()
+    q = q[:, :, :1] + spread * q
+    attention = build("nystrom", landmarks=8, inverse_steps=None)
+    assert difference(attention(q, k, v), attention.matrix(q, k) @ v) < 1e-7

@@ -65,8 +65,6 @@ def test_each_stream_is_its_matrix_times_its_half(kind, profile):
     x = hidden()
     gate = attention.gate(x).view(B, N, H, D).transpose(1, 2)
     assert difference(attention(q, k, v, mask, x), gate * expected, mask) < 1e-10
-    for A, B_ in zip(streams, attention.streams(q, k, mask), strict=True):
-        assert difference(A, B_, mask) < 1e-10
 
 
 def test_initial_power_and_scale():

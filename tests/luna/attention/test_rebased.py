@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 
 from luna import Attention
 
-from ..kit import build, difference, mask_of, qkv
+from ..kit import assert_defined, averaged, build, qkv
 
 
 def learned(**options: object) -> Attention:
@@ -37,15 +37,11 @@ def test_kernel_is_the_square(profile: str, causal: bool) -> None:
             x = joined.unflatten(-1, (2, 6)).transpose(1, 2)
         return x * side.gamma + side.beta
 
-    q, k, v = qkv(d_v=5)
-    mask = mask_of("scatter")
-    weights = torch.einsum(
-        "bhid,bhjd->bhij", narrow(q, attention.map_q), narrow(k, attention.map_k)
-    ).square()
-    weights = weights * mask[:, None, None, :]
-    weights = weights.tril() if causal else weights
-    expected = weights / weights.sum(-1, keepdim=True).clamp_min(1e-30) @ v
-    assert difference(attention(q, k, v, mask), expected, mask) < 1e-9
+    def expected(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        scores = narrow(q, attention.map_q) @ narrow(k, attention.map_k).mT
+        return averaged(scores.square(), v, mask, causal=causal)
+
+    assert_defined(attention, expected, d_v=5, close=1e-9)
 
 
 def test_a_query_can_ignore_a_key() -> None:

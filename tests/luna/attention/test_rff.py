@@ -5,23 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ..kit import build, difference, mask_of, qkv
+from ..kit import assert_defined, build, mask_of, qkv
 
 
 def test_features_are_the_formula() -> None:
     attention = build("rff", P=5, seed=3)
-    q, k, v = qkv(d_v=9)
-    mask = mask_of("scatter")
-    Omega = attention.map.Omega.double()
-    phi_q, phi_k = (
-        torch.cat([u.cos(), u.sin()], -1) / 5**0.5
-        for u in (32**-0.25 * q @ Omega.T, 32**-0.25 * k @ Omega.T)
-    )
-    A = (phi_q @ phi_k.mT) * mask[:, None, None, :]
-    c = A.sum(-1, keepdim=True)
-    c = torch.where(c < 0, c.clamp(max=-1e-2), c.clamp(min=1e-2))
-    assert (c < 0).any()  # the sign of the denominator is in play, and is kept
-    assert difference(attention(q, k, v, mask), A / c @ v, mask) < 1e-10
+
+    def expected(q, k, v, mask):
+        turned = (32**-0.25 * t @ attention.map.Omega.double().T for t in (q, k))
+        phi_q, phi_k = (torch.cat([u.cos(), u.sin()], -1) / 5**0.5 for u in turned)
+        A = phi_q @ phi_k.mT * mask[:, None, None, :]
+        c = A.sum(-1, keepdim=True)
+        assert (c < 0).any()  # the sign of the denominator is in play, and is kept
+        return A / torch.where(c < 0, c.clamp(max=-1e-2), c.clamp(min=1e-2)) @ v
+
+    assert_defined(attention, expected, d_v=9)
 
 
 def test_counts_how_often_it_clamps() -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ..kit import build, difference, mask_of, qkv
+from ..kit import assert_defined, averaged, build
 
 
 def test_is_the_formula() -> None:
     attention = build("t2r", r=20)
     W, b = attention.map.weight.double(), attention.map.bias.double()
-    q, k, v = qkv(d_v=9)
-    mask = mask_of("scatter")
-    phi_q, phi_k = ((torch.einsum("hrd,bhnd->bhnr", W, t) + b[:, None]).relu() for t in (q, k))
-    A = (phi_q @ phi_k.mT) * mask[:, None, None, :]
-    expected = A / A.sum(-1, keepdim=True) @ v
-    assert difference(attention(q, k, v, mask), expected, mask) < 1e-12
+
+    def expected(q, k, v, mask):
+        phi_q, phi_k = ((torch.einsum("hrd,bhnd->bhnr", W, t) + b[:, None]).relu() for t in (q, k))
+        return averaged(phi_q @ phi_k.mT, v, mask)
+
+    assert_defined(attention, expected, d_v=9)
 
 
 def test_parameters_and_init() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from .kit import accuracy, bert, comes_again
+from .kit import accuracy, bert, comes_again, paint, processor
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,16 @@ def trained():
     model.zero_grad()
     assert accuracy(model.eval())["accuracy"] > 0.95
     return model
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """Images of three colours."""
+    paint(root := tmp_path_factory.mktemp("colours"))
+    return root
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory) -> Any:
+    """What a checkpoint says of its images."""
+    return processor(tmp_path_factory.mktemp("checkpoint"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,114 +21,53 @@ from luna.convert.tasks.images import Images
 transformers = pytest.importorskip("transformers")
 
 H, D_HEAD, VOCAB, POSITIONS = 4, 8, 60, 40
-SIZE = {
+SIZES = {
     "hidden_size": H * D_HEAD,
     "num_hidden_layers": 2,
     "num_attention_heads": H,
     "intermediate_size": 48,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": POSITIONS,
-    "num_labels": 3,
 }
-IMAGE = {
-    "hidden_size": H * D_HEAD,
-    "num_hidden_layers": 2,
-    "num_attention_heads": H,
-    "intermediate_size": 48,
-    "image_size": 16,
-    "patch_size": 4,
-    "num_labels": 3,
-}
-DISTIL = {
-    "dim": H * D_HEAD,
-    "n_layers": 2,
-    "n_heads": H,
-    "hidden_dim": 48,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": POSITIONS,
-    "num_labels": 3,
-}
-
-
-def bert(**changes: Any) -> Any:
-    t = transformers
-    return _make(t.BertForSequenceClassification, t.BertConfig(**SIZE | changes))
-
-
-def roberta() -> Any:
-    t = transformers
-    return _make(t.RobertaForSequenceClassification, t.RobertaConfig(**SIZE))
-
-
-def distilbert() -> Any:
-    t = transformers
-    return _make(t.DistilBertForSequenceClassification, t.DistilBertConfig(**DISTIL))
-
-
-def vit(**changes: Any) -> Any:
-    t = transformers
-    return _make(t.ViTForImageClassification, t.ViTConfig(**IMAGE | changes))
-
-
-def deit() -> Any:
-    t = transformers
-    return _make(t.DeiTForImageClassification, t.DeiTConfig(**IMAGE))
-
-
-HOSTS: dict[str, Callable[[], Any]] = {
-    f.__name__: f for f in (bert, roberta, distilbert, vit, deit)
-}
-
-
-def _make(cls: Any, config: Any) -> Any:
-    torch.manual_seed(0)
-    model = cls(config)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.ndim > 1:
-                p.mul_(4)  # maps that are far from uniform
-            if "query" in name or "q_" in name:
-                p.mul_(2)
-    return model.eval()
-
-
+TEXT = SIZES | {"vocab_size": VOCAB, "max_position_embeddings": POSITIONS, "num_labels": 3}
+IMAGE = SIZES | {"image_size": 16, "patch_size": 4, "num_labels": 3}
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-DECODER = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,  # each serves two heads of queries
-    "intermediate_size": 48,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 64,
-    **SPECIAL,
+GPT2 = {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": VOCAB, "n_positions": 64} | SPECIAL
+# Each head of keys serves two of queries.
+DECODER = TEXT | SPECIAL | {"num_key_value_heads": 2, "max_position_embeddings": 64}
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertForSequenceClassification", TEXT),
+    "roberta": ("RobertaForSequenceClassification", TEXT),
+    "distilbert": ("DistilBertForSequenceClassification", TEXT | {"hidden_dim": 48}),
+    "vit": ("ViTForImageClassification", IMAGE),
+    "deit": ("DeiTForImageClassification", IMAGE),
 }
-GPT2 = {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": VOCAB, "n_positions": 64}
-OTHERS: dict[str, dict[str, Any]] = {
-    "Llama": {},
-    "Mistral": {"sliding_window": None},
-    "Qwen2": {},
-    "Qwen3": {"head_dim": 16},
-    "Gemma": {"head_dim": 16},
-    "Phi3": {},
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "llama": ("LlamaForCausalLM", DECODER),
+    "mistral": ("MistralForCausalLM", DECODER | {"sliding_window": None}),
+    "qwen2": ("Qwen2ForCausalLM", DECODER),
+    "qwen3": ("Qwen3ForCausalLM", DECODER | {"head_dim": 16}),
+    "gemma": ("GemmaForCausalLM", DECODER | {"head_dim": 16}),
+    "phi3": ("Phi3ForCausalLM", DECODER),
 }
+HOSTS = ENCODERS | DECODERS
 GREEDY = {"max_new_tokens": 12, "do_sample": False}
 
 
-def decoder(kind: str = "GPT2", **changes: Any) -> Any:
+def host(name: str, **changes: Any) -> Any:
     """A model of random weights whose attention maps are far from uniform."""
-    t = transformers
+    kind, sizes = HOSTS[name]
+    cls = getattr(transformers, kind)
     torch.manual_seed(0)
-    if kind == "GPT2":
-        model = t.GPT2LMHeadModel(t.GPT2Config(**GPT2 | SPECIAL | changes))
-    else:
-        config = getattr(t, f"{kind}Config")(**DECODER | OTHERS.get(kind, {}) | changes)
-        model = getattr(t, f"{kind}ForCausalLM")(config)
+    model = cls(cls.config_class(**sizes | changes))
     with torch.no_grad():
-        for p in model.parameters():
+        for parameter, p in model.named_parameters():
             if p.ndim > 1:
-                p.mul_(6)
+                queries = name in ENCODERS and ("query" in parameter or "q_" in parameter)
+                p.mul_((4 if name in ENCODERS else 6) * (2 if queries else 1))
     return model.eval()
+
+
+bert, vit = partial(host, "bert"), partial(host, "vit")
 
 
 def prompts() -> dict[str, Tensor]:
@@ -155,7 +94,7 @@ def images(b: int = 3, *, seed: int = 1) -> dict[str, Tensor]:
 def inputs_of(model: nn.Module) -> dict[str, Tensor]:
     if hasattr(model.config, "image_size"):
         return images()
-    return prompts() if hasattr(model.config, "n_positions") else text()
+    return prompts() if model.can_generate() else text()
 
 
 def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -219,15 +158,9 @@ def checkpoint(folder: Path, words: tuple[str, ...] = ("good", "bad", "film")) -
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     tokenizer = transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"))
     tokenizer.save_pretrained(folder)
-    config = transformers.BertConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        vocab_size=len(vocabulary),
-        max_position_embeddings=16,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "max_position_embeddings": 16}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": len(vocabulary)}
+    transformers.BertModel(transformers.BertConfig(**sizes, **layers)).save_pretrained(folder)
 
 
 def accuracy(model: nn.Module) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from luna.base import LunaError
-from luna.convert import convert, load, revert
+from luna.convert import convert, load
 
 from .kit import bert, logits, text, transformers
 
@@ -120,17 +120,6 @@ def test_shards(tmp_path):
     assert torch.equal(logits(load(tmp_path), text()), logits(student, text()))
 
 
-def test_folders_of_an_earlier_layout_are_loaded(saved):
-    """A converted layer had its attention as `luna_attn`."""
-    student, folder = saved
-    path = folder / "model.safetensors"
-    earlier = {
-        k.replace("luna_layer.attention", "luna_attn"): t for k, t in load_file(path).items()
-    }
-    save_file(earlier, path, metadata={"format": "pt"})
-    assert torch.equal(logits(load(folder), text()), logits(student, text()))
-
-
 EVIL = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}
 
 
@@ -175,9 +164,3 @@ def test_an_index_names_files_of_its_folder(saved, files):
     index.write_text(json.dumps({"weight_map": files}), encoding="utf-8")
     with pytest.raises(LunaError, match="no safetensors of this folder"):
         load(saved[1])
-
-
-def test_the_hosts_own_implementation_comes_back(tmp_path):
-    model = bert()
-    convert(model, "t2r").save_pretrained(tmp_path)
-    assert revert(load(tmp_path)).config._attn_implementation == model.config._attn_implementation

@@ -23,43 +23,46 @@ STSB = [
     *("index", "genre", "filename", "year", "old_index", "source1", "source2"),
     *("sentence1", "sentence2", "score"),
 ]
+# Lines of each task's file, and the examples in them.
 FILES = {
-    "cola": [["gj04", "1", "", 'He said "no.'], ["gj04", "0", "*", 'Him "yes" said.']],
-    "sst2": [["sentence", "label"], ['a "quote never closed', "1"], ["dull", "0"]],
-    "mrpc": [
-        ["\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
-        ["1", "7", "8", 'He said "', 'She said "x'],
-        ["0", "7", "8", "a", "b"],
-    ],
-    "stsb": [
-        STSB,
-        ["0", "g", "f", "y", "1", "n", "n", "A plane.", "An air plane.", "4.750"],
-        ["1", "g", "f", "y", "1", "n", "n", "A man.", "A dog.", "0"],
-    ],
-    "qqp": [
-        ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
-        ["1", "2", "3", "Why?", "How come?", "1"],
-        ["1", "2", "3", "cut off"],
-        ["1", "2", "3", "Why?", "When?", "0"],
-    ],
-    "mnli": [
-        MNLI,
-        ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "B.", "neutral", "neutral"],
-        ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "C.", "x", "contradiction"],
-    ],
-    "qnli": [["index", "question", "sentence", "label"], ["0", "Who?", "He.", "not_entailment"]],
-    "rte": [["index", "sentence1", "sentence2", "label"], ["0", "A.", "B.", "entailment"]],
-}
-EXPECTED = {
-    "cola": ([('He said "no.',), ('Him "yes" said.',)], [1, 0]),
-    "sst2": ([('a "quote never closed',), ("dull",)], [1, 0]),
-    "mrpc": ([('He said "', 'She said "x'), ("a", "b")], [1, 0]),
-    "stsb": ([("A plane.", "An air plane."), ("A man.", "A dog.")], [4.75, 0.0]),
-    "qqp": ([("Why?", "How come?"), ("Why?", "When?")], [1, 0]),
-    "mnli": ([("A.", "B."), ("A.", "C.")], [1, 2]),
-    "qnli": ([("Who?", "He.")], [1]),
-    "rte": ([("A.", "B.")], [0]),
-}
+    "cola": (
+        [["gj04", "1", "", 'He said "no.'], ["gj04", "0", "*", 'Him "yes" said.']],
+        [(('He said "no.',), 1), (('Him "yes" said.',), 0)],
+    ),
+    "sst2": (
+        [["sentence", "label"], ['a "quote never closed', "1"], ["dull", "0"]],
+        [(('a "quote never closed',), 1), (("dull",), 0)],
+    ),
+    "mrpc": (
+        [["\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
+         ["1", "7", "8", 'He said "', 'She said "x'], ["0", "7", "8", "a", "b"]],
+        [(('He said "', 'She said "x'), 1), (("a", "b"), 0)],
+    ),
+    "stsb": (
+        [STSB, ["0", "g", "f", "y", "1", "n", "n", "A plane.", "An air plane.", "4.750"],
+         ["1", "g", "f", "y", "1", "n", "n", "A man.", "A dog.", "0"]],
+        [(("A plane.", "An air plane."), 4.75), (("A man.", "A dog."), 0.0)],
+    ),
+    "qqp": (
+        [["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
+         ["1", "2", "3", "Why?", "How come?", "1"], ["1", "2", "3", "cut off"],
+         ["1", "2", "3", "Why?", "When?", "0"]],
+        [(("Why?", "How come?"), 1), (("Why?", "When?"), 0)],
+    ),
+    "mnli": (
+        [MNLI, ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "B.", "neutral", "neutral"],
+         ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "C.", "x", "contradiction"]],
+        [(("A.", "B."), 1), (("A.", "C."), 2)],
+    ),
+    "qnli": (
+        [["index", "question", "sentence", "label"], ["0", "Who?", "He.", "not_entailment"]],
+        [(("Who?", "He."), 1)],
+    ),
+    "rte": (
+        [["index", "sentence1", "sentence2", "label"], ["0", "A.", "B.", "entailment"]],
+        [(("A.", "B."), 0)],
+    ),
+}  # fmt: skip
 
 
 def write(folder, name, rows, *, split="train", end="\n"):
@@ -71,10 +74,10 @@ def write(folder, name, rows, *, split="train", end="\n"):
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_original_layouts_are_read(name, end, tmp_path):
-    write(tmp_path, name, FILES[name], end=end)
+    lines, examples = FILES[name]
+    write(tmp_path, name, lines, end=end)
     got = read_examples(TASKS[name], "train", tmp_path)
-    texts, labels = EXPECTED[name]
-    assert got == list(zip(texts, labels, strict=True))
+    assert got == examples
     assert labels_of(got).is_floating_point() == (name == "stsb")
     assert len(TASKS[name].classes(None) or "1") == {"stsb": 1, "mnli": 3}.get(name, 2)
 
@@ -88,7 +91,7 @@ def test_damaged_files_and_unknown_tasks_are_errors(tmp_path):
         ("sst2", [["sentence", "label"], ["a", "1", "b"]], "line 2 is no example"),
         ("sst2", [["sentence", "label"], ["a", "2"]], "line 2 is no example"),
         ("sst2", [["sentence", "label"]], "contains no examples"),
-        ("stsb", [FILES["stsb"][0], [*FILES["stsb"][1][:-1], "much"]], "to float: 'much'"),
+        ("stsb", [STSB, [*"0gfy1nnab", "much"]], "to float: 'much'"),
     ):
         write(tmp_path, name, rows)
         with pytest.raises(LunaError, match=reason):
