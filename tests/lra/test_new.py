@@ -34,7 +34,7 @@ def not_copied(folder: str, names: list[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_in_a_clone_two_files_are_enough(tmp_path):
-    """The suite finds the method and holds it to the contract, and what is committed stands."""
+    """The suite finds the method and holds it to the contract."""
     clone = tmp_path / "clone"
     shutil.copytree(REPOSITORY, clone, ignore=not_copied)
     (clone / "results").symlink_to(REPOSITORY / "results")
@@ -61,7 +61,6 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", selection,
                  *(f"tests/{file}" for file in suite))  # fmt: skip
     assert " passed" in tested
-    assert "are what the records give" in run("lra", "table", "--check")
 
 
 @pytest.fixture
