@@ -65,8 +65,7 @@ def find_sites(model: nn.Module) -> list[Site]:
 
 
 def _related(name: str, attention: str) -> bool:
-    """Whether one of two modules is the other, or inside it."""
-    return (
+    return (  # one of two modules is the other, or inside it
         not name or f"{name}.".startswith(f"{attention}.") or f"{attention}.".startswith(f"{name}.")
     )
 

@@ -21,10 +21,7 @@ from luna.convert.host import GENERATOR, transformers
 from luna.convert.layers import ARCHITECTURE, SUPPORTED, find_sites, shortened
 from luna.convert.swap import PHI, build_attention, convert, described, feature_maps
 
-HOST_IMPLEMENTATIONS = (
-    *("eager", "sdpa", "flex_attention"),
-    *("flash_attention_2", "flash_attention_3"),
-)
+SOFTMAX_BY = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3")
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers")
 LARGEST_OPTION = 2**20  # of max_len and of the method's numbers
 UNSAVED = 2**24  # numbers that a model may hold beside those of its file, such as tables
@@ -68,8 +65,8 @@ def _build_model(
 ) -> nn.Module:
     description = config["luna"]
     original = description["host_implementation"]  # what revert sets again
-    if original not in HOST_IMPLEMENTATIONS:
-        reason = f"has luna.host_implementation {original!r}, none of {HOST_IMPLEMENTATIONS}"
+    if original not in SOFTMAX_BY:
+        reason = f"has luna.host_implementation {original!r}, none of {SOFTMAX_BY}"
         raise _damaged(folder, reason)
     _check_counts(folder, config, tensors)
     plain = cls.config_class.from_pretrained(folder, attn_implementation="eager")
