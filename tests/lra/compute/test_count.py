@@ -115,21 +115,6 @@ RELEASED = {  # ListOps, Text, Retrieval, Image, Pathfinder
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
-@pytest.mark.parametrize("attention", RELEASED)
-def test_official_runs_have_the_released_number_of_parameters(attention: str):
-    for task, released in zip(FIVE, RELEASED[attention], strict=True):
-        protocol, sizes = read_settings("official", task, "official", f"attention.name={attention}")
-        options = usual_options(attention, task, "official")
-        with torch.device("meta"):
-            network = model.build(data.get(task), options, sizes, protocol, seed=0)
-        counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
-        if attention == "longformer":  # unused projections, which its records name as left out
-            left_out = Longformer.differences_from_profile["official"]
-            assert "three projections for global tokens" in left_out
-            counted += 3 * sizes.n_layers * sizes.d_model * sizes.qkv_dim
-        assert counted == released, task
-
-
 # Counted on the classes of mlpen/Nystromformer at 5689313, built with its lra_config.py.
 NYSTROM = {  # ListOps, Text, Retrieval, Image, Pathfinder
     "softmax": (209_802, 370_562, 395_138, 174_986, 173_954),
@@ -139,11 +124,26 @@ NYSTROM = {  # ListOps, Text, Retrieval, Image, Pathfinder
 }
 
 
-@pytest.mark.parametrize("attention", NYSTROM)
-def test_nystrom_runs_have_the_released_number_of_parameters(attention: str):
-    for task, released in zip(FIVE, NYSTROM[attention], strict=True):
-        run = composed("protocol=nystrom", f"task={task}", f"attention={attention}")
-        assert count_run(run).parameters == released, task
+RUNS = [("official", "official", name, counts) for name, counts in RELEASED.items()]
+RUNS += [("nystrom", "small", name, counts) for name, counts in NYSTROM.items()]
+
+
+@pytest.mark.parametrize(("protocol", "model_name", "attention", "released"), RUNS)
+def test_runs_have_the_released_number_of_parameters(
+    protocol: str, model_name: str, attention: str, released: tuple[int, ...]
+):
+    for task, expected in zip(FIVE, released, strict=True):
+        rules, sizes = read_settings(protocol, task, model_name, f"attention.name={attention}")
+        options = usual_options(attention, task, protocol)
+        with torch.device("meta"):
+            network = model.build(data.get(task), options, sizes, rules, seed=0)
+        counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        if (protocol, attention) == ("official", "longformer"):
+            # unused projections, which its records name as left out
+            left_out = Longformer.differences_from_profile["official"]
+            assert "three projections for global tokens" in left_out
+            counted += 3 * sizes.n_layers * sizes.d_model * sizes.qkv_dim
+        assert counted == expected, task
 
 
 def test_the_official_transformer_on_the_larger_pathfinders():

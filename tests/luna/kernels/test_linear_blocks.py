@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import luna
 from luna import linear
 from luna.kernels import linear_blocks
 from luna.linear import KernelAttention
 
-from ..kit import Sizes
-from .kit import F64, assert_close, assert_equal, leaves, scattered, with_gradients
+from .. import kit
+from ..kit import Sizes, shaken
+from .kit import assert_close, assert_equal, leaves, scattered, with_gradients
 
 causally = pytest.mark.parametrize("causal", [False, True])
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -37,22 +37,14 @@ def _short(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(linear_blocks, "CAUSAL_BLOCK", 8)
 
 
-def build(name: str, *, causal: bool = False, **options: Any) -> KernelAttention:
-    torch.manual_seed(0)
-    attention = luna.build(
-        name, n_heads=2, head_dim=8, max_len=2048, causal=causal, **options
-    ).double()
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
+def build(name: str, **options: Any) -> KernelAttention:
+    attention = shaken(name, head_dim=8, max_len=2048, **options)
     assert isinstance(attention, KernelAttention)
     return attention
 
 
 def tensors(n: int, B: int = 2) -> list[Tensor]:
-    torch.manual_seed(n)
-    sizes = [(B, 2, n, 8), (B, 2, n, 8), (B, 2, n, 5)]
-    return [torch.randn(s, dtype=F64, requires_grad=True) for s in sizes]
+    return leaves(*kit.qkv(B, 2, n, 8, d_v=5, seed=n))
 
 
 def attended(attention: KernelAttention, qkv: list[Tensor], mask: Tensor | None = None):

@@ -20,6 +20,7 @@ from luna.kernels import luna_attention as fused
 from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.scalar_mlp import OUTPUTS
 
+from .. import kit
 from ..kit import Sizes
 from ..listing import listed
 from .kit import (
@@ -55,10 +56,8 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def build(evaluate: str = "fused", *, heads: int = 2, dtype: torch.dtype = F64, **options: Any):
     torch.manual_seed(0)
-    options = {"M": 4, "L": 3, "hidden": 8} | options
-    attention = luna.build(
-        "luna", n_heads=heads, head_dim=8, max_len=8192, evaluate=evaluate, **options
-    )
+    sizes = {"n_heads": heads, "head_dim": 8, "max_len": 8192, "M": 4, "L": 3, "hidden": 8}
+    attention = luna.build("luna", evaluate=evaluate, **sizes | options)
     with torch.no_grad():
         for p in attention.parameters():
             p.add_(0.1 * torch.randn(p.shape))
@@ -67,9 +66,7 @@ def build(evaluate: str = "fused", *, heads: int = 2, dtype: torch.dtype = F64, 
 
 def tensors(n: int, *, B: int = 2, H: int = 2, e: int = 5, dtype: torch.dtype = F64):
     """q, k, v."""
-    generator = torch.Generator().manual_seed(n)
-    shapes = [(B, H, n, 8), (B, H, n, 8), (B, H, n, e)]
-    return leaves(*(torch.randn(s, generator=generator, dtype=F64) for s in shapes), dtype=dtype)
+    return leaves(*kit.qkv(B, H, n, 8, d_v=e, seed=n), dtype=dtype)
 
 
 def attended(attention: Luna, qkv: list[Tensor], mask: Tensor | None = None, by=None):
