@@ -10,7 +10,7 @@ import torch
 from lra.base.config import ClsMask, Positions
 from lra.model.embedding import Embedding
 
-from .kit import CLEAN, OFFICIAL, example, network, shake, sinusoids
+from .kit import CLEAN, OFFICIAL, sinusoids
 
 
 @pytest.mark.parametrize("positions", [Positions.learned, Positions.fixed])
@@ -46,10 +46,3 @@ def test_fixed_positions_interleave(width):
     assert table[0].tolist() == [0, 1] * (width // 2) + [0] * (width % 2)
     assert list(dict(embedding.named_parameters())) == ["token.weight"]
     assert "position.table" not in embedding.state_dict()
-
-
-def test_without_positions_order_is_invisible():
-    net = shake(network(replace(CLEAN, positions=Positions.none)))
-    ids, mask = example([24, 24])
-    order = torch.randperm(24)
-    torch.testing.assert_close(net(ids, mask), net(ids[:, order], mask), rtol=0, atol=1e-10)

@@ -283,14 +283,6 @@ def test_channel_rms_is_fixed_in_evaluation(ch_rms: bool | str):
     assert torch.equal(other(q, k, v, m), out)
 
 
-def test_untied_maps():
-    attention = build(tie_qk=False)
-    q, k, v = inputs()
-    kernel = attention.map(q, None) @ attention.map_k(k, None).mT
-    assert difference(attention(q, k, v), normalise(kernel, v)) < 1e-12
-    assert difference(attention.map(q, None), attention.map_k(q, None)) > 1e-2
-
-
 @pytest.mark.parametrize(
     ("options", "signed"),
     [
