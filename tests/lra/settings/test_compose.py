@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 import luna
 from lra import data
 from lra.base.config import CONFIGS, UserError
-from lra.cli import main
 from lra.settings.compose import check_settings, compose, guard
 from lra.settings.experiment import plain
 from lra.settings.presets import NO_OPTIONS, usual_options
@@ -231,10 +230,10 @@ def test_a_wrong_value_is_one_sentence(word: str, defaults):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_the_command_line_says_a_methods_mistake(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "attention.M=eight", "task.source=tiny"]) == 2
-    assert capsys.readouterr().err == "error: luna.M must be int, got 'eight'\n"
+def test_the_command_line_says_a_methods_mistake():
+    done = command("train.py", "attention.M=eight", "task.source=tiny")
+    assert done.returncode == 2
+    assert done.stderr == "error: luna.M must be int, got 'eight'\n"
 
 
 def test_what_composing_does_not_see_is_refused_when_the_run_starts():
