@@ -40,7 +40,7 @@ MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
 
 def inverse(A: Tensor, steps: int | None, *, shared: bool) -> Tensor:
-    """Z ~ A^+ for A (B, H, m, m) with entries >= 0; without `steps` the pseudo-inverse, less rounding.
+    """Z ~ A^+ for A (B, H, m, m) with entries >= 0; without `steps` the pseudo-inverse less noise.
 
     c is the largest column sum, which keeps the eigenvalues of A Z_0 = A A^T / c within (0, 1].
     Public code takes it over the whole batch (`shared`), whose examples then change each other.
