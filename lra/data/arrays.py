@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from lra.base.config import UserError, printable, readable
-from lra.data.store import read_errors
+from lra.data.store import read_errors, sha256
 
 SPLITS = ("train", "val", "test")
 IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
@@ -208,6 +208,15 @@ class Prepared:
 
     def split(self, name: str) -> Split:
         return self._splits[name]
+
+    def check_hashes(self) -> None:
+        """Refuse arrays that are not what the manifest says: a run begins with this."""
+        for array, facts in self.facts["arrays"].items():
+            if sha256(path := self.folder / f"{array}.npy") != facts["sha256"]:
+                raise UserError(
+                    f"{path} has changed since it was prepared: its content is not that of the "
+                    f"fingerprint {self.fingerprint}; {remedy(self.manifest)}"
+                )
 
     def majority(self) -> float:
         """Score on test the most frequent label of train as the only answer."""

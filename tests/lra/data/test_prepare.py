@@ -1,18 +1,15 @@
-"""Preparing: identity, all or nothing, one process at a time, full and closed disks."""
+"""Preparing: identity, all or nothing, one process at a time, waiting."""
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import lra.data
-from lra.base.config import UserError
 from lra.data import prepare as preparing
 from lra.data.arrays import MANIFEST, Prepared
 from lra.data.prepare import find_or_prepare, find_prepared, load_prepared, prepare
@@ -85,16 +82,6 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
             assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
             assert not folder.exists()
         assert second.result(timeout=60).folder == folder
-
-
-def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**6))
-    options = lra.data.configure("listops", ["n_train=900", "n_val=5", "n_test=5"])
-    with pytest.raises(UserError) as error:
-        prepare(options, max_length=2000, data_dir=tmp_path)
-    assert f"no space left on the disk of {tmp_path / 'listops'}" in str(error.value)
-    assert "2 MB are needed, 1 MB are free" in str(error.value)
-    assert kit.leftovers(tmp_path) == []
 
 
 def test_what_needs_no_download_is_prepared_and_said(

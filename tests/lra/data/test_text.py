@@ -11,9 +11,9 @@ import pytest
 
 import lra.data
 from lra.base.config import UserError
-from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import prepare
+from lra.data.task import byte_ids
 from lra.data.text import IMDB
 from lra.data.verify import verify
 
@@ -53,9 +53,8 @@ def in_order(split: str) -> list[tuple[bytes, int]]:
 
 def test_ids_are_bytes_plus_one() -> None:
     every = bytes(range(256))
-    assert byte_ids.encode(every).tolist() == list(range(1, 257))
-    assert byte_ids.encode("é<br />".encode()).tolist() == [196, 170, 61, 99, 115, 33, 48, 63]
-    assert byte_ids.VOCAB == 257
+    assert byte_ids(every).tolist() == list(range(1, 257))
+    assert byte_ids("é<br />".encode()).tolist() == [196, 170, 61, 99, 115, 33, 48, 63]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,8 @@ def test_only_ascii_blanks_at_both_ends_are_removed(
 
 def test_texts_are_shown_with_what_is_no_text() -> None:
     decode = lra.data.get("text").decode
-    assert decode(byte_ids.encode("naïve ☺".encode())) == "naïve ☺"
-    assert decode(byte_ids.encode("☺".encode()[:2] + b" caf\xe9")) == "\\xe2\\x98 caf\\xe9"
+    assert decode(byte_ids("naïve ☺".encode())) == "naïve ☺"
+    assert decode(byte_ids("☺".encode()[:2] + b" caf\xe9")) == "\\xe2\\x98 caf\\xe9"
 
 
 # ---------------------------------------------------------------------- order and splits

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from lra.data.pathfinder import generator
-from lra.data.pathfinder.exact import arctan2
 from lra.data.pathfinder.generator import ImageGenerator, SnakeGrower, generate
 from lra.data.pathfinder.pen import move, reverse
-from lra.data.pathfinder.raster import dilate, disc, line, scale8, shrink, stamp
+from lra.data.pathfinder.raster import arctan2, dilate, disc, line, scale8, shrink, stamp
 from lra.data.pathfinder.sizes import Difficulty, PathfinderSettings, settings
 
 STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]

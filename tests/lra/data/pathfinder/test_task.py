@@ -215,7 +215,7 @@ def test_trees_that_are_wrong(
     ("words", "complaint"),
     [
         (("source=release",), "source=release needs path="),
-        (("source=tiny", "difficulty=easy"), "source=tiny is hard; difficulty=easy is not bundled"),
+        (("source=tiny", "difficulty=easy"), "holds no folder pathfinder32/curv_baseline"),
         (("n=9",), "n=9 is out of range: it must be at least 10"),
     ],
 )
