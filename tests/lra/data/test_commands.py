@@ -46,25 +46,6 @@ def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
     assert command("-c", light).stdout == "set()\n"
 
 
-def test_prepare_says_what_it_made(lra_data: Call, tmp_path: Path) -> None:
-    code, out, err = lra_data("prepare", *TINY)
-    assert (code, err) == (0, "")
-    first, folder, what, train, val, test, repeated = out.splitlines()
-    assert first.startswith("listops is prepared, in ")
-    assert Path(folder.strip()).parent == tmp_path / "data" / "listops"
-    assert what.startswith(
-        "  a bundled miniature, for trying things out, 96 / 32 / 32 examples, fin"
-    )
-    assert train == (
-        "  train      96 examples, lengths 10 to 59, median 23, most frequent label 16.7%"
-    )
-    assert [line.split()[0] for line in (val, test)] == ["val", "test"]
-    assert repeated.startswith("  examples that come again: train 0,")
-    code, again, _ = lra_data("prepare", *TINY)
-    assert again.splitlines()[0] == "listops was prepared already"
-    assert again.splitlines()[1:] == out.splitlines()[1:]
-
-
 def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
     _, out, _ = lra_data("list")
     for name in lra.data.names():

@@ -12,9 +12,8 @@ import pytest
 
 import lra.data
 from lra.data import retrieval
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
-from lra.data.verify import verify
 
 from . import kit
 
@@ -137,11 +136,3 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
 
     few, many = peak(200), peak(2000)  # 3 and 32 MB of text
     assert many - few < 2**21
-
-
-def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:
-    options = lra.data.configure("retrieval", ["source=tiny"])
-    made = prepare(options, max_length=4000, data_dir=tmp_path)
-    assert [len(made.split(s)) for s in SPLITS] == [96, 32, 32]
-    assert {line.status for line in verify(made.folder)} == {"ok"}
-    assert made.facts["arrays"]["texts.ids"]["shape"][0] == 40

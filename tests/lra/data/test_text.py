@@ -11,11 +11,10 @@ import pytest
 
 import lra.data
 from lra.base.config import UserError
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
 from lra.data.task import byte_ids
 from lra.data.text import IMDB
-from lra.data.verify import verify
 
 from . import kit
 
@@ -49,12 +48,6 @@ def in_order(split: str) -> list[tuple[bytes, int]]:
 
 
 # ---------------------------------------------------------------------- ids
-
-
-def test_ids_are_bytes_plus_one() -> None:
-    every = bytes(range(256))
-    assert byte_ids(every).tolist() == list(range(1, 257))
-    assert byte_ids("é<br />".encode()).tolist() == [196, 170, 61, 99, 115, 33, 48, 63]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +141,3 @@ def test_reviews_that_are_wrong(
     kit.tar(place, [*members, members[-1]])
     with pytest.raises(UserError, match="comes twice"):
         prepared(place, tmp_path / "data")
-
-
-def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:
-    made = prepare(lra.data.configure("text", ["source=tiny"]), max_length=4000, data_dir=tmp_path)
-    assert [len(made.split(s)) for s in SPLITS] == [90, 10, 60]
-    assert {line.status for line in verify(made.folder)} == {"ok"}
-    assert any(max(text) > 127 for text, _ in rows(made, "train"))

@@ -56,7 +56,7 @@ def test_any_changed_byte_of_the_manifest_is_found(tiny: Prepared) -> None:
         changed = bytearray(content)
         changed[at] ^= 1 << int(rng.integers(8))
         file.write_bytes(changed)
-        with pytest.raises(UserError, match=r"manifest\.json is damaged|prepared in format"):
+        with pytest.raises(UserError, match=r"manifest\.json is damaged"):
             read_manifest(tiny.folder)
     for changed in (b"", content[:-1], content + b"\n", content.replace(b"\n", b"\r\n"), b"[]"):
         file.write_bytes(changed)

@@ -231,14 +231,3 @@ def test_the_same_seed_gives_the_same_images_in_every_version() -> None:
     pixels = b"".join(x.ids.tobytes() for x in drawn)
     digest = hashlib.sha256(pixels + bytes(x.label for x in drawn)).hexdigest()
     assert digest[:16] == "c11ed0cc5753f3ab"
-
-
-@pytest.mark.parametrize(
-    ("side", "wanted"), [(32, (10, 6, 5)), (64, (11, 7, 5)), (128, (17, 11, 8)), (256, (15, 10, 7))]
-)
-def test_contours_and_distractors_of_every_kind(side: int, wanted) -> None:
-    kinds = [settings(side, difficulty) for difficulty in Difficulty]
-    assert [kind.contour for kind in kinds] == [6, 9, 14]
-    assert [kind.distractor_contour for kind in kinds] == [2, 3, 4]
-    assert tuple(kind.distractors for kind in kinds) == wanted
-    assert settings(side, Difficulty.easy, distractors=3).distractors == 3

@@ -154,11 +154,6 @@ def test_the_order_of_cifar_10_is_that_of_the_real_data() -> None:
     assert order("train", keys).tolist() == by_integer
 
 
-def test_percent_slices_round_to_the_nearest() -> None:
-    slices = [percent(5, 0, 90), percent(5, 90, 100), percent(7, 80, 90), percent(1000, 33, 66)]
-    assert [(x.start, x.stop) for x in slices] == [(0, 4), (4, 5), (6, 6), (330, 660)]
-
-
 # ---------------------------------------------------------------------- archives and the network
 
 
