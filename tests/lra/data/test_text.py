@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import lra.data
@@ -27,17 +26,6 @@ LENGTH = 50
 def prepared(path: Path, data_dir: Path, *settings: str, length: int = LENGTH) -> Prepared:
     words = ["source=files", f"path={path}", "checksum=any", *settings]
     return prepare(lra.data.configure("text", words), max_length=length, data_dir=data_dir)
-
-
-def rows(made: Prepared, split: str) -> list[tuple[bytes, int]]:
-    """Texts, from the ids, and labels."""
-    part = made.split(split)
-    every = np.arange(len(part))
-    texts = [
-        (ids[:n] - 1).astype(np.uint8).tobytes()
-        for ids, n in zip(part.ids(every), part.lengths(every), strict=True)
-    ]
-    return list(zip(texts, part.labels.tolist(), strict=True))
 
 
 def in_order(split: str) -> list[tuple[bytes, int]]:
@@ -64,7 +52,7 @@ def test_only_ascii_blanks_at_both_ends_are_removed(
 ) -> None:
     changed = REVIEWS | {"aclImdb/test/pos/7_9.txt": content}
     kit.tar(tmp_path / ARCHIVE, kit.imdb_members(changed))
-    assert (kept, 1) in rows(prepared(tmp_path, tmp_path / "data"), "test")
+    assert (kept, 1) in kit.texts(prepared(tmp_path, tmp_path / "data"), "test")
 
 
 def test_texts_are_shown_with_what_is_no_text() -> None:
@@ -80,9 +68,11 @@ def test_texts_are_shown_with_what_is_no_text() -> None:
 def test_splits_in_the_official_order(dev: str, cut: int, tmp_path: Path) -> None:
     kit.tar(tmp_path / ARCHIVE, kit.imdb_members(REVIEWS))
     made = prepared(tmp_path, tmp_path / "data", f"dev={dev}")
-    assert rows(made, "train") == in_order("train")[:cut]
-    assert rows(made, "val") == (in_order("train")[27:] if dev == "train" else in_order("test"))
-    assert rows(made, "test") == in_order("test")
+    assert kit.texts(made, "train") == in_order("train")[:cut]
+    assert kit.texts(made, "val") == (
+        in_order("train")[27:] if dev == "train" else in_order("test")
+    )
+    assert kit.texts(made, "test") == in_order("test")
     assert made.summary()["options"] == {"dev": dev, "checksum": "any"}
     assert made.facts["provenance"] == "files in the format of aclImdb_v1, not checked against it"
     assert made.facts["duplicates"]["val/test"] == (30 if dev == "test" else 0)
@@ -110,8 +100,8 @@ def test_what_lies_beside_the_reviews_is_not_read(tmp_path: Path) -> None:
     }
     members = kit.imdb_members(REVIEWS | strange)
     made = prepared(kit.tar(tmp_path / ARCHIVE, members), tmp_path / "data")
-    assert rows(made, "train") + rows(made, "val") == in_order("train")
-    assert rows(made, "test") == in_order("test")
+    assert kit.texts(made, "train") + kit.texts(made, "val") == in_order("train")
+    assert kit.texts(made, "test") == in_order("test")
 
 
 # ---------------------------------------------------------------------- what is wrong

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lra.base.config import UserError
-from lra.data.sources.fetch import fetch
+from lra.data.sources.tfds import fetch
 
 from .. import kit
 

@@ -23,8 +23,7 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.image import grey
 from lra.data.prepare import find_or_prepare, prepare
-from lra.data.sources import fetch
-from lra.data.sources.tfds import Dataset, PublishedTask, Registered, order, percent
+from lra.data.sources.tfds import ANSWER, Dataset, PublishedTask, Registered, order, percent
 from lra.data.store import sha256
 
 from .. import kit
@@ -186,7 +185,7 @@ def test_no_network_is_reported_at_once(
     name: str, tmp_path: Path, lra_data: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(request: urllib.request.Request, timeout: float) -> None:
-        assert timeout == fetch.ANSWER
+        assert timeout == ANSWER
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr(urllib.request, "urlopen", fail)
