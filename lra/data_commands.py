@@ -1,17 +1,29 @@
-"""`lra data list | prepare | verify | check | show | download`."""
+"""`lra data list | prepare | verify | check | baseline | show`."""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError
+import numpy as np
+
+from lra.base.config import UserError, printable
+from lra.base.disk import disk_errors, write_atomically
 from lra.data import registry
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.task import TaskOptions
 from lra.settings.compose import task_settings
 
+fill = functools.partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
+GAP = 8  # pixels between pictures
+GROUND = 96  # grey level between them
+SMALLEST = 128  # width to which small pictures are enlarged
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
@@ -52,10 +64,6 @@ def add_parser(commands: Any) -> None:
         "--index", type=_numbers, default=[0], help="such as 0,5,100-103 (default: 0)"
     )
     show.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
-
-    download = add("download", _download, "download the official archive (8 GB)", task=False)
-    download.add_argument("what", choices=["release"])
-    download.add_argument("--url", help="address of a mirror (default: the authors' own)")
 
 
 class _AnyOrder(argparse.ArgumentParser):
@@ -126,7 +134,6 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import find_prepared, prepare
-    from lra.data.show import sizes
 
     options, length = _options(arguments)
     where = {"max_length": length, "data_dir": arguments.data_dir}
@@ -184,14 +191,88 @@ def _folders(data_dir: Path, task: str) -> list[Path]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from lra.data.show import as_text, write_picture
-
     examples = (_prepared(arguments), arguments.split, arguments.index)
     if arguments.png:
         write_picture(*examples, arguments.png)
         print(arguments.png)
     else:
         print(as_text(*examples))
+
+
+def as_text(prepared: Prepared, split: str, index: Sequence[int]) -> str:
+    """Show examples with their text, the ids and the mask of their length, and the label."""
+    part = _split_with(prepared, split, index)
+    return "\n\n".join("\n".join(_lines(prepared, part, i)) for i in index)
+
+
+def write_picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
+    """Write images side by side as a PNG file, small ones enlarged."""
+    from PIL import Image
+
+    if prepared.layout.grid is None:
+        raise UserError(f"{prepared.layout.name} has no images: --png is for tasks that have")
+    part = _split_with(prepared, split, index)
+    across, zoom = math.ceil(math.sqrt(len(index))), math.ceil(SMALLEST / prepared.layout.grid[1])
+    pictures = part.ids(np.asarray(index)).reshape(-1, *prepared.layout.grid)
+    pictures = np.pad(pictures, ((0, -len(index) % across), (0, 0), (0, 0)), constant_values=GROUND)
+    cells = pictures.repeat(zoom, 1).repeat(zoom, 2)
+    cells = np.pad(cells, ((0, 0), (0, GAP), (0, GAP)), constant_values=GROUND)
+    rows = (np.hstack(list(cells[at : at + across])) for at in range(0, len(cells), across))
+    with disk_errors(file.parent, "name another file"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        out = io.BytesIO()
+        Image.fromarray(np.vstack(list(rows))).save(out, "PNG")
+        write_atomically(file, out.getvalue())
+
+
+def sizes(facts: dict[str, Any]) -> Iterator[str]:
+    """Describe what was counted in prepared data, or the part of it that is known."""
+    for name, split in facts.get("splits", {}).items():
+        words = [f"{name:<5} {split['examples']:>7,} examples"]
+        if lengths := split.get("lengths"):
+            range_ = f"lengths {lengths['min']:,} to {lengths['max']:,}"
+            words.append(f"{range_}, median {lengths['median']:,}")
+        if labels := split.get("labels"):
+            words.append(f"most frequent label {max(labels) / sum(labels):.1%}")
+        if split.get("truncated"):
+            words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")
+        if split.get("constant"):
+            words.append(f"{split['constant']:,} of one colour")
+        yield ", ".join(words)
+    if repeated := facts.get("duplicates"):
+        counts = ", ".join(f"{where} {count:,}" for where, count in repeated.items())
+        yield f"examples that come again: {counts}"
+    for reason, count in facts.get("notes", {}).items():
+        yield f"{reason}: {count:,}"
+
+
+def _split_with(prepared: Prepared, name: str, index: Sequence[int]) -> Split:
+    split = prepared.split(name)
+    if beyond := [i for i in index if not 0 <= i < len(split)]:
+        raise UserError(
+            f"{prepared.layout.name} has no {name} example {beyond[0]}: "
+            f"they are numbered 0 to {len(split) - 1}"
+        )
+    return split
+
+
+def _lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
+    layout, at = prepared.layout, np.array([i])
+    lengths, label = split.lengths(at).ravel(), split.labels[i].tolist()
+    if isinstance(label, list):
+        label = ", ".join(f"{at}: {y}" for at, y in enumerate(label) if y != IGNORED)
+    yield (
+        f"{layout.name} {split.name} {i}   label {label}   "
+        f"length {' and '.join(map(str, lengths))} of {split.width}"
+    )
+    task = registry.of_facts(prepared.facts)
+    for ids, n in zip(split.ids(at).reshape(-1, split.width), lengths, strict=True):
+        shown = {"ids": " ".join(map(str, ids[:n])), "mask": f"1 x {n}, 0 x {split.width - n}"}
+        if layout.grid is None:
+            shown = {"text": task.decode(ids[:n]), **shown}
+        for name, text in shown.items():
+            lines = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
+            yield from map(printable, lines.split("\n"))
 
 
 def _baseline(arguments: argparse.Namespace) -> None:
@@ -211,13 +292,6 @@ def _baseline(arguments: argparse.Namespace) -> None:
         print(f"\n{arguments.to}")
 
 
-def _download(arguments: argparse.Namespace) -> None:
-    from lra.data.sources.release import URL, download
-
-    archive = download(arguments.data_dir, arguments.url or URL)
-    print(f"{archive}: use it with source=release path={archive}")
-
-
 def _positive(word: str) -> int:
     if not word.isdecimal() or not int(word):
         raise argparse.ArgumentTypeError(f"{word} is not a whole number from 1 on")
@@ -229,9 +303,5 @@ def _numbers(words: str) -> list[int]:
     numbers: list[int] = []
     for word in words.split(","):
         first, dash, last = word.partition("-")
-        try:
-            numbers += range(int(first), int(last if dash else first) + 1)
-        except ValueError:
-            message = f"'{word}' is not a number nor a range such as 100-103"
-            raise argparse.ArgumentTypeError(message) from None
+        numbers += range(int(first), int(last if dash else first) + 1)
     return numbers

@@ -62,7 +62,6 @@ COMPOSED = {
 PARSED = {
     "lra bench": "measures for a long time; tests/lra/bench",
     "lra compute table": "counts everything, for minutes; tests/lra/compute/test_table.py",
-    "lra data download": "8 GB",
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
     "lra figures --runs": "needs runs that learned; tests/lra/figures/test_tables.py",

@@ -41,7 +41,7 @@ from tests.lra.conftest import SMALL, start
 
 TOO_LONG = 300.0  # seconds; a command that takes longer hangs
 CHECKPOINT_EVERY = 4  # steps, as SMALL says
-IGNORED = re.compile(r"lock$|\.checked-")  # names of files that hold nothing of a result
+IGNORED = re.compile(r"lock$")  # names of files that hold nothing of a result
 LEFTOVER = re.compile(r"\.partial|\.replaced|\.tmp-")  # of unfinished files
 CHANGING = ("status.json", "metrics.csv", ".ckpt", ".npz")  # whole at any time, but not yet final
 MADE_ONCE = ("result.json", "pretrained.json", "manifest.json")

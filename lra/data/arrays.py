@@ -27,11 +27,11 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from lra.base.config import UserError, printable, readable
-from lra.data.store import read_errors
+from lra.data.store import read_errors, sha256
 
 SPLITS = ("train", "val", "test")
 IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
-FORMAT = 1  # of the folder; a change makes older folders unreadable
+FORMAT = 1  # of the folder; a change makes older folders invalid
 MANIFEST = "manifest.json"
 QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}
 BLOCK = 2**24  # bytes read at once where a whole split is read
@@ -154,10 +154,6 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def sample(self, most: int = 1000) -> np.ndarray:
-        """Give the positions of at most so many examples, evenly spread."""
-        return np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)
-
     @property
     def texts(self) -> int:
         """Count the stored texts; a dual task repeats them in its examples."""
@@ -209,6 +205,15 @@ class Prepared:
     def split(self, name: str) -> Split:
         return self._splits[name]
 
+    def check_hashes(self) -> None:
+        """Refuse arrays that are not what the manifest says: a run begins with this."""
+        for array, facts in self.facts["arrays"].items():
+            if sha256(path := self.folder / f"{array}.npy") != facts["sha256"]:
+                raise UserError(
+                    f"{path} has changed since it was prepared: its content is not that of the "
+                    f"fingerprint {self.fingerprint}; {remedy(self.manifest)}"
+                )
+
     def majority(self) -> float:
         """Score on test the most frequent label of train as the only answer."""
         train, test = (np.asarray(self.facts["splits"][s]["labels"]) for s in ("train", "test"))
@@ -251,11 +256,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         text = path.read_bytes()
     try:
         manifest = json.loads(text)
-        if manifest["format"] != FORMAT:
-            raise UserError(
-                f"{folder} was prepared in format {manifest['format']}, this version reads format "
-                f"{FORMAT}: {remedy(manifest)}"
-            )
         if text != manifest_text(manifest["facts"], manifest["made"]).encode():
             raise ValueError("its checksum is not that of its content")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -266,6 +266,4 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def remedy(manifest: dict[str, Any]) -> str:
-    made = manifest.get("made")
-    command = made.get("command") if isinstance(made, dict) else "lra data prepare <task>"
-    return f"prepare it again with `{command} --force`"
+    return f"prepare it again with `{manifest['made']['command']} --force`"

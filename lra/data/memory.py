@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.registry import register
-from lra.data.task import Job, RawSplit, Source, Task, TaskOptions
+from lra.data.task import ByteTask, Job, RawSplit, Source, Task, TaskOptions
 
 HELD_OUT = 0.1  # of the training examples, where there is no val or test split
 Part = tuple[Sequence[Any], Sequence[Any]]  # examples and labels
@@ -54,7 +53,7 @@ def from_arrays(
         "name": name,
         "title": "data given from memory",
         "classes": 1 + max(int(np.max(x.label)) for x in examples),
-        "vocab": byte_ids.VOCAB if text else 256 if grid else 1 + int(max(map(np.max, texts))),
+        "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
         "max_length": max(len(x) for x in texts),
         "dual": dual,
         "per_token": dimensions == {1},
@@ -63,7 +62,7 @@ def from_arrays(
         "encoding": {"code": _digest(encoded)},
         "parts": encoded,
     }
-    bases = (InMemory, byte_ids.ByteTask) if text else (InMemory,)
+    bases = (InMemory, ByteTask) if text else (InMemory,)
     return register(type("FromArrays", bases, facts))
 
 
@@ -131,7 +130,7 @@ def _ids(example: Any, dual: bool, text: bool) -> Any:
     if isinstance(example, str) is not text:
         raise UserError("texts and ids are mixed: give one or the other")
     if text:
-        return byte_ids.encode_text(example)
+        return ByteTask().tokenize(example)
     ids = np.asarray(example).ravel()
     if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
         raise UserError("an example must be a text, or one or more whole numbers from 0 on")

@@ -87,16 +87,7 @@ def _end_with_pool(end: Connection) -> None:
 
 
 def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """Pass the items on, and show on stderr how many have passed: a bar on a terminal, a line every
-    few seconds elsewhere."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-        columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            yield from progress.track(items, total=total, description=what)
-        return
+    """Pass the items on, and say on stderr every few seconds how many have passed."""
     due = time.monotonic() + EVERY
     for done, item in enumerate(items, 1):
         yield item

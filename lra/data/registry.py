@@ -125,10 +125,6 @@ def check_class(task: type[Task]) -> None:
         raise UserError(f"task '{name}' lacks {', '.join(missing)}")
     if not dataclasses.is_dataclass(task.Options) or not issubclass(task.Options, TaskOptions):
         raise UserError(f"{name}.Options must be a dataclass that extends lra.data.TaskOptions")
-    for field in dataclasses.fields(task.Options):
-        open_ = field.default is field.default_factory is dataclasses.MISSING
-        if open_ and field.name not in ("name", "source"):
-            raise UserError(f"{name}.Options.{field.name} needs a default")
 
 
 def _entries() -> dict[str, importlib.metadata.EntryPoint]:

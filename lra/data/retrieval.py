@@ -14,14 +14,21 @@ from typing import ClassVar
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.data.task import BUNDLED, Job, RawSplit, Source, TaskOptions, read_by
+from lra.data.task import (
+    BUNDLED,
+    ByteTask,
+    Job,
+    RawSplit,
+    Source,
+    TaskOptions,
+    byte_ids,
+    read_by,
+)
 
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
-FOLDER = "tsv_data"  # where the release keeps them
 BYTES = 10_000  # of a text that the official reader looks at
 FIELDS = 5  # label, id, id, text, text
 LABELS = {0.0: 0, 1.0: 1}
@@ -32,12 +39,13 @@ class RetrievalOptions(TaskOptions):
     path: str | None = read_by("release", default=None, place=True)
 
 
-class Retrieval(byte_ids.ByteTask):
+class Retrieval(ByteTask, release.ReleasedTask):
     name = "retrieval"
     title = "does one paper cite the other, byte by byte"
     classes = 2
     max_length = 4000
     miniature = "retrieval"
+    folder, files = "tsv_data", FILES
     dual = True
     sources: ClassVar = {
         "release": Source("the official files, or files in their format"),
@@ -46,22 +54,11 @@ class Retrieval(byte_ids.ByteTask):
     Options = RetrievalOptions
 
     def splits(self, options: RetrievalOptions, job: Job) -> list[RawSplit]:
-        path = self.place(options, release.WHAT)
-        files = find_files(release.root(path, FOLDER, job.data_dir))
-        if path.is_file():
-            job.inputs += files.values()
+        files = self.find_files(options, job)
         return [RawSplit(split, read_pairs(file), None) for split, file in files.items()]
-
-    def inputs(self, options: RetrievalOptions) -> list[Path]:
-        path = self.place(options, release.WHAT)
-        return [path] if path.is_file() else list(find_files(path).values())
 
     def width(self, options: RetrievalOptions, max_length: int) -> int:
         return min(max_length, BYTES)
-
-
-def find_files(path: Path) -> dict[str, Path]:
-    return release.split_files(path, FOLDER, FILES)
 
 
 def read_pairs(file: Path) -> Iterator[Example]:
@@ -82,7 +79,7 @@ def read_pairs(file: Path) -> Iterator[Example]:
 def _ids(where: str, text: bytes) -> np.ndarray:
     if not text:
         raise UserError(f"{where}: a text is empty")
-    return byte_ids.encode(text[: BYTES + 1])  # one more, for it to count as cut
+    return byte_ids(text[: BYTES + 1])  # one more, for it to count as cut
 
 
 def _label(where: str, field: bytes) -> int:

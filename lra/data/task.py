@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -121,10 +121,6 @@ class Task(Layout):
         """Give the ids stored per example; `max_length` 0 leaves it to the task."""
         return max_length or self.max_length
 
-    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        """Check the prepared examples beyond hashes and counts: (holds, sentence)."""
-        return iter(())
-
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Give rules of its own (lra.data.rules.Rule), from the least that is read to the most."""
         return {}
@@ -179,6 +175,31 @@ class Task(Layout):
             and not field.metadata.get("place", False)
             and field.name not in ("name", "source")
         }
+
+
+class ByteTask(Task):
+    """Reads texts byte by byte: id = byte + 1, so that 0 is left for padding. What google-research/
+    long-range-arena calls tokenizer=char."""
+
+    vocab = 257
+    encoding: ClassVar = {"tokenizer": "bytes-v1"}
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Show bytes that are not UTF-8, such as those of a character cut in two, as \\xff."""
+        return (ids - 1).astype(np.uint8).tobytes().decode("utf-8", "backslashreplace")
+
+    def tokenize(self, text: str) -> np.ndarray:
+        """Encode it as Python reads a text from a file, bytes that are not UTF-8 included."""
+        try:
+            return byte_ids(text.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"a text holds half of a character ({error}): it has no bytes"
+            ) from error
+
+
+def byte_ids(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, np.uint8) + np.uint16(1)
 
 
 def plain_value(value: Any) -> Any:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from lra.base.config import Dev, UserError
-from lra.data import byte_ids
 from lra.data.arrays import SPLITS, Example
 from lra.data.parallel import track
 from lra.data.sources import archives, tfds
-from lra.data.task import Job, RawSplit
+from lra.data.task import ByteTask, Job, RawSplit, byte_ids
 
 IMDB = tfds.Dataset("imdb_reviews/plain_text:1.0.0", archive="aclImdb_v1.tar.gz")
 LABELS = ("neg", "pos")
@@ -34,7 +33,7 @@ class TextOptions(tfds.PublishedOptions):
     dev: Dev = Dev.train
 
 
-class Text(byte_ids.ByteTask, tfds.PublishedTask):
+class Text(ByteTask, tfds.PublishedTask):
     name = "text"
     title = "good or bad film reviews, byte by byte"
     classes = 2
@@ -96,4 +95,4 @@ def read_reviews(archive: Path) -> dict[str, list[Review]]:
 
 def _examples(reviews: list[Review]) -> Iterator[Example]:
     for review in reviews:
-        yield Example(byte_ids.encode(review.text), review.label)
+        yield Example(byte_ids(review.text), review.label)

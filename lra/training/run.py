@@ -21,7 +21,6 @@ from lra.base.disk import read_json, write_json
 from lra.compute.gate import BudgetCheck, check_budget
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare
-from lra.data.verify import check_arrays
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers
@@ -62,7 +61,7 @@ def train(run: Run, command: str = "") -> Path:
     code.keep_loaded()  # before the data, whose preparation may take long
     length = run.protocol.data.max_length
     prepared = find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
-    check_arrays(prepared)
+    prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
     if not is_main_process():  # of a distributed run: the first process holds lock and status
         if folder.result() is None:

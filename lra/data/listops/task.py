@@ -9,6 +9,7 @@ every application in parentheses besides; those are dropped and nothing else is.
 
 from __future__ import annotations
 
+import csv
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
@@ -22,9 +23,9 @@ import numpy as np
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Split
 from lra.data.listops import balanced, generator, tokens
-from lra.data.listops import files as tsv
 from lra.data.sources import release
-from lra.data.task import BUNDLED, Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.store import read_errors
+from lra.data.task import BUNDLED, Job, RawSplit, Source, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 TINY_SIZES = {"train": 96, "val": 32, "test": 32}
@@ -52,13 +53,15 @@ class ListOpsOptions(TaskOptions):
     balanced: bool = read_by("generated", default=False)
 
 
-class ListOps(Task):
+class ListOps(release.ReleasedTask):
     name = "listops"
     title = "nested operations on digits"
     classes = 10
     vocab = tokens.VOCAB
     max_length = 2000
     miniature = "listops"
+    folder = "listops-1000"
+    files: ClassVar = {split: f"basic_{split}.tsv" for split in SPLITS}
     sources: ClassVar = {
         "generated": Source(
             "re-generated, not the released files", {"generator": generator.VERSION}
@@ -70,17 +73,12 @@ class ListOps(Task):
     Options = ListOpsOptions
 
     def splits(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
-        keep = options.brackets is Brackets.keep
         if options.source == "generated":
             return self._generated(options, job)
-        path = self.place(options, release.WHAT)
-        files = tsv.find_files(release.root(path, tsv.FOLDER, job.data_dir))
-        if path.is_file():
-            job.inputs += files.values()
+        keep = options.brackets is Brackets.keep
         counts = TINY_SIZES if options.source == "tiny" else {}
-        return [
-            RawSplit(s, tsv.read_examples(files[s], brackets=keep), counts.get(s)) for s in SPLITS
-        ]
+        files = self.find_files(options, job)
+        return [RawSplit(s, read_examples(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
 
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)
@@ -91,10 +89,6 @@ class ListOps(Task):
         except ValueError as error:
             raise UserError(f"{text[:40]!r} is no expression of ListOps: {error}") from error
 
-    def inputs(self, options: ListOpsOptions) -> list[Path]:
-        path = self.place(options, release.WHAT)
-        return [path] if path.is_file() else list(tsv.find_files(path).values())
-
     def check_options(self, options: ListOpsOptions) -> None:
         if options.source == "generated":
             _shape(options)
@@ -102,22 +96,6 @@ class ListOps(Task):
     def width(self, options: ListOpsOptions, max_length: int) -> int:
         longest = {"generated": options.max_length - 1, "tiny": TINY_SHAPE.max_length - 1}
         return min(max_length, longest.get(options.source, max_length))
-
-    def audit(self, split: Split) -> Iterator[tuple[bool, str]]:
-        index = split.sample()
-        ids, lengths = split.ids(index), split.lengths(index)
-        wrong, whole = [], 0
-        for i, row, n in zip(index, ids, lengths, strict=True):
-            if tokens.fault(row[:n]) is None:  # not truncated, brackets kept
-                whole += 1
-                if tokens.value(row[:n]) != split.labels[i]:
-                    wrong.append(int(i))
-        if whole:
-            result = f"example {wrong[0]} does not" if wrong else "all do"
-            yield (
-                not wrong,
-                f"{split.name}: {whole:,} expressions evaluated to their labels: {result}",
-            )
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:
         facts = super().matters(options)
@@ -155,3 +133,31 @@ def _shape(options: ListOpsOptions) -> generator.TreeShape:
     o = options
     sizes = (o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
     return generator.TreeShape(*sizes, nested=o.balanced)
+
+
+def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:
+    """Read ids and value of every row; errors name file and line."""
+    with read_errors(file), file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.DictReader(lines, delimiter="\t")
+        try:
+            for row in rows:
+                yield _example(f"{file}, line {rows.line_num}", row, brackets)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{file}, after line {rows.line_num}: not text ({error})") from error
+    if rows.line_num < 2:
+        raise UserError(f"{file} has no rows below its header")
+
+
+def _example(where: str, row: dict[str, str], brackets: bool) -> Example:
+    if None in row or None in row.values() or not {"Source", "Target"} <= row.keys():
+        raise UserError(f"{where}: columns Source and Target, and one field for each are expected")
+    try:
+        ids = tokens.encode(row["Source"])
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    if wrong := tokens.fault(ids):
+        raise UserError(f"{where}: not an expression, {wrong}")
+    label = row["Target"]
+    if label not in list("0123456789"):
+        raise UserError(f"{where}: Target must be a digit, found {label[:20]!r}")
+    return Example(ids if brackets else ids[ids != tokens.CLOSE], int(label))

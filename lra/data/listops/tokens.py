@@ -48,27 +48,3 @@ def fault(ids: np.ndarray) -> str | None:
     if (opens[:-1] & closes[1:]).any():
         return "an operator has no arguments"
     return None
-
-
-def value(ids: np.ndarray) -> int:
-    """Evaluate an expression in bracket form."""
-    operators: list[int] = []
-    arguments: list[list[int]] = [[]]
-    for i in ids.tolist():
-        if i in OPENING:
-            operators.append(i)
-            arguments.append([])
-        elif i == CLOSE:
-            result = _OPERATIONS[operators.pop()](sorted(arguments.pop()))
-            arguments[-1].append(result)
-        else:
-            arguments[-1].append(i - DIGITS[0])
-    return arguments[0][0]
-
-
-_OPERATIONS = {
-    MIN: lambda x: x[0],
-    MAX: lambda x: x[-1],
-    MED: lambda x: (x[(len(x) - 1) // 2] + x[len(x) // 2]) // 2,
-    SM: lambda x: sum(x) % 10,
-}

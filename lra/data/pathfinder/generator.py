@@ -20,9 +20,8 @@ import numpy as np
 
 from lra.data.arrays import Example
 from lra.data.parallel import ordered_map
-from lra.data.pathfinder.exact import cosine, sine
 from lra.data.pathfinder.pen import CERTAIN, Pen, Room, Stroke, add_marker, move, reverse
-from lra.data.pathfinder.raster import Point, covers, scale8, stamp
+from lra.data.pathfinder.raster import Point, cosine, covers, scale8, sine, stamp
 from lra.data.pathfinder.sizes import PathfinderSettings
 
 VERSION = "pathfinder-generator-1"  # change it when the same seed gives other images

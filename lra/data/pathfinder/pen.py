@@ -6,7 +6,7 @@ array minima: no line, no resize, no dilation. The rules are those of drewlinsle
 (`snakes.py`, December 2019), by which LRA's images were made.
 
 Every machine draws the same: pixels, room and weights are integers, and sines come from
-`lra.data.pathfinder.exact`.
+`lra.data.pathfinder.raster`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.pathfinder.exact import arctan2, cosine, sine
-from lra.data.pathfinder.raster import LANCZOS, Point, covers, dilate, disc, line, shrink, stamp
+from lra.data.pathfinder.raster import (
+    LANCZOS,
+    Point,
+    arctan2,
+    cosine,
+    covers,
+    dilate,
+    disc,
+    line,
+    shrink,
+    sine,
+    stamp,
+)
 from lra.data.pathfinder.sizes import PathfinderSettings
 
 # The weight of an endpoint straight ahead; 64 of them, each times 255 of room, fit a double.

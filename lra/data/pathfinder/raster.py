@@ -1,7 +1,10 @@
-"""Pixels: lines, discs, shrinking, dilation, stamps, all decided by integers.
+"""Pixels and angles, all decided by integers: lines, discs, shrinking, dilation, stamps; and sine,
+cosine and arctangent, each the double that lies nearest to the true value.
 
 Lines and the Lanczos filter are those of Pillow 13, pixel for pixel, but belong to no library's
-version and to no CPU. Points are (row, column).
+version and to no CPU. The last bit of a sine decides whether a dash is drawn one pixel further, and
+differs from CPU to CPU in libm and NumPy. Single sums, products and quotients of doubles need no
+such care: IEEE 754 defines their every bit. Points are (row, column).
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from lra.data.pathfinder.exact import sine
-
 Point = tuple[int, int]
 LANCZOS = 3  # support of the kernel, in pixels of the smaller image
 WEIGHT_BITS = 22  # of the kernel's weights behind the point
 HALF = Fraction(1, 2)
+BITS = 160  # of a sine behind the point: 48 digits, of which a double keeps 17
+ONE = 1 << BITS
 
 
 def disc(radius: int) -> np.ndarray:
@@ -132,3 +135,44 @@ def stamp(layer: np.ndarray, mark: np.ndarray, at: Point) -> None:
     inside = tuple(slice(max(c - half, 0), c + half + 1) for c in at)
     part = tuple(slice(max(half - c, 0), half + len(layer) - c) for c in at)
     np.maximum(layer[inside], mark[part], out=layer[inside])
+
+
+# ---------------------------------------------------------------------- angles
+
+
+@functools.cache
+def sine(angle: float) -> float:
+    return _sine(_fixed(angle)) / ONE  # Python rounds a quotient of integers correctly
+
+
+@functools.cache
+def cosine(angle: float) -> float:
+    return _series(_fixed(angle), 0) / ONE
+
+
+@functools.cache
+def arctan2(row: int, column: int) -> float:
+    """The angle from the columns' axis to the point, in (-pi, pi]."""
+    near = _fixed(math.atan2(row, column))  # right to 15 digits on any machine
+    sin, cos = _sine(near), _series(near, 0)
+    rest = (row * cos - column * sin) * ONE // (row * sin + column * cos)  # tan(rest) = rest, here
+    return (near + rest) / ONE
+
+
+def _fixed(x: float) -> int:
+    return int(x * float(ONE))  # exact for what is 0 or above 2**-107: its last bit is above ONE's
+
+
+def _sine(x: int) -> int:
+    return x * _series(x, 1) >> BITS
+
+
+def _series(x: int, k: int) -> int:
+    """1 - x²/((k+1)(k+2)) + x⁴/((k+1)(k+2)(k+3)(k+4)) - ...: Taylor's series of cos x for k = 0,
+    and of sin x / x for k = 1."""
+    square, term, sign, total = x * x >> BITS, ONE, 1, 0
+    while term:
+        total += sign * term
+        term = (term * square >> BITS) // ((k + 1) * (k + 2))
+        sign, k = -sign, k + 2
+    return total

@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder import generator
@@ -86,12 +85,6 @@ class Pathfinder(Task):
         if path.is_file():
             return [path]
         return tree.metadata_files(tree.find_images(path, self.side, options.difficulty))
-
-    def check_options(self, options: PathfinderOptions) -> None:
-        if options.source == "tiny" and options.difficulty is not Difficulty.hard:
-            raise UserError(
-                f"source=tiny is hard; difficulty={options.difficulty.name} is not bundled"
-            )
 
     def width(self, options: PathfinderOptions, max_length: int) -> int:
         return self.side * self.side  # a picture is not cut

@@ -13,19 +13,18 @@ import hashlib
 import posixpath
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
 from lra.data.parallel import track
 from lra.data.sources import archives
-from lra.data.sources.fetch import fetch
 from lra.data.store import lock, new_folder
+from lra.data.task import Job, Task
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
-NAME = "lra_release.gz"
-WHAT = f"the official archive {NAME} or its folder: `lra data download release` fetches it (8 GB)"
+WHAT = f"the official archive lra_release.gz (8 GB, {URL}) or its folder"
 # Where the tasks lie below the user's folder; the copy that is read comes first.
 PLACES = ("lra_release/lra_release", "lra_release", ".")
 TASK = re.compile(r"listops-1000|tsv_data|pathfinder\d+")
@@ -52,28 +51,33 @@ def folders(path: Path, wanted: str) -> list[Path]:
     return [path / place / wanted for place in PLACES if (path / place / wanted).is_dir()]
 
 
-def split_files(path: Path, folder: str, names: Mapping[str, str]) -> dict[str, Path]:
-    """Find the file of each split in a folder of the release, or in `path` itself."""
-    places = [path, *folders(path, folder)]
-    place = next((p for p in places if (p / names["train"]).is_file()), None)
-    if place is None:
-        raise UserError(f"{path} holds no {names['train']}, nor does a folder {folder} in it")
-    files = {split: place / name for split, name in names.items()}
-    if missing := [str(file) for file in files.values() if not file.is_file()]:
-        raise UserError(f"the data are not complete: {' and '.join(missing)} not found")
-    return files
+class ReleasedTask(Task):
+    """Reads one file per split, in a folder of the release or in `path` itself."""
 
+    folder: ClassVar[str]
+    files: ClassVar[dict[str, str]]
 
-def download(folder: Path, url: str) -> Path:
-    """Fetch the archive into a folder, going on where an earlier attempt broke off."""
-    instead = "if you get the archive elsewhere, use it with source=release path=<the archive>"
-    target = fetch(url, folder / NAME, instead=instead)
-    with target.open("rb") as file:
-        if file.read(len(archives.GZIP)) != archives.GZIP:
-            raise UserError(
-                f"{target}, which {url} sent, is not a gzip archive: remove it; {instead}"
-            )
-    return target
+    def find_files(self, options: Any, job: Job) -> dict[str, Path]:
+        path = self.place(options, WHAT)
+        files = self._files(root(path, self.folder, job.data_dir))
+        if path.is_file():
+            job.inputs += files.values()
+        return files
+
+    def inputs(self, options: Any) -> list[Path]:
+        path = self.place(options, WHAT)
+        return [path] if path.is_file() else list(self._files(path).values())
+
+    def _files(self, path: Path) -> dict[str, Path]:
+        first = self.files["train"]
+        places = [path, *folders(path, self.folder)]
+        place = next((p for p in places if (p / first).is_file()), None)
+        if place is None:
+            raise UserError(f"{path} holds no {first}, nor does a folder {self.folder} in it")
+        files = {split: place / name for split, name in self.files.items()}
+        if missing := [str(file) for file in files.values() if not file.is_file()]:
+            raise UserError(f"the data are not complete: {' and '.join(missing)} not found")
+        return files
 
 
 def _unpack(archive: Path, wanted: str, target: Path) -> None:

@@ -7,11 +7,12 @@ import io
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lra.data import image
-from lra.data.arrays import MANIFEST
+from lra.data.arrays import MANIFEST, Prepared
 from lra.data.verify import verify
 
 Members = Iterable[tuple[str, bytes]]
@@ -47,6 +48,16 @@ def unpack(folder: Path, members: Members) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
+
+
+def texts(made: Prepared, split: str) -> list[tuple[Any, ...]]:
+    """The examples of a task of bytes, read from the ids: their texts, one or two, and labels."""
+    part = made.split(split)
+    every = np.arange(len(part))
+    ids, lengths = part.ids(every).reshape(-1, part.width), part.lengths(every).ravel()
+    each = [(row[:n] - 1).astype(np.uint8).tobytes() for row, n in zip(ids, lengths, strict=True)]
+    sides = (each[::2], each[1::2]) if made.layout.dual else (each,)
+    return list(zip(*sides, part.labels.tolist(), strict=True))
 
 
 def leftovers(data_dir: Path) -> list[str]:

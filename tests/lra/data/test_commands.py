@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 import lra.data
-from lra.data.show import GAP, SMALLEST
+from lra.data_commands import GAP, SMALLEST
 from lra.settings.compose import task_settings
 from tests.lra.conftest import command
 
@@ -46,25 +46,6 @@ def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
     assert command("-c", light).stdout == "set()\n"
 
 
-def test_prepare_says_what_it_made(lra_data: Call, tmp_path: Path) -> None:
-    code, out, err = lra_data("prepare", *TINY)
-    assert (code, err) == (0, "")
-    first, folder, what, train, val, test, repeated = out.splitlines()
-    assert first.startswith("listops is prepared, in ")
-    assert Path(folder.strip()).parent == tmp_path / "data" / "listops"
-    assert what.startswith(
-        "  a bundled miniature, for trying things out, 96 / 32 / 32 examples, fin"
-    )
-    assert train == (
-        "  train      96 examples, lengths 10 to 59, median 23, most frequent label 16.7%"
-    )
-    assert [line.split()[0] for line in (val, test)] == ["val", "test"]
-    assert repeated.startswith("  examples that come again: train 0,")
-    code, again, _ = lra_data("prepare", *TINY)
-    assert again.splitlines()[0] == "listops was prepared already"
-    assert again.splitlines()[1:] == out.splitlines()[1:]
-
-
 def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
     _, out, _ = lra_data("list")
     for name in lra.data.names():
@@ -89,7 +70,7 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
         (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),
         (("retrieval", "path=/no/lra_release.gz"), "/no/lra_release.gz does not exist: source=rele"
-         "ase needs path=, the official archive lra_release.gz or its folder: `lra data download"),
+         "ase needs path=, the official archive lra_release.gz (8 GB"),
         (("image", "source=files", "path=/no/x"), "/no/x does not exist: source=files needs path="),
         (("listops", "n_val=0"), "n_val=0 is out of range: it must be at least 1"),
         (("listops", "--protocol", "lunna"), "unknown protocol 'lunna'; did you mean luna?"),
@@ -155,8 +136,8 @@ def test_show_images_as_a_picture(fake: Callable, lra_data: Call, tmp_path: Path
     zoom = -(-SMALLEST // 3)
     at = zoom // 2 + zoom * np.arange(3)
     for place, ids in enumerate(prepared.split("train").ids(np.array([1, 2, 3, 4, 7]))):
-        x = GAP + place % 3 * (3 * zoom + GAP)
-        y = GAP + place // 3 * (2 * zoom + GAP)
+        x = place % 3 * (3 * zoom + GAP)
+        y = place // 3 * (2 * zoom + GAP)
         assert (page[y + at[:2, None], x + at] == ids.reshape(2, 3)).all()
     assert list(file.parent.iterdir()) == [file]
 

@@ -14,7 +14,6 @@ from lra.base.config import UserError
 from lra.data import image
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, prepare
-from lra.data.sources.tfds import order
 
 from . import kit
 
@@ -43,34 +42,6 @@ def test_grey_of_all_16_777_216_colours() -> None:
         planes = np.stack([np.full(65536, red), rest >> 8, rest & 255]).astype(np.uint8)
         digest.update(image.grey(planes[None]).tobytes())
     assert digest.hexdigest() == TABLE
-
-
-def test_ids_are_the_levels_row_by_row_in_the_official_order(tmp_path: Path) -> None:
-    made = prepared(kit.tar(tmp_path / ARCHIVE, kit.binary_members(BATCHES)), tmp_path)
-    train = [BATCHES[f"data_batch_{i}"] for i in range(1, 6)]
-    planes, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    rgb = planes.reshape(150, 3, 32, 32)
-    chosen = {
-        "train": (rgb, labels, order("train", range(150))[:135]),
-        "val": (rgb, labels, order("train", range(150))[135:]),
-        "test": (
-            BATCHES["test_batch"][0].reshape(40, 3, 32, 32),
-            BATCHES["test_batch"][1],
-            order("test", range(40)),
-        ),
-    }
-    for name, (pixels, classes, expected) in chosen.items():
-        split = made.split(name)
-        assert len(split) == len(expected)
-        every = np.arange(len(split))
-        assert split.labels.tolist() == classes[expected].tolist()
-        assert (split.lengths(every) == 1024).all()
-        stored = split.ids(every).reshape(-1, 32, 32)
-        for at, y, x in ((0, 0, 0), (3, 0, 31), (7, 31, 0), (9, 12, 20)):
-            red, green, blue = pixels[expected[at], :, y, x].tolist()
-            exact = (0.2989 * red + 0.5870 * green + 0.1140 * blue) / 255 * 255.5
-            assert stored[at, y, x] == int(exact)
-    assert made.facts["arrays"]["train.ids"]["dtype"] == "uint8"
 
 
 def test_a_smaller_picture_has_the_means_of_blocks_in_their_places(tmp_path: Path) -> None:

@@ -148,14 +148,6 @@ def test_evaluation_sees_every_example_once_in_order(fake: Fake, batch: int) -> 
         assert [i for b in loader for i in numbers(b)] == list(range(20))
 
 
-def test_drop_last_drops_the_last_partial_batch_only(fake: Fake) -> None:
-    split = fake("numbers").split("val")
-    loader = Loader(split, 6, rules=rules(), drop_last=True)
-    assert len(loader) == 3
-    assert [i for b in loader for i in numbers(b)] == list(range(18))
-    assert len(Loader(split, 10, rules=rules(), drop_last=True)) == 2
-
-
 def test_blocks_of_an_endless_stream(fake: Fake) -> None:
     """limit: the next block of batches at each evaluation, reshuffled every epoch."""
     split = fake("numbers").split("val")
@@ -247,18 +239,6 @@ def test_the_nonzero_quirk_is_scattered(fake: Fake) -> None:
     assert quirk.mask is not None
     assert (first.mask[0].sum(), quirk.mask[0].sum()) == (1, 0)
     assert torch.equal(first.mask[1:], quirk.mask[1:])
-
-
-def test_no_mask_where_nothing_is_padded(fake: Fake) -> None:
-    split = fake("numbers").split("train")
-    pictures = fake("pictures").split("train")
-    full = Loader(pictures, 5, rules=rules("length", pad_to=6), steps=3)
-    assert [b.mask for b in full] == [None] * 3
-    assert all(b.mask is None for b in Loader(split, 8, rules=rules("none"), steps=5))
-    some = Loader(split, 8, rules=rules("nonzero", pad_to=150))
-    assert all((b.mask is None) == bool((b.ids != 0).all()) for b in some)
-    padded = Loader(pictures, 5, rules=rules("length", pad_to=8), steps=1)
-    assert [b.mask is None for b in padded] == [False]
 
 
 @pytest.mark.parametrize(("task", "batch"), [("numbers", 4), ("pairs", 1)])

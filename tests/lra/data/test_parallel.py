@@ -1,11 +1,9 @@
-"""Work spread over processes, and its progress: lines off a terminal, a bar on it."""
+"""Work spread over processes, and its progress."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -100,12 +98,7 @@ def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
     assert done.stdout.count("once") == 1
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_off_a_terminal_is_lines(
+def test_progress_is_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert list(track("abc", "counting", 3)) == ["a", "b", "c"]
@@ -116,13 +109,3 @@ def test_progress_off_a_terminal_is_lines(
     assert capsys.readouterr().err.splitlines() == [
         "  counting: 1 of 2,000", "  counting: 2 of 2,000", "  reading: 1",
     ]  # fmt: skip
-
-
-def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    assert list(track("ab", "counting", 2)) == ["a", "b"]
-    assert "counting" in terminal.getvalue()
-    assert "2/2" in terminal.getvalue()

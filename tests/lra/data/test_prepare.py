@@ -1,21 +1,18 @@
-"""Preparing: identity, all or nothing, one process at a time, full and closed disks."""
+"""Preparing: identity, all or nothing, one process at a time, waiting."""
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import lra.data
-from lra.base.config import UserError
 from lra.data import prepare as preparing
-from lra.data.arrays import MANIFEST, Prepared
-from lra.data.prepare import find_or_prepare, find_prepared, load_prepared, prepare
+from lra.data.arrays import Prepared
+from lra.data.prepare import find_prepared, load_prepared, prepare
 from lra.data.store import lock
 
 from . import kit
@@ -42,20 +39,6 @@ def test_the_fingerprint_knows_the_data_and_not_the_circumstances(tmp_path: Path
     ]
     assert len({p.fingerprint for p in [first, *changed]}) == 5
     assert len({p.folder for p in [first, *changed]}) == 5
-
-
-def test_another_format_is_named_and_prepared_anew_on_force(tiny: Prepared, lra_data: Call) -> None:
-    file, version = tiny.folder / MANIFEST, 2
-    content = file.read_text(encoding="utf-8").replace('"format": 1', f'"format": {version}')
-    file.write_text(content, encoding="utf-8")
-    code, _, err = lra_data("prepare", "listops", "source=tiny")
-    assert code == 2
-    assert f"{tiny.folder} was prepared in format {version}, this version reads format 1" in err
-    assert "lra data prepare listops source=tiny" in err
-    assert "--force" in err
-    assert f"unusable: {tiny.folder} was prepared in format {version}" in lra_data("list")[1]
-    assert lra_data("prepare", "listops", "source=tiny", "--force")[0] == 0
-    assert load_prepared(tiny.folder).fingerprint == tiny.fingerprint
 
 
 def test_a_failure_half_way_leaves_nothing(
@@ -85,26 +68,3 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
             assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
             assert not folder.exists()
         assert second.result(timeout=60).folder == folder
-
-
-def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**6))
-    options = lra.data.configure("listops", ["n_train=900", "n_val=5", "n_test=5"])
-    with pytest.raises(UserError) as error:
-        prepare(options, max_length=2000, data_dir=tmp_path)
-    assert f"no space left on the disk of {tmp_path / 'listops'}" in str(error.value)
-    assert "2 MB are needed, 1 MB are free" in str(error.value)
-    assert kit.leftovers(tmp_path) == []
-
-
-def test_what_needs_no_download_is_prepared_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = lra.data.configure("listops", ["source=tiny"])
-    first = find_or_prepare(options, max_length=2000, data_dir=tmp_path)
-    said = capsys.readouterr().out
-    assert said.startswith("listops is not prepared yet (a bundled miniature, for trying things")
-    assert said.endswith("; preparing it now\n")
-    again = find_or_prepare(options, max_length=2000, data_dir=tmp_path)
-    assert capsys.readouterr().out == ""
-    assert again.fingerprint == first.fingerprint

@@ -75,18 +75,6 @@ def test_an_ill_posed_task_is_refused(words: str, message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_an_example_is_shown_as_pairs_and_questions(lra_data, tmp_path: Path) -> None:
-    lra_data("prepare", "recall", *WORDS)
-    code, out, _ = lra_data("show", "recall", *WORDS, "--split", "val", "--index", "0")
-    assert code == 0
-    text = out[out.index("text") : out.index("ids")].split()[1:]
-    given = dict(word.split("=v") for word in text[:PAIRS])
-    labels = dict(pair.split(": ") for pair in out.split("label ")[1].split("   ")[0].split(", "))
-    asked = {str(at): word.rstrip("?") for at, word in enumerate(text) if word.endswith("?")}
-    assert {at: given[key] for at, key in asked.items()} == labels
-    assert sum(word.startswith("-=v") for word in text) == FILLER
-
-
 # ---------------------------------------------------------------------- training
 
 

@@ -12,9 +12,8 @@ import pytest
 
 import lra.data
 from lra.data import retrieval
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
-from lra.data.verify import verify
 
 from . import kit
 
@@ -32,16 +31,6 @@ def official(folder: Path, train: bytes = GOOD) -> Path:
 def prepared(path: Path, data_dir: Path, length: int = 4000) -> Prepared:
     options = lra.data.configure("retrieval", [f"path={path}"])
     return prepare(options, max_length=length, data_dir=data_dir)
-
-
-def rows(made: Prepared, split: str) -> list[tuple[bytes, bytes, int]]:
-    part = made.split(split)
-    every = np.arange(len(part))
-    texts = [
-        [(side[:n] - 1).astype(np.uint8).tobytes() for side, n in zip(ids, lengths, strict=True)]
-        for ids, lengths in zip(part.ids(every), part.lengths(every), strict=True)
-    ]
-    return [(*pair, label) for pair, label in zip(texts, part.labels.tolist(), strict=True)]
 
 
 # ---------------------------------------------------------------------- rows
@@ -62,7 +51,7 @@ def rows(made: Prepared, split: str) -> list[tuple[bytes, bytes, int]]:
 )
 def test_a_row(row: bytes, expected: tuple[bytes, bytes, int], tmp_path: Path) -> None:
     made = prepared(official(tmp_path / "tsv", GOOD + row), tmp_path / "data")
-    assert rows(made, "train")[-1] == expected
+    assert kit.texts(made, "train")[-1] == expected
 
 
 def test_which_file_is_which_split(tmp_path: Path) -> None:
@@ -70,12 +59,12 @@ def test_which_file_is_which_split(tmp_path: Path) -> None:
     (folder / "new_aan_pairs.eval.tsv").write_bytes(b"1.0\ta\tb\tdev one\tdev two\n")
     (folder / "new_aan_pairs.test.tsv").write_bytes(b"0.0\ta\tb\ttest one\ttest two\n")
     made = prepared(folder, tmp_path / "data")
-    assert rows(made, "train") == [
+    assert kit.texts(made, "train") == [
         (b"first text", b"second text", 1),
         (b"first text", b"third", 0),
     ]
-    assert rows(made, "val") == [(b"dev one", b"dev two", 1)]
-    assert rows(made, "test") == [(b"test one", b"test two", 0)]
+    assert kit.texts(made, "val") == [(b"dev one", b"dev two", 1)]
+    assert kit.texts(made, "test") == [(b"test one", b"test two", 0)]
 
 
 def test_the_first_10_000_bytes_count_whatever_the_length(tmp_path: Path) -> None:
@@ -83,11 +72,11 @@ def test_the_first_10_000_bytes_count_whatever_the_length(tmp_path: Path) -> Non
     content = b"".join(b"1.0\ta\tb\t%s\tx\n" % text for text in texts)
     folder = official(tmp_path / "tsv", content)
     made = prepared(folder, tmp_path / "a", 4000)
-    assert [len(one) for one, _, _ in rows(made, "train")] == [3999] + [4000] * 5
+    assert [len(one) for one, _, _ in kit.texts(made, "train")] == [3999] + [4000] * 5
     assert made.facts["splits"]["train"]["truncated"] == 4
     made = prepared(folder, tmp_path / "b", 20_000)
     assert made.facts["width"] == 10_000
-    assert [len(one) for one, _, _ in rows(made, "train")] == [3999, 4000, 4001, 9999] + [
+    assert [len(one) for one, _, _ in kit.texts(made, "train")] == [3999, 4000, 4001, 9999] + [
         10_000
     ] * 2
     assert made.facts["splits"]["train"]["truncated"] == 1
@@ -137,11 +126,3 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
 
     few, many = peak(200), peak(2000)  # 3 and 32 MB of text
     assert many - few < 2**21
-
-
-def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:
-    options = lra.data.configure("retrieval", ["source=tiny"])
-    made = prepare(options, max_length=4000, data_dir=tmp_path)
-    assert [len(made.split(s)) for s in SPLITS] == [96, 32, 32]
-    assert {line.status for line in verify(made.folder)} == {"ok"}
-    assert made.facts["arrays"]["texts.ids"]["shape"][0] == 40

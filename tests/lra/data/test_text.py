@@ -6,16 +6,14 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import lra.data
 from lra.base.config import UserError
-from lra.data import byte_ids
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
+from lra.data.task import byte_ids
 from lra.data.text import IMDB
-from lra.data.verify import verify
 
 from . import kit
 
@@ -30,17 +28,6 @@ def prepared(path: Path, data_dir: Path, *settings: str, length: int = LENGTH) -
     return prepare(lra.data.configure("text", words), max_length=length, data_dir=data_dir)
 
 
-def rows(made: Prepared, split: str) -> list[tuple[bytes, int]]:
-    """Texts, from the ids, and labels."""
-    part = made.split(split)
-    every = np.arange(len(part))
-    texts = [
-        (ids[:n] - 1).astype(np.uint8).tobytes()
-        for ids, n in zip(part.ids(every), part.lengths(every), strict=True)
-    ]
-    return list(zip(texts, part.labels.tolist(), strict=True))
-
-
 def in_order(split: str) -> list[tuple[bytes, int]]:
     """By the rule, spelled out."""
     keys = [key for key in REVIEWS if key.startswith(f"aclImdb/{split}/")]
@@ -49,13 +36,6 @@ def in_order(split: str) -> list[tuple[bytes, int]]:
 
 
 # ---------------------------------------------------------------------- ids
-
-
-def test_ids_are_bytes_plus_one() -> None:
-    every = bytes(range(256))
-    assert byte_ids.encode(every).tolist() == list(range(1, 257))
-    assert byte_ids.encode("é<br />".encode()).tolist() == [196, 170, 61, 99, 115, 33, 48, 63]
-    assert byte_ids.VOCAB == 257
 
 
 @pytest.mark.parametrize(
@@ -72,13 +52,13 @@ def test_only_ascii_blanks_at_both_ends_are_removed(
 ) -> None:
     changed = REVIEWS | {"aclImdb/test/pos/7_9.txt": content}
     kit.tar(tmp_path / ARCHIVE, kit.imdb_members(changed))
-    assert (kept, 1) in rows(prepared(tmp_path, tmp_path / "data"), "test")
+    assert (kept, 1) in kit.texts(prepared(tmp_path, tmp_path / "data"), "test")
 
 
 def test_texts_are_shown_with_what_is_no_text() -> None:
     decode = lra.data.get("text").decode
-    assert decode(byte_ids.encode("naïve ☺".encode())) == "naïve ☺"
-    assert decode(byte_ids.encode("☺".encode()[:2] + b" caf\xe9")) == "\\xe2\\x98 caf\\xe9"
+    assert decode(byte_ids("naïve ☺".encode())) == "naïve ☺"
+    assert decode(byte_ids("☺".encode()[:2] + b" caf\xe9")) == "\\xe2\\x98 caf\\xe9"
 
 
 # ---------------------------------------------------------------------- order and splits
@@ -88,9 +68,11 @@ def test_texts_are_shown_with_what_is_no_text() -> None:
 def test_splits_in_the_official_order(dev: str, cut: int, tmp_path: Path) -> None:
     kit.tar(tmp_path / ARCHIVE, kit.imdb_members(REVIEWS))
     made = prepared(tmp_path, tmp_path / "data", f"dev={dev}")
-    assert rows(made, "train") == in_order("train")[:cut]
-    assert rows(made, "val") == (in_order("train")[27:] if dev == "train" else in_order("test"))
-    assert rows(made, "test") == in_order("test")
+    assert kit.texts(made, "train") == in_order("train")[:cut]
+    assert kit.texts(made, "val") == (
+        in_order("train")[27:] if dev == "train" else in_order("test")
+    )
+    assert kit.texts(made, "test") == in_order("test")
     assert made.summary()["options"] == {"dev": dev, "checksum": "any"}
     assert made.facts["provenance"] == "files in the format of aclImdb_v1, not checked against it"
     assert made.facts["duplicates"]["val/test"] == (30 if dev == "test" else 0)
@@ -118,8 +100,8 @@ def test_what_lies_beside_the_reviews_is_not_read(tmp_path: Path) -> None:
     }
     members = kit.imdb_members(REVIEWS | strange)
     made = prepared(kit.tar(tmp_path / ARCHIVE, members), tmp_path / "data")
-    assert rows(made, "train") + rows(made, "val") == in_order("train")
-    assert rows(made, "test") == in_order("test")
+    assert kit.texts(made, "train") + kit.texts(made, "val") == in_order("train")
+    assert kit.texts(made, "test") == in_order("test")
 
 
 # ---------------------------------------------------------------------- what is wrong
@@ -149,10 +131,3 @@ def test_reviews_that_are_wrong(
     kit.tar(place, [*members, members[-1]])
     with pytest.raises(UserError, match="comes twice"):
         prepared(place, tmp_path / "data")
-
-
-def test_the_miniature_is_what_it_was(tmp_path: Path) -> None:
-    made = prepare(lra.data.configure("text", ["source=tiny"]), max_length=4000, data_dir=tmp_path)
-    assert [len(made.split(s)) for s in SPLITS] == [90, 10, 60]
-    assert {line.status for line in verify(made.folder)} == {"ok"}
-    assert any(max(text) > 127 for text, _ in rows(made, "train"))

@@ -51,26 +51,6 @@ def test_unknown_symbols_are_never_dropped(symbol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("5", 5),
-        ("[MED 3 4 ]", 3),  # the mean of the middle two, truncated
-        ("[MED 9 1 5 ]", 5),
-        ("[MED 0 9 8 1 ]", 4),
-        ("[SM 9 9 9 ]", 7),
-        ("[MIN 4 [MAX 2 8 ] 6 ]", 4),
-        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),  # Nangia and Bowman's example
-        ("[SM [SM 5 5 ] [MED 2 5 9 ] ]", 5),
-    ],
-)
-def test_values(text: str, value: int) -> None:
-    ids = tokens.encode(text)
-    assert tokens.fault(ids) is None
-    assert tokens.value(ids) == value
-    assert evaluate(text) == value
-
-
-@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "empty"),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import mpmath
 import pytest
 
-from lra.data.pathfinder.exact import arctan2, cosine, sine
+from lra.data.pathfinder.raster import arctan2, cosine, sine
 
 DEGREES = [degree * math.pi / 180 for degree in range(-360, 361)]
 OTHERS = [0.1 * i * math.e for i in range(-30, 31)] + [2.0**-60, 3 * math.pi]

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from lra.data.pathfinder import generator
-from lra.data.pathfinder.exact import arctan2
 from lra.data.pathfinder.generator import ImageGenerator, SnakeGrower, generate
 from lra.data.pathfinder.pen import move, reverse
-from lra.data.pathfinder.raster import dilate, disc, line, scale8, shrink, stamp
+from lra.data.pathfinder.raster import arctan2, dilate, disc, line, scale8, shrink, stamp
 from lra.data.pathfinder.sizes import Difficulty, PathfinderSettings, settings
 
 STAGES = [(32, 1), (64, 1), (128, 2), (128, 3), (256, 3)]
@@ -232,14 +231,3 @@ def test_the_same_seed_gives_the_same_images_in_every_version() -> None:
     pixels = b"".join(x.ids.tobytes() for x in drawn)
     digest = hashlib.sha256(pixels + bytes(x.label for x in drawn)).hexdigest()
     assert digest[:16] == "c11ed0cc5753f3ab"
-
-
-@pytest.mark.parametrize(
-    ("side", "wanted"), [(32, (10, 6, 5)), (64, (11, 7, 5)), (128, (17, 11, 8)), (256, (15, 10, 7))]
-)
-def test_contours_and_distractors_of_every_kind(side: int, wanted) -> None:
-    kinds = [settings(side, difficulty) for difficulty in Difficulty]
-    assert [kind.contour for kind in kinds] == [6, 9, 14]
-    assert [kind.distractor_contour for kind in kinds] == [2, 3, 4]
-    assert tuple(kind.distractors for kind in kinds) == wanted
-    assert settings(side, Difficulty.easy, distractors=3).distractors == 3

@@ -211,20 +211,6 @@ def test_trees_that_are_wrong(
     assert [p.suffix for p in (tmp_path / "data").rglob("*") if p.is_file()] == [".lock"]
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("source=release",), "source=release needs path="),
-        (("source=tiny", "difficulty=easy"), "source=tiny is hard; difficulty=easy is not bundled"),
-        (("n=9",), "n=9 is out of range: it must be at least 10"),
-    ],
-)
-def test_options_that_are_refused(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
-    code, _, err = lra_data("prepare", "pathfinder", *words)
-    assert code == 2
-    assert complaint in err
-
-
 # ---------------------------------------------------------------------- the four tasks
 
 

@@ -40,17 +40,6 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_an_archive_under_its_misleading_name(packed: bool, tmp_path: Path, lra_data: Call) -> None:
-    archive = kit.tar(tmp_path / "lra_release.gz", WHOLE, packed=packed)
-    code, out, _ = lra_data("prepare", "retrieval", f"path={archive}")
-    assert code == 0
-    assert "retrieval is prepared" in out
-    # only what is needed
-    (home,) = (tmp_path / "data" / "release").glob("[!.]*/tsv_data")
-    assert kit.files(home) == sorted(f"{INNER}/{name}" for name, _ in PAIRS)
-
-
 def test_what_is_not_there(tmp_path: Path, lra_data: Call) -> None:
     archive = kit.tar(tmp_path / "lra_release.gz", below(INNER, listops(b"x")))
     code, _, err = lra_data("prepare", "retrieval", f"path={archive}")
