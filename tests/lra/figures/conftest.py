@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from lra.figures import style
 from lra.settings.compose import compose
 from lra.training.run import train
-from lra.training.trained import Trained, load_trained
+from lra.results.trained import Trained, load_trained
 
 from ..conftest import SMALL
 

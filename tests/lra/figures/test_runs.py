@@ -14,7 +14,7 @@ import luna
 from lra.base.config import UserError
 from lra.cli import main
 from lra.figures import runs
-from lra.training.trained import Trained
+from lra.results.trained import Trained
 
 from .conftest import LUNA, SOFTMAX, Figure
 

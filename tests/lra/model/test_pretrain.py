@@ -36,7 +36,7 @@ from lra.sweeps.status import of_folder
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
 from lra.training.run import build
-from lra.training.trained import load_trained
+from lra.results.trained import load_trained
 from lra.training.trainer import LRAData
 
 from ..compute.kit import with_attention

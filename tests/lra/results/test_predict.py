@@ -16,7 +16,7 @@ import lra
 from lra import data
 from lra.base.config import UserError
 from lra.cli import main
-from lra.results.predict import examples_of
+from lra.results.examples import read_examples
 
 from ..conftest import SMALL
 from ..training.test_trained import SHORT
@@ -83,25 +83,25 @@ def test_every_kind_of_file_is_read(tmp_path: Path):
         return tmp_path / name
 
     official = write("basic.tsv", "Source\tTarget\n3\t3\n[MAX 1 2 ]\t2\n")
-    assert examples_of(official, listops) == [("0", "3"), ("1", "[MAX 1 2 ]")]
+    assert read_examples(official, listops) == [("0", "3"), ("1", "[MAX 1 2 ]")]
     quoted = write("pairs.csv", 'text1,text2\n"a, b",c\n')
-    assert examples_of(quoted, retrieval) == [("0", ["a, b", "c"])]
+    assert read_examples(quoted, retrieval) == [("0", ["a, b", "c"])]
     tabbed = write("pairs.txt", "a\tb\n")
-    assert examples_of(tabbed, retrieval) == [("0", ["a", "b"])]
+    assert read_examples(tabbed, retrieval) == [("0", ["a", "b"])]
     write("folder/b.txt", "7")
     write("folder/a.txt", "[MAX 1\n 2 ]")
-    folder = examples_of(tmp_path / "folder", listops)
+    folder = read_examples(tmp_path / "folder", listops)
     assert [(name, listops.encode(text).tolist()) for name, text in folder] == [
         ("a.txt", listops.encode("[MAX 1 2 ]").tolist()), ("b.txt", [8])
     ]  # fmt: skip
     np.save(tmp_path / "ids.npy", np.array([[1, 2], [3, 4]]))
-    assert [row.tolist() for _, row in examples_of(tmp_path / "ids.npy", listops)] == [
+    assert [row.tolist() for _, row in read_examples(tmp_path / "ids.npy", listops)] == [
         [1, 2],
         [3, 4],
     ]
     for mode in ("L", "RGB", "RGBA", "P"):
         Image.new(mode, (32, 32)).save(tmp_path / "p.png")
-        ((name, picture),) = examples_of(tmp_path / "p.png", image)
+        ((name, picture),) = read_examples(tmp_path / "p.png", image)
         assert (name, image.encode(picture).shape) == ("p.png", (1024,))
 
 
@@ -122,11 +122,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes,
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
-        examples_of(tmp_path / name, data.get("listops"))
+        read_examples(tmp_path / name, data.get("listops"))
 
 
 def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("it was decoded"))
     Image.new("1", (5000, 5000)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
-        examples_of(tmp_path / "a.png", data.get("image"))
+        read_examples(tmp_path / "a.png", data.get("image"))

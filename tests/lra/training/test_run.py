@@ -23,7 +23,7 @@ from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
 from lra.training import run as runner
 from lra.training.run import build
-from lra.training.trained import load_checkpoint
+from lra.training.callbacks import load_checkpoint
 from lra.training.trainer import trainer_for
 
 from ..conftest import SMALL, command

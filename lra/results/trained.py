@@ -1,9 +1,12 @@
-"""A trained network, ready to be asked: `lra.load(folder)`."""
+"""A trained network, ready to be asked: `lra.load(folder)`; and passed on: `lra export`.
+
+What is passed on is the folder of a run without what only its training needs, and with a card.
+"""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,23 +15,51 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
-from lra import data, model
+import luna
+from lra import data
 from lra.base.config import Protocol, UserError, readable
+from lra.base.disk import disk_errors, write_atomically
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
-from lra.data.prepare import find_prepared
+from lra.data.prepare import with_fingerprint
+from lra.data.store import lock, new_folder
 from lra.data.task import Task
 from lra.model.network import Network
+from lra.model.pretrain import build_network
+from lra.results.record import Record, read_record
 from lra.runs.answers import Answers
-from lra.runs.folder import read_config, read_result
+from lra.runs.folder import RESULT
+from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
-from luna.attention.polaformer import PolaFormer
+from lra.training.callbacks import load_checkpoint
+from lra.training.trainer import DTYPES
 from luna.base import Attention
 
-TRAIN_AGAIN = "it does not hold the settings of a run; train or export it again"
-DTYPES = {"16": torch.float16, "bf16": torch.bfloat16, "32": torch.float32, "64": torch.float64}
+COPIED = ("config.yaml", "result.json", "metrics.csv", "answers.npz")
+CARD = """\
+---
+library_name: luna-lra
+tags: [long-range-arena, {record[task]}, {record.attention}]
+metrics: [accuracy]
+---
+# {record.attention} on {record[task]}
+
+A Transformer with the attention *{record.attention}* ([{paper.title}]({paper.url})), \
+trained by luna-lra {version}: `{command}`. `lra.load("{folder}").predict(examples).classes` answers
+texts, pictures or ids.
+
+| | |
+|---|---|
+| test accuracy | {record.score:.2f}% ({record[test.select]} checkpoint by dev accuracy) |
+| always giving one answer | {record.floor:.2f}% |
+| data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
+| training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
+v{record[protocol.version]}, budget {record[budget]:g}, seed {record[seed]} |
+| code | {record.code}, revision {record.revision} |
+"""
 
 
 class Predictions(NamedTuple):
@@ -40,21 +71,18 @@ class Predictions(NamedTuple):
 
 class AttentionWeights(NamedTuple):
     weights: Tensor  # (layers, heads, n, n), a row per query; a CLS token comes first
-    heads: list[str]  # their names; of a method with two matrices per head, of both
     ids: Tensor  # (tokens,), or (tokens, stack) where tokens have several ids
     real: Tensor  # (tokens,) False for padding
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A network in evaluation mode with its trained weights, and the settings of its run."""
+    """A network in evaluation mode with its trained weights, and the record of its run."""
 
     network: Network
     run: Experiment
-    folder: Path  # that it was read from
+    record: Record
     data_dir: Path  # where its data are prepared
-    weights: str  # which of the run's: best or last
-    fingerprint: str | None = None  # of the data of a finished run
 
     @property
     def task(self) -> Task:
@@ -67,17 +95,12 @@ class Trained:
     @cached_property
     def prepared(self) -> Prepared:
         """Look up the data that it was trained on; UserError if they are not there."""
-        length = self.protocol.data.max_length
-        prepared = find_prepared(self.run.task, max_length=length, data_dir=self.data_dir)
+        fingerprint = self.record["data.fingerprint"]
+        prepared = with_fingerprint(self.data_dir, self.task.name, fingerprint)
         if prepared is None:
             raise UserError(
-                f"the data of {self.folder} are not in {self.data_dir}: prepare them, or name "
-                "their folder with --data-dir"
-            )
-        if self.fingerprint not in (None, prepared.fingerprint):
-            raise UserError(
-                f"{self.folder} was trained on data with fingerprint {self.fingerprint}, those in "
-                f"{prepared.folder} have {prepared.fingerprint}: they are not the same"
+                f"the data of {self.record.folder}, with fingerprint {fingerprint}, are not in "
+                f"{self.data_dir}: prepare them, or name their folder with --data-dir"
             )
         return prepared
 
@@ -114,16 +137,20 @@ class Trained:
         """Return the attention matrices on one example (of a pair, on its first half); for a linear
         method those that it implies."""
         (batch,) = self._batches_of([example])
-        matrices: list[dict[str, Tensor]] = []
-        layers = [m for m in self.network.modules() if isinstance(m, Attention)]
-        with watching(layers, lambda *seen: matrices.append(_matrices(*seen))):
+        matrices: list[Tensor] = []
+
+        def see(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Any) -> None:
+            if not layer.has_matrix:
+                raise UserError(f"attention '{layer.name}' has no attention matrix to show")
+            matrices.append(layer.matrix(q, k, mask, x)[0])
+
+        with watching((m for m in self.network.modules() if isinstance(m, Attention)), see):
             self._logits(batch)
-        weights = torch.stack([torch.stack(list(heads.values())) for heads in matrices]).cpu()
         one = (0, 0) if self.task.dual else (0,)
         ids, stack = batch.ids[one], self.task.stack
         real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
         ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
-        return AttentionWeights(weights, list(matrices[0]), ids, real[::stack])
+        return AttentionWeights(torch.stack(matrices).cpu(), ids, real[::stack])
 
     def _batches_of(self, examples: Iterable[Any]) -> Loader:
         if not isinstance(examples, Iterable) or isinstance(examples, str):
@@ -144,69 +171,70 @@ class Trained:
 
 
 def load_trained(
-    folder: str | Path, *, data_dir: str | Path | None = None, device: str = "cpu"
+    folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
-    folder = Path(folder)
-    folder = folder.parent if folder.suffix == ".json" else folder  # a record's own file
-    file = folder / "config.yaml"
-    if not file.is_file():
-        raise UserError(f"{folder} is not the folder of a run, because it has no config.yaml")
-    result = read_result(folder / "result.json")
-    config = read_config(file, result)
-    with readable(file, TRAIN_AGAIN):
-        run = read_experiment(config["settings"], config["seed"])
-        places = filter(None, (data_dir, config.get("data_dir"), "data"))
-        data_folder = next((p for p in map(Path, places) if data_dir or p.is_dir()), Path("data"))
-    with readable(folder / "result.json", TRAIN_AGAIN):
-        selected = result["test"]["select"] if result else None
-        fingerprint = result["data"]["fingerprint"] if result else None
-    checkpoints = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
-    path = next((p for p in checkpoints if p.is_file() and selected in (None, p.stem)), None)
-    if path is None:
-        raise UserError(f"{folder} has no checkpoint: train the run again")
-    state = load_checkpoint(path)["state_dict"]
+    """Load the network of a finished run, with the weights of the checkpoint that was tested."""
+    record = folder if isinstance(folder, Record) else read_finished(Path(folder))
+    state = load_checkpoint(weights_of(record))["state_dict"]
     weights = {key.removeprefix("network."): value for key, value in state.items()}
-    network = build_network(run, weights, folder, device)
-    return Trained(network, run, folder, data_folder, path.stem, fingerprint)
-
-
-def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
-    """Load a checkpoint; UserError for a damaged file and for one of another run."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if (part := archive.testzip()) is not None:  # torch reads past the checksums
-                raise ValueError(f"{part} has another checksum")
-        checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # without torch's text, which advises to trust such a file
-        raise UserError(
-            f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
-            "remove it to start from the beginning"
-        ) from error
-    if run is not None and checkpoint.get("identity") != run:
-        raise UserError(
-            f"{path} belongs to run {checkpoint.get('identity')}, not to {run}; remove it"
-        )
-    return checkpoint
-
-
-def build_network(
-    run: Experiment, weights: Mapping[str, Tensor], folder: Path, device: str
-) -> Network:
-    """Build the network of a run with these weights, in evaluation mode."""
-    bits, _, kind = run.precision.partition("-")
-    with readable(folder, TRAIN_AGAIN):
-        dtype = DTYPES[bits] if kind == "true" else None
+    with readable(record.path, "its network cannot be built here"):
+        run = read_experiment(record["settings"], record["seed"])
+        bits, _, kind = run.precision.partition("-")
         torch.manual_seed(run.seed)
-        task = data.of(run.task)
-        network = model.build(task, run.attention, run.model, run.protocol, seed=run.seed)
+        network = build_network(run).to(device, DTYPES[bits] if kind == "true" else None)
     try:
         network.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"the weights of {folder} do not fit the network of its settings: was the code of "
-            f"{run.attention['name']} changed since?"
+            f"the weights of {record.folder} do not fit the network of its settings: was the code "
+            f"of {run.attention['name']} changed since?"
         ) from error
-    return network.to(device, dtype).eval()
+    config = yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8"))
+    places = [Path(place) for place in (data_dir, config.get("data_dir")) if place]
+    data_folder = next((p for p in places if data_dir or p.is_dir()), Path("data"))
+    return Trained(network.eval(), run, record, data_folder)
+
+
+def read_finished(folder: Path) -> Record:
+    """Read the record of a run's folder, or of one that `lra export` wrote."""
+    path = folder if folder.suffix == ".json" else folder / RESULT
+    if not path.is_file():
+        raise UserError(f"{folder} is not the folder of a finished run: it has no {RESULT}")
+    record = read_record(path)
+    if record is None or record.kind != TRAINING:
+        raise UserError(f"{folder} is a conversion: luna.convert.load opens its model")
+    return record
+
+
+def export_network(folder: Path, target: Path) -> list[Path]:
+    """Write the network of a finished run, its record and a card into a new folder."""
+    record = read_finished(folder)
+    card = CARD.format(
+        record=record,
+        paper=luna.get(record.attention).paper,
+        version=luna.__version__,
+        folder=target.name,
+        command=record.get("command") or "lra.train",
+    )
+    files = [record.folder / name for name in COPIED] + [weights_of(record)]
+    names = [file.relative_to(record.folder) for file in files if file.is_file()]
+    with lock(target, f"another process is writing {target}; waiting for it"):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise UserError(f"{target} is there already: name a new folder")
+        with new_folder(target) as partial, disk_errors(target):
+            (partial / "checkpoints").mkdir()
+            for name in names:
+                shutil.copyfile(record.folder / name, partial / name)
+            write_atomically(partial / "README.md", card.encode())
+    return [target / name for name in (*names, "README.md")]
+
+
+def weights_of(record: Record) -> Path:
+    """Return the checkpoint that was tested."""
+    path = record.folder / f"checkpoints/{record.get('test.select')}.ckpt"
+    if not path.exists():
+        raise UserError(f"{path} is missing: train the run again")
+    return path
 
 
 @contextmanager
@@ -221,22 +249,3 @@ def watching(layers: Iterable[Attention], see: Callable[..., None]) -> Iterator[
         for layer in layers:
             stack.callback(layer.register_forward_pre_hook(hook).remove)
         yield
-
-
-def _matrices(
-    layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Tensor | None
-) -> dict[str, Tensor]:
-    """Return the matrix (n, n) of every head, by name, on the first example. PolaFormer has two per
-    head, one for each half of the values."""
-    if isinstance(layer, PolaFormer):
-        streams = layer.streams(q, k, mask)
-        return {
-            f"head {h}, {signs} signs": A[0, h]
-            for h in range(q.shape[1])
-            for signs, A in zip(("equal", "opposite"), streams, strict=True)
-        }
-    if not layer.has_matrix:
-        raise UserError(
-            f"attention '{layer.name}' has no attention matrix, so there is nothing to show"
-        )
-    return {f"head {h}": A for h, A in enumerate(layer.matrix(q, k, mask, x)[0])}
