@@ -38,7 +38,7 @@ from lra.training.callbacks import load_checkpoint
 from lra.training.trainer import DTYPES
 from luna.base import Attention
 
-COPIED = ("config.yaml", "result.json", "metrics.csv", "answers.npz")
+COPIED = ("result.json", "metrics.csv", "answers.npz")
 CARD = """\
 ---
 library_name: luna-lra
@@ -189,10 +189,8 @@ def load_trained(
             f"the weights of {record.folder} do not fit the network of its settings: was the code "
             f"of {run.attention['name']} changed since?"
         ) from error
-    config = yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8"))
-    places = [Path(place) for place in (data_dir, config.get("data_dir")) if place]
-    data_folder = next((p for p in places if data_dir or p.is_dir()), Path("data"))
-    return Trained(network.eval(), run, record, data_folder)
+    place = data_dir or config_of(record).get("data_dir") or "data"
+    return Trained(network.eval(), run, record, Path(place))
 
 
 def read_finished(folder: Path) -> Record:
@@ -217,7 +215,7 @@ def export_network(folder: Path, target: Path) -> list[Path]:
         command=record.get("command") or "lra.train",
     )
     files = [record.folder / name for name in COPIED] + [weights_of(record)]
-    names = [file.relative_to(record.folder) for file in files if file.is_file()]
+    names = [str(file.relative_to(record.folder)) for file in files if file.is_file()]
     with lock(target, f"another process is writing {target}; waiting for it"):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise UserError(f"{target} is there already: name a new folder")
@@ -226,7 +224,14 @@ def export_network(folder: Path, target: Path) -> list[Path]:
             for name in names:
                 shutil.copyfile(record.folder / name, partial / name)
             write_atomically(partial / "README.md", card.encode())
-    return [target / name for name in (*names, "README.md")]
+            config = {k: v for k, v in config_of(record).items() if k != "data_dir"}
+            text = yaml.safe_dump(config, sort_keys=False)
+            write_atomically(partial / "config.yaml", text.encode())
+    return [target / name for name in (*names, "README.md", "config.yaml")]
+
+
+def config_of(record: Record) -> dict[str, Any]:
+    return dict(yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8")))
 
 
 def weights_of(record: Record) -> Path:

@@ -30,13 +30,13 @@ from lra.report.specs import TableSpec
 from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
+from lra.results.trained import load_trained
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
 from lra.training.run import build
-from lra.results.trained import load_trained
 from lra.training.trainer import LRAData
 
 from ..compute.kit import with_attention
@@ -320,7 +320,7 @@ def test_a_run_waits_for_another_that_trains_its_phase_one(small: Small, capsys)
     held.__enter__()
     Timer(0.5, held.__exit__, (None, None, None)).start()
     runner.train(run)
-    said = f"{folder.path} is being run by process {os.getpid()} on"
+    said = f"{folder.path} is being run by another process: waiting"
     assert said in capsys.readouterr().out
 
 
