@@ -174,7 +174,7 @@ def test_an_export_answers_alike_and_says_what_it_is(
 ):
     folder = tmp_path / "model"
     assert main(["export", str(record.folder), "--to", str(folder)]) == 0
-    copy = lra.load(folder)
+    copy = lra.load(folder, data_dir=trained.data_dir)
     ours, theirs = trained.predict(EXPRESSIONS), copy.predict(EXPRESSIONS)
     assert (ours.probabilities == theirs.probabilities).all()
     assert copy.evaluate().digest == record["answers.digest"]

@@ -192,8 +192,8 @@ def test_what_a_killed_run_leaves_behind_is_killed(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "printed", "reason"),
     [
-        (1, "Traceback (most recent call last):\n  x = 1\nAError: 1\n\nDuring ..\n\nTraceback (most "
-         "recent call last):\n  y()\n  ^^^\nb.BError: CUDA\nsome advice\n", "b.BError: CUDA"),
+        (1, "Traceback ..\n  x = 1\nAError: 1\n\nDuring ..\n\nTraceback ..\n  y()\n  ^^^\n"
+         "b.BError: CUDA\nsome advice\n", "b.BError: CUDA"),
         (2, "error: one\nerror: two\nwarning\n", "two"),
         (1, "", "exit code 1"),
         (-signal.SIGSEGV, "error: one", "killed by SIGSEGV"),
