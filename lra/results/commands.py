@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,11 @@ def add_parsers(commands: Any) -> None:
     export = actions.add_parser("export", help="write them into one small file, to be committed")
     export.add_argument("target", nargs="?", type=Path, help=f"a file such as {RECORDS}/mine.jsonl "
                         "(default: one for each folder, of its name)")  # fmt: skip
-    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
+    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)",
+                        dest="sources")  # fmt: skip
+    export.set_defaults(into=Path(RECORDS), replace=False)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
+    bring.set_defaults(target=None)
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
     bring.add_argument("--replace", action="store_true", help="replace those with other outcomes")
@@ -48,7 +50,7 @@ def add_parsers(commands: Any) -> None:
     for parser in (evaluate, predict):
         parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
         parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
-    for parser, run in ((export, _export), (bring, _import), (check, _check), (predict, _predict),
+    for parser, run in ((export, _copy), (bring, _copy), (check, _check), (predict, _predict),
                         (evaluate, _evaluate), (pass_on, _pass_on)):  # fmt: skip
         parser.set_defaults(run=run)
 
@@ -56,24 +58,13 @@ def add_parsers(commands: Any) -> None:
 # ---------------------------------------------------------------------- records
 
 
-def _export(arguments: argparse.Namespace) -> None:
-    from lra.results.export import targets
+def _copy(arguments: argparse.Namespace) -> None:
+    from lra.results.export import export, targets
 
-    target, runs = arguments.target, arguments.runs
+    target, sources, replace = arguments.target, arguments.sources, arguments.replace
     if target is not None and target.suffix != ".jsonl":
         raise UserError(f"name a file, such as {target}/mine.jsonl, not the folder {target}")
-    _copy(targets(runs, Path(RECORDS)) if target is None else {target: runs}, replace=False)
-
-
-def _import(arguments: argparse.Namespace) -> None:
-    from lra.results.export import targets
-
-    _copy(targets(arguments.sources, arguments.into), replace=arguments.replace)
-
-
-def _copy(sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool) -> None:
-    from lra.results.export import export
-
+    sources_of = {target: sources} if target else targets(sources, arguments.into)
     copied, where = export(sources_of, replace=replace), ", ".join(map(str, sources_of))
     print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
     for record in copied["other"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import signal
@@ -28,7 +27,7 @@ from lra.base.disk import read_json
 from lra.cli import main
 from lra.data.prepare import find_or_prepare
 from lra.runs.folder import find
-from lra.settings.compose import Run, check_settings, compose, guard
+from lra.settings.compose import Run, check_settings, compose
 from lra.sweeps import sweep
 from lra.sweeps.sweep import Outcome, Summary, attempt
 from lra.training.run import train
@@ -238,12 +237,3 @@ def test_a_sweep_without_jobs_or_folder_ends_with_a_sentence(tmp_path, capsys):
     none, closed = capsys.readouterr().err.splitlines()
     assert "this sweep has no jobs" in none
     assert "error: cannot write to " in closed
-
-
-def test_a_full_disk_that_hydra_meets_is_a_sentence(capsys):
-    def write_multirun_file() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    assert guard(write_multirun_file) == 2
-    said = capsys.readouterr().err
-    assert "error: no space left on the disk of this command's files: free some" in said

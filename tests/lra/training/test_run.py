@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -54,12 +55,9 @@ def finished(data_dir, tmp_path_factory):
 def test_the_output_names_each_phase_and_ends_with_the_record(finished):
     output, folder = finished
     lines = output.strip().splitlines()
-    for phase in ("task ", "attention ", "compute ", "training ", "run "):
+    for phase in ("task ", "attention ", "compute ", "training ", "run ", "  step "):
         assert any(line.startswith(phase) for line in lines), phase
-    assert any(
-        "loss" in line and "acc" in line and "steps/s" in line and "left" in line for line in lines
-    )
-    assert any("dev acc" in line for line in lines)
+    assert re.search(r"loss .*acc .*steps/s .*left\n", output)
     assert lines[-1] == f"record: {folder / 'result.json'}"
 
 
@@ -67,17 +65,12 @@ def test_the_record_holds_what_a_table_needs(finished):
     record = read_json(finished[1] / "result.json")
     name = f"{record['identity']}-{record['codes'][0]}"
     assert finished[1].parts[-6:] == ("listops", "luna", "small", "linear", name, "seed-1")
-    assert (record["status"], record["schema"]) == ("finished", 1)
-    assert record["protocol"] == {"name": "luna", "version": 1}
     assert (record["attention"]["name"], record["steps"], record["batch"]) == ("linear", 30, 8)
     assert record["compute"]["reference"]["attention"] == "uniform"
     assert record["compute"]["reference"]["flops"] > 1
-    assert record["data"]["source"] == "tiny"
     assert sum(record["test"]["predicted"]) == record["test"]["examples"]
     assert 0 < record["data"]["majority"] < 1
-    assert record["steps_per_second"] > 0
-    assert record["peak_memory_mib"] > 0
-    assert record["versions"]["torch"] == torch.__version__
+    assert min(record["steps_per_second"], record["peak_memory_mib"]) > 0
     assert (record["machine"]["kind"], record["machine"]["threads"]) == ("cpu", 1)
 
 
