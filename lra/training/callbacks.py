@@ -78,7 +78,7 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
         folder.set_status("interrupted", how="in phase one")
         raise
     except BaseException as error:
-        with contextlib.suppress(UserError):  # the disk fails too: show the first error
+        with contextlib.suppress(UserError, OSError):  # the disk fails too: show the first error
             folder.set_status("failed", error=f"{type(error).__name__}: {first_line(error)}")
         raise
 
