@@ -120,7 +120,6 @@ class RayLauncher(Launcher):
             raise UserError(
                 f"cannot connect to the Ray cluster ({error}): docs/clusters.md has the recipe"
             ) from error
-        check_resources(ray.nodes(), self.remote)
         remote = ray.remote(**self.remote)(_run_job)
         jobs = list(enumerate(job_overrides, initial_job_idx))
         shared = (*self.job, Singleton.get_state())
@@ -151,14 +150,3 @@ def _run_job(folder: Path, *job: Any) -> JobReturn:
 
     os.chdir(folder)  # shared by all machines; relative paths start there
     return execute_job(*job)
-
-
-def check_resources(nodes: Sequence[dict[str, Any]], remote: dict[str, Any]) -> None:
-    """UserError if no machine can take a job, because Ray would wait for ever."""
-    asked = {"GPU": remote.get("num_gpus") or 0, "CPU": remote.get("num_cpus") or 0}
-    alive = [node["Resources"] for node in nodes if node["Alive"]]
-    if not any(all(has.get(what, 0) >= n for what, n in asked.items()) for has in alive):
-        raise UserError(
-            f"no machine of this Ray cluster has the {asked['GPU']:g} GPU and {asked['CPU']:g} CPU "
-            "of one job: set hydra.launcher.remote.num_gpus and num_cpus"
-        )

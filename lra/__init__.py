@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from lra.base.config import UserError
     from lra.results.frame import Records
     from lra.results.record import Record
+    from lra.results.trained import Predictions, Trained
     from lra.settings.compose import Run
-    from lra.training.trained import Predictions, Trained
 
 __all__ = ["Predictions", "Record", "Records", "Run", "Trained", "UserError", "compose", "load",
            "records", "train"]  # fmt: skip
 
 _TYPES = {
-    "Predictions": "training.trained",
+    "Predictions": "results.trained",
     "Record": "results.record",
     "Records": "results.frame",
     "Run": "settings.compose",
-    "Trained": "training.trained",
+    "Trained": "results.trained",
     "UserError": "base.config",
 }
 
@@ -75,15 +75,15 @@ def train(run: Run) -> Record:
 def load(
     folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
-    """The trained network of a run's folder or record, or of a folder that `lra export` wrote.
+    """The trained network of a finished run's folder or record, or of one that `lra export` wrote.
     Without `data_dir`, its data are looked up where the run had them, else in `data`.
 
     trained = lra.load("luna-listops")  # a run's folder works too
     trained.evaluate("val").accuracy
     """
-    from lra.results.bundle import open_network
+    from lra.results.trained import load_trained
 
-    return open_network(folder, data_dir=data_dir, device=device)
+    return load_trained(folder, data_dir=data_dir, device=device)
 
 
 def records(*folders: str | Path) -> Records:

@@ -201,7 +201,6 @@ def _add_commands(commands: Any) -> None:
     from lra.new import add_parser as add_new
     from lra.report.commands import add_parsers as add_report
     from lra.results.commands import add_parsers as add_records
-    from lra.results.predict import add_parsers as add_predict
     from lra.sweeps.status import add_parser as add_status
 
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
@@ -238,7 +237,7 @@ def _add_commands(commands: Any) -> None:
     plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
     plan.set_defaults(run=_plan)
 
-    for add in (add_predict, add_new, add_data, add_report, add_records, add_figures, add_status):
+    for add in (add_new, add_data, add_report, add_records, add_figures, add_status):
         add(commands)
     bench.add_parser(commands, _draw)
 

@@ -36,7 +36,7 @@ from lra.base.disk import read_json
 from lra.cli import main
 from lra.runs.folder import read_metrics
 from lra.sweeps.status import of_folder
-from lra.training.trained import load_checkpoint
+from lra.training.callbacks import load_checkpoint
 from tests.lra.conftest import SMALL, start
 
 TOO_LONG = 300.0  # seconds; a command that takes longer hangs
@@ -49,7 +49,7 @@ VARYING = {"at", "checksum", "clock", "command", "digest", "git", "peak_memory_m
            "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["lra.training.run", "lra.results.bundle", __name__])
+FORKS.set_forkserver_preload(["lra.training.run", "lra.results.trained", __name__])
 
 
 def interruptions(few: int) -> int:

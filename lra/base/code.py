@@ -39,11 +39,6 @@ class Code:
     def hash(self) -> str:
         return _hash(json.dumps(sorted(self.parts.items())))[:8] if self.parts else UNKNOWN
 
-    def changed_since(self, old: dict[str, str]) -> str:
-        """Name the parts that differ from an older run's: `the attention luna, the backbone`."""
-        changed = [part for part, value in self.parts.items() if old.get(part) != value]
-        return ", ".join(changed) if old else "some part (that run did not record its code)"
-
 
 def code_of(attention: str, shared: dict[str, list[str]] = SHARED) -> Code:
     """Hash the code of a run. Of it, only an attention from outside `luna` is imported."""

@@ -22,8 +22,7 @@ from lra.settings.compose import Run, compose
 from lra.training import optim
 from lra.training.callbacks import MODES
 from lra.training.run import build
-from lra.training.trained import DTYPES
-from lra.training.trainer import TF32
+from lra.training.trainer import DTYPES, TF32
 from luna.base import Attention
 
 PRODUCT = "a large matrix product"

@@ -33,7 +33,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         try:
             yield partial
-            for path in [*partial.iterdir(), partial]:
+            for path in [*partial.rglob("*"), partial]:
                 _sync(path)
             if folder.exists():
                 folder.rename(replaced)

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from lra.base.config import Pooling, UserError
 from lra.figures.style import CHANNELS, DASHES, at_ends, in_words, save_figure, ticked
-from lra.results.bundle import open_network
+from lra.results.trained import Trained, load_trained, watching
 from lra.settings.presets import usual_options
-from lra.training.trained import Trained, watching
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
 
@@ -49,7 +48,7 @@ def draw_channels(arguments: Namespace) -> list[Path]:
     folder = arguments.folder
     stem = arguments.out / f"channels-{'-'.join(folder.resolve().parts[-3:])}"
     if not (model_folder(folder) / "config.json").is_file():  # no converted model
-        run = open_network(folder, data_dir=arguments.data_dir)
+        run = load_trained(folder, data_dir=arguments.data_dir)
         return draw_layers(of_run(run), title_of(run), stem)
     from luna.convert.swap import forward
 
@@ -154,12 +153,11 @@ class AttentionRows(NamedTuple):
     ids: np.ndarray  # (n,) real tokens, or (n, stack)
     rows: np.ndarray  # (layers, H, queries, n): every query of a short sequence, else one row
     query: str  # the queries, in words
-    heads: list[str]  # (H,) names
 
 
 def draw_maps(arguments: Namespace) -> list[Path]:
     folder, example = arguments.folder, arguments.example
-    run = open_network(folder, data_dir=arguments.data_dir)
+    run = load_trained(folder, data_dir=arguments.data_dir)
     maps = attention_rows(run, example)
     name = "-".join(folder.resolve().parts[-3:])
     title = f"{title_of(run)}\ntest example {example}, {maps.query}"
@@ -175,7 +173,7 @@ def title_of(trained: Trained) -> str:
     differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
     attention = ", ".join(filter(None, (method, in_words(differ))))
     return (
-        f"{task}, {attention}, seed {run.seed}, {trained.weights} checkpoint\n"
+        f"{task}, {attention}, seed {run.seed}, {trained.record['test.select']} checkpoint\n"
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "
         f"{recipe.steps:,} steps of {recipe.batch}; data: {trained.prepared.facts['provenance']}"
     )
@@ -190,14 +188,14 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     index = np.array([example])
     pairs = zip(part.ids(index).reshape(-1, part.width), part.lengths(index).ravel(), strict=True)
     texts = [ids[:n] for ids, n in pairs]
-    A, heads, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
+    A, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
     if trained.protocol.style.pooling is Pooling.cls:
         rows, query = A[:, :, :1, 1:][..., real], "row of CLS"
     else:
         rows, query = A[:, :, real][..., real], "a row per query"
         if trained.task.grid is not None or len(ids[real]) > SHORT:
             rows, query = rows.mean(2, keepdim=True), "mean over queries"
-    return AttentionRows(ids[real].numpy(), rows.numpy(), query, heads)
+    return AttentionRows(ids[real].numpy(), rows.numpy(), query)
 
 
 def draw_rows(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
@@ -222,7 +220,7 @@ def draw_rows(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
             picture.flat[: shares.size] = np.clip(shares, 1e-9, None).ravel()
             aspect = "equal" if grid or queries > 1 else "auto"
             image = axes.imshow(picture, cmap="PuOr_r", norm=LogNorm(*SCALE), aspect=aspect)
-            title = f"layer {i}, {maps.heads[h]}"
+            title = f"layer {i}, head {h}"
             axes.set_title(f"{title}: {shares.min():.3g} to {shares.max():.3g}")
             if 1 < queries <= NAMED:
                 axes.set_xticks(range(n), words, rotation=90, family="monospace")

@@ -236,12 +236,11 @@ def _cost(record: Record) -> Iterator[str]:
 
 def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
     """Compare the record's answers with those that its checkpoint gives on this machine."""
-    checkpoint = record.path.parent / "checkpoints" / f"{record.get('test.select')}.ckpt"
-    if record.path.name != RESULT or not checkpoint.exists() or (answers := record.answers) is None:
+    if record.path.name != RESULT or (answers := record.answers) is None:
         return
-    from lra.training.trained import load_trained
+    from lra.results.trained import load_trained
 
-    repeated = load_trained(record.folder, data_dir=data_dir).evaluate()
+    repeated = load_trained(record, data_dir=data_dir).evaluate()
     changed = int((repeated.answers != answers.answers).sum())
     if changed > max(1, len(answers.labels) // 200):  # other processors round otherwise
         yield f"its checkpoint gives {changed} other answers of {len(answers.labels)}"

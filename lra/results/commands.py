@@ -1,15 +1,21 @@
-"""`lra records`: export, import and check."""
+"""`lra records`; `lra evaluate`, `lra predict` and `lra export`, which ask a trained network."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError
+from lra.base.config import UserError, first_line
+from lra.base.disk import disk_errors, write_atomically
 
 RECORDS = "results/records"
+EXAMPLES = """\
+FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
+between), a .tsv or .csv table with a column text (or text1 and text2), a picture, a .npy array of
+ids, or a folder of texts or pictures, one example per file."""
 
 
 def add_parsers(commands: Any) -> None:
@@ -18,8 +24,11 @@ def add_parsers(commands: Any) -> None:
     export = actions.add_parser("export", help="write them into one small file, to be committed")
     export.add_argument("target", nargs="?", type=Path, help=f"a file such as {RECORDS}/mine.jsonl "
                         "(default: one for each folder, of its name)")  # fmt: skip
-    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)")
+    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)",
+                        dest="sources")  # fmt: skip
+    export.set_defaults(into=Path(RECORDS), replace=False)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
+    bring.set_defaults(target=None)
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
     bring.add_argument("--replace", action="store_true", help="replace those with other outcomes")
@@ -27,28 +36,35 @@ def add_parsers(commands: Any) -> None:
     check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
     check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
-    for parser, run in ((export, _export), (bring, _import), (check, _check)):
+    evaluate = commands.add_parser("evaluate", help="test a trained network on a split of its data")
+    evaluate.add_argument("--split", choices=("train", "val", "test"), default="test")
+    about = "answers of a trained network to your own examples, as JSON lines"
+    predict = commands.add_parser("predict", help=about, description=EXAMPLES)
+    about = "write a trained network, its record and a card into a folder"
+    pass_on = commands.add_parser("export", help=about)
+    for parser in (evaluate, predict, pass_on):
+        parser.add_argument("folder", type=Path, metavar="RUN", help="a finished run's folder")
+    predict.add_argument("file", type=Path, metavar="FILE", help="examples, see above")
+    predict.add_argument("--to", type=Path, metavar="FILE", help="default: standard output")
+    pass_on.add_argument("--to", type=Path, required=True, help="a new folder")
+    for parser in (evaluate, predict):
+        parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
+        parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
+    for parser, run in ((export, _copy), (bring, _copy), (check, _check), (predict, _predict),
+                        (evaluate, _evaluate), (pass_on, _pass_on)):  # fmt: skip
         parser.set_defaults(run=run)
 
 
-def _export(arguments: argparse.Namespace) -> None:
-    from lra.results.export import targets
+# ---------------------------------------------------------------------- records
 
-    target, runs = arguments.target, arguments.runs
+
+def _copy(arguments: argparse.Namespace) -> None:
+    from lra.results.export import export, targets
+
+    target, sources, replace = arguments.target, arguments.sources, arguments.replace
     if target is not None and target.suffix != ".jsonl":
         raise UserError(f"name a file, such as {target}/mine.jsonl, not the folder {target}")
-    _copy(targets(runs, Path(RECORDS)) if target is None else {target: runs}, replace=False)
-
-
-def _import(arguments: argparse.Namespace) -> None:
-    from lra.results.export import targets
-
-    _copy(targets(arguments.sources, arguments.into), replace=arguments.replace)
-
-
-def _copy(sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool) -> None:
-    from lra.results.export import export
-
+    sources_of = {target: sources} if target else targets(sources, arguments.into)
     copied, where = export(sources_of, replace=replace), ", ".join(map(str, sources_of))
     print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
     for record in copied["other"]:
@@ -67,3 +83,51 @@ def _check(arguments: argparse.Namespace) -> None:
         f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
         "have no answers and are trusted"
     )
+
+
+# ---------------------------------------------------------------------- trained networks
+
+
+def _load(arguments: argparse.Namespace) -> Any:
+    import torch
+
+    from lra.results.trained import load_trained
+
+    try:
+        torch.zeros(1, device=arguments.device).cpu()
+    except (RuntimeError, AssertionError) as error:  # unknown, not there, or without numbers
+        reason = first_line(error)
+        raise UserError(f"--device {arguments.device} cannot be used: {reason}") from error
+    return load_trained(arguments.folder, data_dir=arguments.data_dir, device=arguments.device)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    answers = _load(arguments).evaluate(arguments.split)
+    print(
+        f"{arguments.split} accuracy {answers.accuracy:.2%}, loss {answers.loss:.3f}, "
+        f"{len(answers.labels):,} answers"
+    )
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    from lra.results.examples import read_examples
+
+    trained = _load(arguments)
+    names, examples = zip(*read_examples(arguments.file, trained.task), strict=True)
+    classes, probabilities = trained.predict(examples)
+    rows = zip(names, classes.tolist(), probabilities.round(6).tolist(), strict=True)
+    keys = ("example", "answer", "probabilities")
+    text = "".join(f"{json.dumps(dict(zip(keys, row, strict=True)))}\n" for row in rows)
+    if arguments.to is None:
+        sys.stdout.write(text)
+        return
+    with disk_errors(arguments.to):
+        arguments.to.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(arguments.to, text.encode())
+    print(arguments.to)
+
+
+def _pass_on(arguments: argparse.Namespace) -> None:
+    from lra.results.trained import export_network
+
+    print(*export_network(arguments.folder, arguments.to), sep="\n")

@@ -33,8 +33,7 @@ def export(
         by_key = {r.key: r for r in (read_sweep(target) if target.exists() else [])}
         for record in records:
             old = by_key.get(record.key)
-            # The loss as text, so that NaN equals NaN.
-            outcomes = {(r.score, str(r.get("test.loss"))) for r in (old or record, record)}
+            outcomes = {(r.score, r.get("test.loss")) for r in (old or record, record)}
             kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
             sorted_out[kind].append(record)
             if replace or old is None:

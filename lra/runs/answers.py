@@ -42,14 +42,14 @@ class Answers:
 
         z, y = torch.cat(list(logits)), torch.cat(list(labels))
         log_p = z.float().log_softmax(-1)
-        best = log_p.argmax(-1)
+        best, half = log_p.argmax(-1), log_p.clamp_min(-65504).half()
         wrong = best != y
         small = np.uint8 if z.shape[-1] <= 256 else np.uint16
         return cls(
             best.numpy().astype(small),
             y.numpy().astype(small),
-            _half(log_p.gather(-1, best[:, None])[:, 0]),
-            _half(log_p[wrong].gather(-1, y[wrong][:, None])[:, 0]),
+            half[torch.arange(len(y)), best].numpy(),
+            half[wrong, y[wrong]].numpy(),
         )
 
     @property
@@ -111,10 +111,6 @@ def read_answers(path: Path) -> Answers:
         if (p > 0).any() or (p_label > p[wrong]).any():  # NaN is neither
             raise UserError("it holds what is no log-probability of an answer")
     return stored
-
-
-def _half(values: Tensor) -> np.ndarray:
-    return values.clamp_min(-65504).numpy().astype(np.float16)
 
 
 def hash_arrays(*arrays: np.ndarray | None) -> str:

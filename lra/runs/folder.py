@@ -31,12 +31,13 @@ from typing import IO, Any
 import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of
-from lra.base.config import Objective, UserError, printable, readable
+from lra.base.config import Objective, UserError
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
-from lra.settings.experiment import SCHEMA_VERSION, identity_of, plain
+from lra.settings.experiment import SCHEMA_VERSION, plain
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
+LOCKED = " is being run by another process"
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 TIME = "%Y-%m-%dT%H:%M:%S%z"
 
@@ -73,24 +74,14 @@ class RunFolder:
         self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.strftime(TIME), 0.0
-        self._lock: IO[bytes] | None = None  # the open file
+        self._lock: IO[Any] | None = None  # the open file
         self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
 
-    def changed_code(self) -> str:
-        """Say what has changed in the code since the latest run of these settings, and that its
-        folder is kept; empty where that run had this code, or there is none."""
+    def other_code(self) -> Path | None:
+        """Find the folder of the latest run of these settings, if that had other code."""
         configs = self.path.parents[1].glob(f"{self.identity}*/seed-{self.run.seed}/config.yaml")
-        latest = max(configs, key=lambda file: file.stat().st_mtime, default=self.config)
-        if latest.parents[1] == self.path.parent:
-            return ""
-        with readable(latest, "remove that folder and run again"):
-            parts = yaml.safe_load(latest.read_text(encoding="utf-8")).get("code") or {}
-        result = read_result(latest.with_name(self.result_file.name))
-        return (
-            f"the code of {self.code.changed_since(parts)} has changed since {latest.parent} "
-            f"{f'({score_of(result)})' if result else 'was interrupted'}: beginning anew, that "
-            "folder is kept"
-        )
+        latest = max(configs, key=lambda file: file.stat().st_mtime, default=self.config).parent
+        return None if latest.parent == self.path.parent else latest
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
@@ -98,22 +89,15 @@ class RunFolder:
         this one is not to wait."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            # Without a buffer: closing would write it once more to a disk that is full.
-            handle = (self.path / "lock").open("a+b", buffering=0)
+            handle = (self.path / "lock").open("ab")
         with handle:
             if not take_lock(handle, self.path):
-                handle.seek(0)
-                holder = handle.read().decode(errors="replace").strip() or "another process"
-                holder = printable(holder)
                 if not wait:
                     raise UserError(
-                        f"{self.path} is being run by {holder}; wait for it, or stop it first"
+                        f"{self.path}{LOCKED}; wait for it, or stop it first: lra status"
                     )
-                print(f"{self.path} is being run by {holder}: waiting for it", flush=True)
+                print(f"{self.path}{LOCKED}: waiting for it", flush=True)
                 take_lock(handle, self.path, wait=True)
-            with writing(self.path):
-                handle.truncate(0)
-                handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
             self._lock = handle
             yield
 
@@ -127,18 +111,15 @@ class RunFolder:
         self.set_status("running")
 
     def result(self) -> dict[str, Any] | None:
-        return read_result(self.result_file)
+        """Read the result; None before the end, and for a phase one whose weights are gone."""
+        whole = self.result_file.name == RESULT or self.last.exists()
+        return read_result(self.result_file) if whole else None
 
     def set_status(self, status: str, **facts: Any) -> None:
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "begun": self._begun,
                  "started": self._started} | facts  # fmt: skip
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": time.strftime(TIME)} | facts)
-
-    def ensure_finished(self) -> None:
-        """Set the status of a run that was killed between its result and its status."""
-        if (read_json(self.status_file) or {}).get("status") != "finished":
-            self.set_status("finished")
 
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
@@ -152,9 +133,9 @@ class RunFolder:
         facts |= {"attempt": self.attempt} | self.code_facts | result
         times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
         facts["times"] = times
+        self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})
-        self.set_status("finished")
 
 
 def find(run: Run) -> RunFolder | None:
@@ -191,20 +172,6 @@ def read_result(path: Path) -> dict[str, Any] | None:
             "command tests the last checkpoint again"
         )
     return result
-
-
-def read_config(path: Path, result: dict[str, Any] | None) -> dict[str, Any]:
-    """Read the config.yaml of a run; UserError if it is not that of the run's result."""
-    with readable(path, "remove the folder and run again"):
-        config = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-        if result is None:
-            return config
-        if identity_of(config["settings"], result["data"]["fingerprint"]) != result["identity"]:
-            raise UserError(
-                f"{path} was edited after its run: the result beside it is of other settings; "
-                "remove the folder and run again"
-            )
-    return config
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lra.base.config import UserError
-from lra.settings.experiment import SCHEMA_VERSION, identity_of
+from lra.settings.experiment import identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
 BEGUN_SINCE = "2026-12-01"  # records of runs that finished before may lack it
@@ -25,12 +25,6 @@ def _has_zone(time: str) -> str:
     if datetime.fromisoformat(time).tzinfo is None:
         raise ValueError(f"{time!r} has no zone, so it cannot be compared with other machines'")
     return time
-
-
-def _is_loss(value: float) -> float:
-    if value < 0:
-        raise ValueError(f"{value} is below 0")
-    return value
 
 
 def _is_option(value: Any) -> Any:
@@ -64,7 +58,6 @@ Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
 Number = Annotated[float, Field(ge=0, lt=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(ge=-1, le=1)]  # an accuracy, or a correlation
-Loss = Annotated[float, AfterValidator(_is_loss)]  # NaN of a run that diverged
 Time = Annotated[str, AfterValidator(_has_zone)]
 Point = Annotated[tuple[Whole, Share], Field(strict=False)]  # step and accuracy; JSON has lists
 Group = dict[str, Any]
@@ -124,7 +117,7 @@ class Test(Facts):
     """A checkpoint's score on the test examples, or on their scored tokens."""
 
     accuracy: Share
-    loss: Loss
+    loss: Number
     examples: Positive
     scored: Positive | None = None
     step: Whole | None = None
@@ -329,11 +322,6 @@ def kind_of(facts: Group) -> str:
 
 def check_record(where: str, facts: Group) -> None:
     """UserError, beginning with `where`, for the first thing that no record has."""
-    if facts.get("schema") != SCHEMA_VERSION or facts.get("status") != "finished":
-        raise UserError(
-            f"{where} was not made by this version: schema {facts.get('schema')!r:.40}, "
-            f"status {facts.get('status')!r:.40}; expected schema {SCHEMA_VERSION}, status finished"
-        )
     model = ConversionRecord if kind_of(facts) == CONVERSION else TrainingRecord
     try:
         model.model_validate(facts)

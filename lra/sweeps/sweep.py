@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import multiprocessing
 import os
+import re
 import runpy
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
@@ -33,14 +32,14 @@ from omegaconf import DictConfig
 from lra.base import groups
 from lra.base.config import UserError, first_line
 from lra.base.disk import read_json, write_json
-from lra.runs.folder import find, read_result, writing
+from lra.runs.folder import LOCKED, find, read_result, writing
 from lra.settings.compose import Run, check_settings, guard
 
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
-LOCKED = " is being run by "  # in the error of a run whose lock another process holds
-LATE = 128 + signal.SIGALRM  # exit code of a run that reached its limit
 RECORD = "record: "  # begins the last line of a finished run
+# In the output of a run: a sentence of ours, or the first line of an exception's message.
+PROBLEM = re.compile(r"error: (.+)|(interrupted .+|[\w.]*(?:Error|Exception|Interrupt)\b.*)")
 STATES = ("done", "finished before", "running elsewhere", "failed")
 
 
@@ -78,12 +77,12 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         return Outcome(words, "finished before", score=result["dev"]["accuracy"])
     reason = ""
     for _ in range(run.retries + 1):
-        code, lines = run_alone(words, label, run.limit_minutes)
+        code, lines = run_alone(words, label)
         if code == 0:
             record = next(line for line in reversed(lines) if line.startswith(RECORD))
             result = read_result(Path(record.removeprefix(RECORD))) or {}
             return Outcome(words, "done", score=result["dev"]["accuracy"])
-        reason = _reason(code, lines, run.limit_minutes)
+        reason = _reason(code, lines)
         if LOCKED in reason:
             return Outcome(words, "running elsewhere", reason)
         if code == 2:  # a mistake of the user fails at every attempt
@@ -92,22 +91,16 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
     return Outcome(words, "failed", reason)
 
 
-def _reason(code: int, lines: list[str], limit_minutes: float | None) -> str:
+def _reason(code: int, lines: list[str]) -> str:
     """Say why a run failed: by its exit code, or by what it printed."""
-    if code == LATE:
-        return f"interrupted at its limit of {limit_minutes:g} minutes; the same command resumes it"
     if code < 0:
         hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
         return f"killed by {signal.Signals(-code).name}{hint}"
-    if messages := [line for line in lines if line.startswith("error: ")]:
-        return messages[-1].removeprefix("error: ")
-    # The first line of the last exception's message, which may have several, as CUDA's do.
-    begin = max((i for i, line in enumerate(lines) if line.startswith("Traceback (")), default=-1)
-    text = lines[begin + 1 :] if begin >= 0 else lines[::-1]
-    return next((s for s in text if s and not s.startswith(" ")), f"exit code {code}")
+    problems = [match[1] or match[2] for line in lines if (match := PROBLEM.match(line))]
+    return problems[-1] if problems else f"exit code {code}"
 
 
-def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tuple[int, list[str]]:
+def run_alone(words: list[str], label: str) -> tuple[int, list[str]]:
     """Run one job in a process of its own; return its exit code and the lines that it printed."""
     # A fork repeats the start method of this process, but knows no joblib, which has its own.
     multiprocessing.set_start_method("forkserver", force=True)
@@ -124,15 +117,13 @@ def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tupl
     lines: list[str] = []
     reader = threading.Thread(target=_echo, args=(output, label, lines), daemon=True)
     reader.start()
-    end, orphaned = time.monotonic() + 60 * (limit_minutes or math.inf), False
-    launcher = multiprocessing.parent_process()  # of a worker of joblib
+    launcher, orphaned = multiprocessing.parent_process(), False  # of a worker of joblib
     try:
-        while process.exitcode is None and time.monotonic() < end and not orphaned:
+        while process.exitcode is None and not orphaned:
             process.join(CHECK_EVERY)
             orphaned = launcher is not None and launcher.pid != os.getppid()
-        code = LATE if process.exitcode is None else process.exitcode
     finally:
-        if process.exitcode is None:  # late, or the sweep is being stopped
+        if process.exitcode is None:  # the sweep is being stopped
             process.terminate()  # upon which a run writes a checkpoint
             process.join(GRACE)
         with contextlib.suppress(ProcessLookupError):  # with what it left behind, such as DDP's
@@ -140,7 +131,7 @@ def run_alone(words: list[str], label: str, limit_minutes: float | None) -> tupl
         reader.join(GRACE)
     if orphaned:
         os._exit(1)  # or this worker would start the next job of a dead sweep
-    return code, lines
+    return process.exitcode or 0, lines
 
 
 def _run(words: list[str], environment: dict[str, str], output: Connection) -> None:

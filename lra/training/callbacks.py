@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import ctypes
 import io
 import math
 import multiprocessing
 import os
 import signal
 import sys
-import traceback
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -22,11 +22,9 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from lra.base.config import Compile, UserError, first_line
 from lra.base.disk import write_atomically
 from lra.runs.folder import RunFolder, read_metrics, writing
-from lra.training.trained import load_checkpoint
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
-PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
 
@@ -76,11 +74,12 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
         stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGPIPE
         folder.set_status("interrupted", how=f"by {stopped.name}")
         raise
+    except SystemExit:
+        folder.set_status("interrupted", how="in phase one")
+        raise
     except BaseException as error:
         with contextlib.suppress(UserError, OSError):  # the disk fails too: show the first error
             folder.set_status("failed", error=f"{type(error).__name__}: {first_line(error)}")
-            if not isinstance(error, UserError):
-                write_atomically(folder.path / "error.txt", traceback.format_exc().encode())
         raise
 
 
@@ -93,13 +92,6 @@ def sweep_has_died() -> bool:
 
 def is_main_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0
-
-
-def end_with_first() -> None:
-    """Let the kernel kill this process together with the one that started it, the first of the run:
-    under NCCL it would wait for that one for half an hour, with its GPU."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -118,6 +110,25 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
         return load_checkpoint(path, self.run)
+
+
+def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Load a checkpoint; UserError for a damaged file and for one of another run."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if (part := archive.testzip()) is not None:  # torch reads past the checksums
+                raise ValueError(f"{part} has another checksum")
+        checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # without torch's text, which advises to trust such a file
+        raise UserError(
+            f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
+            "remove it to start from the beginning"
+        ) from error
+    if run is not None and checkpoint.get("identity") != run:
+        raise UserError(
+            f"{path} belongs to run {checkpoint.get('identity')}, not to {run}; remove it"
+        )
+    return checkpoint
 
 
 class Checkpoints(pl.Callback):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
 
 from lra.base.code import CONVERSION, code_of
-from lra.base.config import UserError
+from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors
 from lra.data.store import lock
 from lra.runs import environment
@@ -26,16 +25,9 @@ from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
 from luna.convert.recipe import ConversionRecipe
 
-
-class ConversionStage(Enum):
-    teacher = "teacher"  # finetune the softmax model on the task
-    convert = "convert"
-
-
-class Device(Enum):
-    auto = "auto"  # a GPU if there is one
-    cpu = "cpu"
-    cuda = "cuda"
+MOVE = "free some space, or point runs_dir elsewhere; the same command then goes on"
+ConversionStage = Enum("ConversionStage", ["teacher", "convert"])  # the first finetunes softmax
+Device = Enum("Device", ["auto", "cpu", "cuda"])  # auto: a GPU if there is one
 
 
 @dataclass
@@ -70,12 +62,10 @@ def check_conversion(cfg: DictConfig) -> Conversion:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
         fill_in_preset(attention, typed.task)
-        typed.attention = attention
+        typed.attention = {k: v for k, v in attention.items() if k not in ("preset", "presets")}
         run = cast(Conversion, OmegaConf.to_object(typed))
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
-    for key in ("preset", "presets"):
-        run.attention.pop(key, None)
     return run
 
 
@@ -94,24 +84,29 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
         name = options.pop("name")
         code = code_of(name, CONVERSION)
         origin |= {"codes": [code.hash], "code": code.parts}
-        if others := _of_other_code(place):
+        key = place.parent.name.partition("-")[0]
+        others = sorted(place.parents[1].glob(f"{key}*/{place.name}"))
+        if others and not place.exists():
             print(f"the code has changed since {others[-1]}: running anew, that run is kept")
     waiting = f"another process is making {place}; waiting for it"
-    with quiet(), lock(place, waiting), _disk_errors(place):
+    with quiet(), lock(place, waiting), disk_errors(place, MOVE):
         processor, model = _load_model(run, task)
-        record = pipeline.run(
-            model.eval().to(device),
-            processor,
-            task=run.task,
-            data=run.data.path,
-            folder=place,
-            attention=name,
-            options=options,
-            recipe=run.recipe,
-            seed=run.seed,
-            log=print,
-            origin=origin,
-        )
+        try:
+            record = pipeline.run(
+                model.eval().to(device),
+                processor,
+                task=run.task,
+                data=run.data.path,
+                folder=place,
+                attention=name,
+                options=options,
+                recipe=run.recipe,
+                seed=run.seed,
+                log=print,
+                origin=origin,
+            )
+        except SafetensorError as error:  # transformers writes weights through it
+            raise UserError(f"cannot write to {place} ({error}): {MOVE}") from error
     recovery = record["recovery"]
     print(
         f"{run.task} {name or 'teacher'}: score {record['score']:.4f}"
@@ -121,29 +116,13 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     return record
 
 
-@contextlib.contextmanager
-def _disk_errors(place: Path) -> Iterator[None]:
-    from safetensors import SafetensorError
-
-    hint = "point runs_dir elsewhere; the same command then goes on"
-    try:
-        with disk_errors(place, hint):
-            yield
-    except SafetensorError as error:  # transformers writes weights through it
-        raise UserError(f"cannot write to {place} ({error}): free some space, or {hint}") from error
-
-
 def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     """Load the tokenizer or image normalisation and the model to start from. With stage=teacher it
     gets a new head where its own does not fit the task."""
-    from safetensors import SafetensorError
-
-    library, source = transformers(), run.model.path
-    head: dict[str, Any] = {}
-    classes = task.classes(run.data.path)
+    source, head = run.model.path, dict[str, Any]()
     if run.stage is ConversionStage.convert:
         source = _teacher(run)
-    elif classes is None:
+    elif (classes := task.classes(run.data.path)) is None:
         head = {"num_labels": 1}
     else:
         numbers = {name: i for i, name in enumerate(classes)}
@@ -151,27 +130,26 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     torch.manual_seed(run.seed)  # for a new head: its weights are part of the run's identity
     try:
         processor = task.processor(source)
-        model, report = getattr(library, task.auto_model).from_pretrained(
+        model, report = getattr(transformers(), task.auto_model).from_pretrained(
             source,
             output_loading_info=True,
             ignore_mismatched_sizes=bool(head),
             trust_remote_code=False,
             **head,
         )
-    except LunaError:
-        raise
     except (OSError, ValueError, SafetensorError) as error:
+        if isinstance(error, LunaError):
+            raise
         raise UserError(
-            f"no model can be loaded from '{source}' ({str(error).strip().splitlines()[0]}): give "
-            f"a local folder with {task.files}, model.path=..."
+            f"no model can be loaded from '{source}' ({first_line(error)}): give a local folder "
+            f"with {task.files}, model.path=..."
         ) from error
-    new = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if new and run.stage is ConversionStage.convert:
-        raise UserError(
-            f"'{source}' was not finetuned on a task, its head would be new ({', '.join(new)}): "
-            "run stage=teacher first"
-        )
-    if new:
+    if new := sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"]):
+        if not head:
+            raise UserError(
+                f"'{source}' was not finetuned on a task, its head would be new "
+                f"({', '.join(new)}): run stage=teacher first"
+            )
         print(f"{run.task}: '{source}' gets a new head ({', '.join(new)})")
     return processor, model
 
@@ -192,12 +170,6 @@ def folder(run: Conversion) -> Path:
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     code = code_of(run.attention["name"], CONVERSION).hash
     return base / run.attention["name"] / f"{key}-{code}" / f"seed-{run.seed}"
-
-
-def _of_other_code(new: Path) -> list[Path]:
-    """Return the runs that differ in nothing but their code from one that has not begun."""
-    key = new.parent.name.partition("-")[0]
-    return [] if new.exists() else sorted(new.parents[1].glob(f"{key}*/{new.name}"))
 
 
 def _teacher(run: Conversion) -> str:

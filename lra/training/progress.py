@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 import time
 from datetime import timedelta
 from typing import Any
@@ -38,13 +36,11 @@ class ProgressReport(pl.Callback):
         if not trainer.is_global_zero:
             self.style = "off"
         if self.style == "bar":
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(None),
-                TextColumn("{task.fields[n]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.add_task(_step(trainer), total=trainer.max_steps, n="")
+            texts = (TextColumn("{task.description}"), TextColumn("{task.fields[numbers]}"))
+            console = Console(stderr=True)
+            self._bar = Progress(texts[0], BarColumn(None), texts[1], console=console,
+                                 transient=True)  # fmt: skip
+            self._bar.add_task(_step(trainer), total=trainer.max_steps, numbers="")
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
@@ -59,12 +55,14 @@ class ProgressReport(pl.Callback):
         # Of the whole run, evaluations included, as `lra status` has it.
         speed = step / max(sum(module.clock.read().values()), 1e-9)
         numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s"]
-        numbers += [f"{clock((trainer.max_steps - step) / speed)} left"]
-        self._show(trainer, "  ".join(filter(None, numbers)))
-
-    def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
+        text = "  ".join(
+            [*filter(None, numbers), f"{clock((trainer.max_steps - step) / speed)} left"]
+        )
         if self._bar:
-            self._show(trainer, "evaluating")
+            [task] = self._bar.task_ids
+            self._bar.update(task, completed=step, description=_step(trainer), numbers=text)
+        else:
+            print(f"  {_step(trainer)}  {text}", flush=True)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
@@ -80,60 +78,38 @@ class ProgressReport(pl.Callback):
             self._bar.stop()
             self._bar = None
 
-    def _show(self, trainer: pl.Trainer, numbers: str) -> None:
-        step = _step(trainer)
-        if self._bar:
-            [task] = self._bar.task_ids
-            self._bar.update(task, completed=trainer.global_step, description=step, n=numbers)
-        else:
-            print(f"  {step}  {numbers}", flush=True)
 
-
-def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
-    """Show what is trained, on which data, at what cost, and where."""
+def introduce(check: BudgetCheck, data: str) -> None:
+    """Show what is trained, on which data, and at what cost."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
     usual |= luna.get(name).former_options | {"name": name, "dwc": "none", "normalise": "sum"}
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""
-    if changed := folder.changed_code():
-        say(changed)
-    say(f"task       {run.task.name}  {data}")
-    say(f"attention  {name}  {' '.join(options)}{preset}")
-    say("compute    " + check.describe().replace("\n", "\n" + " " * 11))
-    say(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
+    print(f"task       {run.task.name}  {data}")
+    print(f"attention  {name}  {' '.join(options)}{preset}")
+    print("compute    " + check.describe().replace("\n", "\n" + " " * 11))
+    print(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+          f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
     if recipe.warmup > recipe.steps:
-        say(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
-    say(f"run        {folder.path}")
+        print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
 
 
-def introduce_phase_one(run: Run, folder: RunFolder) -> None:
+def introduce_phase_one(run: Run) -> None:
     recipe, rate = run.protocol.recipe, run.pretrain.rate
     target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
-    if changed := folder.changed_code():
-        say(changed)
-    say(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
-        f"seed {run.seed}; dev here: held-out training inputs")  # fmt: skip
-    say(f"run        {folder.path}")
+    print(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+          f"seed {run.seed}; dev here: held-out training inputs")  # fmt: skip
 
 
 def show_result(result: dict[str, Any]) -> None:
     test, seconds = result["test"], sum(result["seconds"].values())
     tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
-    say(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
-        f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}")  # fmt: skip
+    print(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
+          f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}")  # fmt: skip
     if max(test["predicted"]) == sum(test["predicted"]):
         print("note: every answer is the same class; the run has collapsed")
-
-
-def say(text: str) -> None:
-    """Print text; on a terminal, lines break between words and go on behind the label."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 11, break_long_words=False,
-                                   break_on_hyphens=False)  # fmt: skip
-    print(*map(wrapper.fill, text.splitlines()), sep="\n", flush=True)
 
 
 def clock(seconds: float) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +26,19 @@ from lra.data.prepare import find_or_prepare
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers
-from lra.runs.folder import RunFolder, read_config, read_metrics, score_of, writing
+from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.runs.schema import TrainingRecord
 from lra.settings.compose import Run
 from lra.training.callbacks import (
     Checkpoints,
     Interrupted,
-    end_with_first,
     is_main_process,
+    load_checkpoint,
     noting_the_end,
     stop_at_once,
 )
 from lra.training.module import LRAModule
-from lra.training.progress import introduce, introduce_phase_one, say, show_result
-from lra.training.trained import load_checkpoint
+from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
 
 # Facts of phase one that the record of phase two repeats.
@@ -52,8 +53,6 @@ def train(run: Run, command: str = "") -> Path:
     began = time.monotonic()
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
-    if not is_main_process():
-        end_with_first()
     check_device(run)
     budget_check = check_budget(run)  # before the data: a wrong option costs no preparation
     run = budget_check.run
@@ -63,28 +62,52 @@ def train(run: Run, command: str = "") -> Path:
     prepared = find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
-    if not is_main_process():  # of a distributed run: the first process holds lock and status
-        if folder.result() is None:
-            with contextlib.suppress(Interrupted), stop_at_once():  # the first process reports it
-                train_and_test(budget_check, module, prepared, folder)
+    finished = folder.result()
+
+    def work() -> dict[str, Any]:
+        return {"command": command} | train_and_test(budget_check, module, prepared, folder)
+
+    left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
+    if not is_main_process():
+        with contextlib.suppress(Interrupted):  # the first process reports it
+            carry_out(folder, work)
         return folder.result_file
-    finished = folder.result() is not None  # perhaps on a disk that can only be read
-    with contextlib.nullcontext() if finished else folder.lock():
-        result = folder.result()
-        if result is None:
-            introduce(budget_check, prepared.describe(), folder)
-            folder.begin()
-            left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
-            with noting_the_end(folder), stop_at_once(left):
-                result = train_and_test(budget_check, module, prepared, folder)
-            folder.finish({"command": command} | result)
-            show_result(result)
-        else:
-            read_config(folder.config, result)
-            folder.ensure_finished()
-            print(f"already finished: {score_of(result)}")
+    carry_out(folder, work, partial(introduce, budget_check, prepared.describe()), seconds=left)
+    if finished:
+        print(f"already finished: {score_of(finished)}")
+    elif result := folder.result():
+        show_result(result)
     print(f"record: {folder.result_file}")
     return folder.result_file
+
+
+def carry_out(
+    folder: RunFolder,
+    work: Callable[[], dict[str, Any]],
+    introduction: Callable[[], None] = lambda: None,
+    *,
+    seconds: float = math.inf,
+    wait: bool = False,
+) -> None:
+    """Do the work of a run unless it has a result, and write the facts that it returns. Of several
+    processes the first holds lock and status."""
+    if folder.result() is not None:  # perhaps on a disk that can only be read
+        return
+    if not is_main_process():
+        with stop_at_once():
+            work()
+        return
+    with folder.lock(wait=wait):
+        if folder.result() is not None:
+            return
+        if other := folder.other_code():
+            print(f"the code has changed since {other}: beginning anew, that folder is kept")
+        introduction()
+        print(f"run        {folder.path}", flush=True)
+        folder.begin()
+        with noting_the_end(folder), stop_at_once(seconds):
+            facts = work()
+        folder.finish(facts)
 
 
 def train_and_test(
@@ -146,23 +169,13 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder
     whose folder is `begun`."""
     run = replace(run, logger={})  # metrics.csv suffices
     folder, is_main = RunFolder(run, prepared.fingerprint), is_main_process()
-    with folder.lock(wait=True) if is_main else contextlib.nullcontext():
-        if folder.result() is None or not folder.last.exists():
-            first = build(run)
-            if is_main:
-                introduce_phase_one(run, folder)
-                folder.begin()
-            try:
-                with stop_at_once():  # whose signals are given back: phase two has not begun
-                    fit(run, first, LRAData(run, prepared), folder)
-            except BaseException:
-                if is_main:  # the reason is in the folder of the run that it is for
-                    folder.set_status("interrupted", how="with phase two")
-                raise
-            if is_main:
-                folder.finish(facts_of_phase_one(run, first, folder))
-        elif is_main:
-            folder.ensure_finished()
+
+    def work() -> dict[str, Any]:
+        first = build(run)
+        fit(run, first, LRAData(run, prepared), folder)
+        return facts_of_phase_one(run, first, folder) if is_main else {}
+
+    carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main:
@@ -170,7 +183,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder
         facts |= {key: (folder.result() or {}).get(key) for key in REPEATED}
         with writing(begun.begun_with):
             write_json(begun.begun_with, facts)
-        say(f"phase two  begins with {facts['run']}")
+        print(f"phase two  begins with {facts['run']}", flush=True)
 
 
 def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
@@ -188,9 +201,6 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
             "first": {"step": int(first["step"]), "loss": float(first["dev_loss"])},
         },
         "seconds": module.clock.read(),
-        "steps_per_second": module.clock.steps_per_second,
-        "machine": environment.machine(module.device),
-        "versions": environment.versions(),
     }
 
 

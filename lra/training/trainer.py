@@ -34,6 +34,7 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
     logging.getLogger(name).setLevel(logging.ERROR)
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on its import
 
+DTYPES = {"16": torch.float16, "bf16": torch.bfloat16, "32": torch.float32, "64": torch.float64}
 TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
 
 

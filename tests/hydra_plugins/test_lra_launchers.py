@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from pathlib import Path
@@ -104,28 +103,6 @@ def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
     for line in ("gpus-per-node=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=32GB", "time=720",
                  "signal=USR2@120", "partition=gpu", "job-name=train"):  # fmt: skip
         assert f"#SBATCH --{line}" in asked
-
-
-GPUS = {"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1e9}}
-DEAD = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
-CPUS = {"Alive": True, "Resources": {"CPU": 4.0}}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "job", "refused"),
-    [
-        ([DEAD, GPUS], {"num_gpus": 1, "num_cpus": 4, "max_retries": 0}, None),
-        ([GPUS], {"num_gpus": 0.25, "num_cpus": 1}, None),  # four runs share a GPU
-        ([CPUS], {"num_gpus": 0}, None),
-        ([DEAD, GPUS], {"num_gpus": 2, "num_cpus": 4}, "has the 2 GPU and 4 CPU of one job"),
-        ([GPUS], {"num_gpus": 1, "num_cpus": 8}, "has the 1 GPU and 8 CPU of one job"),
-    ],
-)
-def test_ray_does_not_wait_for_a_machine_that_it_has_not(
-    nodes: list[Any], job: dict[str, Any], refused: str | None
-):
-    with pytest.raises(UserError, match=refused) if refused else contextlib.nullcontext():
-        lra_launchers.check_resources(nodes, job)
 
 
 def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):

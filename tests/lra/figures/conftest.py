@@ -16,9 +16,9 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 
 from lra.figures import style
+from lra.results.trained import Trained, load_trained
 from lra.settings.compose import compose
 from lra.training.run import train
-from lra.training.trained import Trained, load_trained
 
 from ..conftest import SMALL
 

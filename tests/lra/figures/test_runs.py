@@ -14,7 +14,7 @@ import luna
 from lra.base.config import UserError
 from lra.cli import main
 from lra.figures import runs
-from lra.training.trained import Trained
+from lra.results.trained import Trained
 
 from .conftest import LUNA, SOFTMAX, Figure
 
@@ -73,7 +73,7 @@ def test_maps_are_rows_of_the_attention_matrix(
     for i in (10, 4):  # lines of a long sequence, and a whole matrix
         rng = np.random.default_rng(i)
         weights = rng.dirichlet(np.ones(4 * i), size=(2, 1, 1 if i == 10 else 4 * i))
-        few = rows._replace(ids=np.ones(4 * i, int), rows=weights, heads=["head 0"])
+        few = rows._replace(ids=np.ones(4 * i, int), rows=weights)
         runs.draw_rows(run, few, "T", tmp_path / "m")
         picture = drawn[-1].axes[1].images[0]
         values = np.asarray(picture.get_array()).ravel()[: weights[1].size]
@@ -97,4 +97,4 @@ def test_figures_of_a_run_from_the_command_line(
     assert "no learned channels" in capsys.readouterr().err
     bare = shutil.copytree(folder, tmp_path / "run", ignore=shutil.ignore_patterns("*.ckpt"))
     assert main(["figures", "maps", str(bare), *where]) == 2
-    assert "has no checkpoint: train the run again" in capsys.readouterr().err
+    assert "best.ckpt is missing: train the run again" in capsys.readouterr().err

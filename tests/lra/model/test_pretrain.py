@@ -28,13 +28,13 @@ from lra.report.specs import TableSpec
 from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
+from lra.results.trained import load_trained
 from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import run as runner
 from lra.training.callbacks import Interrupted
 from lra.training.run import build
-from lra.training.trained import load_trained
 from lra.training.trainer import LRAData
 
 from ..compute.kit import with_attention

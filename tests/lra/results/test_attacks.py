@@ -27,13 +27,13 @@ from .conftest import answered
 
 BEFORE = {"started": "2026-01-02T00:00:00+0000", "finished": "2026-01-01T00:00:00+0000"}
 REFUSED = [  # when a record is read, whoever made its digest
-    ({"schema": 99}, "was not made by this version: schema 99"),
-    ({"status": "running"}, "was not made by this version"),
+    ({"schema": 99}, "schema is 99: input should be 1"),
+    ({"status": "running"}, "status is 'running': input should be 'finished'"),
     ({"test__accuracy": None}, "test.accuracy is missing"),
     ({"test__accuracy": 41.0}, "test.accuracy is 41.0: .*less than or equal to 1"),
     ({"test__accuracy": 0.91237}, "its accuracy is 0.91237, no multiple of 1/2000"),
     ({"test__accuracy": True}, "test.accuracy is True"),
-    ({"test__loss": -1.0}, "test.loss: -1.0 is below 0"),
+    ({"test__loss": -1.0}, "test.loss is -1.0: .*equal to 0"),
     ({"test__select": "../../../other/checkpoints/best"}, "test.select is '../../"),
     ({"test__step": -5}, "test.step is -5"),
     ({"test__examples": 0}, "test.examples is 0"),
@@ -84,7 +84,7 @@ CONVERSIONS = [
     ({"task": "../../../../etc"}, "task is '../../../../etc': .*pattern"),
     ({"scores": {"teacher": {"score": 0.9}, "best": 3}}, "scores.best is 3"),
     ({"scores": {"best": {"score": 0.8}}}, "scores.teacher.score is missing"),
-    ({"status": "running"}, "was not made by this version: schema 1, status"),
+    ({"status": "running"}, "status is 'running'"),
     ({"seconds": "soon"}, "seconds.total is 'soon'"),
     ({"versions": 5}, "it holds no conversion"),
     ({"labels": {"dev": [1, 0]}, "predictions": {"dev": [1]}}, "one prediction per label"),

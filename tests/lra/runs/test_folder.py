@@ -62,18 +62,14 @@ def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool):
     older = begun(folder("a"), finished=finished)
-    assert (folder("a").path, folder("a").changed_code()) == (older.path, "")  # it is resumed
+    assert (folder("a").path, folder("a").other_code()) == (older.path, None)  # it is resumed
     now = folder("b")
     assert now.path.parents[1] == older.path.parents[1]
     assert now.name != older.name
     assert now.result() is None
-    how = "(test accuracy 25.00%)" if finished else "was interrupted"
-    assert now.changed_code() == (
-        f"the code of the attention linear has changed since {older.path} {how}: beginning anew, "
-        "that folder is kept"
-    )
+    assert now.other_code() == older.path
     begun(now, finished=False)
-    assert folder("b").changed_code() == ""
+    assert folder("b").other_code() is None
     assert folder("a").path == older.path
 
 

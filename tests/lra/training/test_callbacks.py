@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
-import yaml
 
-from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.runs.folder import read_metrics
 from lra.settings.compose import Run, compose
@@ -97,16 +95,13 @@ def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monke
         with pytest.raises(Killed):
             runner.train(small())
     begun = folder_of(small())
-    config = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
-    config |= {"codes": ["0ther0de"], "code": config["code"] | {"the optimiser": "another"}}
-    (begun / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     identity = begun.parent.name.partition("-")[0]
     older = begun.parent.rename(begun.parent.with_name(f"{identity}-0ther0de")) / begun.name
     content = {file: file.read_bytes() for file in older.rglob("*.*")}
     capsys.readouterr()
     done = runner.train(small()).parent
     said = capsys.readouterr().out
-    assert f"the code of the optimiser has changed since {older} was interrupted" in said
+    assert f"the code has changed since {older}: beginning anew, that folder is kept" in said
     assert "resuming" not in said
     assert_same(done, reference)
     assert content == {file: file.read_bytes() for file in older.rglob("*.*")}
@@ -120,10 +115,6 @@ def test_a_finished_run_is_not_trained_again(small, capsys, monkeypatch):
     assert runner.train(small()) == first
     assert "already finished" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in first.parent.rglob("*.*")}
-    config = first.with_name("config.yaml")
-    config.write_text(config.read_text(encoding="utf-8").replace("lr: 0.01", "lr: 0.02"), "utf-8")
-    with pytest.raises(UserError, match=r"config\.yaml was edited after its run"):
-        runner.train(small())
 
 
 def test_a_failed_run_is_tried_again(small, monkeypatch):
@@ -134,7 +125,6 @@ def test_a_failed_run_is_tried_again(small, monkeypatch):
     folder = folder_of(small())
     status = read_json(folder / "status.json")
     assert (status["status"], status["error"]) == ("failed", "ZeroDivisionError: division by zero")
-    assert "Traceback" in (folder / "error.txt").read_text(encoding="utf-8")
     runner.train(small())
     assert read_json(folder / "status.json")["status"] == "finished"
 

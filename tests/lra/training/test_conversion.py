@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import hydra
@@ -15,11 +13,9 @@ from hydra.errors import HydraException
 
 import luna
 from lra.base.config import CONFIGS, UserError
-from lra.choices import show as show_choices
 from lra.runs import environment
 from lra.settings import search_path
 from lra.training import conversion
-from luna.convert import recipe, tasks
 from tests.luna.convert import kit
 
 ROOT = CONFIGS / "convert"
@@ -59,22 +55,6 @@ def test_every_choice_composes(group, name):
         luna.build(name, n_heads=2, head_dim=8, max_len=16, **options)
     if group == "model":
         assert run.model.name == name
-
-
-def test_help_lists_every_choice(capsys):
-    show_choices("convert")
-    help = capsys.readouterr().out
-    choices = {*tasks.TASKS, *recipe.LOSSES, *recipe.SCHEDULES, *recipe.SELECT}
-    choices |= {c.name for kind in (conversion.ConversionStage, conversion.Device) for c in kind}
-    assert choices - set(re.findall(r"\w+", help)) == set()
-
-
-def test_the_economical_recipe_has_a_shorter_stage_1():
-    paper, economical = compose("recipe=paper").recipe, compose("recipe=economical").recipe
-    assert paper == compose().recipe == recipe.ConversionRecipe()
-    assert (paper.stage1, paper.stage1_steps) == ("ce", None)
-    assert economical.stage1_steps * economical.batch == 2000
-    assert replace(economical, stage1_steps=None) == paper
 
 
 def test_a_preset_is_its_options():
@@ -170,41 +150,20 @@ def test_images_from_local_folders(tmp_path, capsys):
     kit.vit(num_labels=7).save_pretrained(checkpoint)
     kit.processor(checkpoint)
     capsys.readouterr()
-    common = [
-        "task=image_folder",
-        "model=tiny-vit",
-        "recipe=paper-vit",
-        f"model.path={checkpoint}",
-        f"data.path={root}",
-        f"runs_dir={tmp_path}/runs",
-        "recipe.batch=4",
-        "recipe.epochs=1",
-        "recipe.stage1_steps=3",
-    ]
+    common = ["task=image_folder", "model=tiny-vit", "recipe=paper-vit", f"data.path={root}",
+              f"model.path={checkpoint}", f"runs_dir={tmp_path}/runs", "recipe.batch=4",
+              "recipe.epochs=1", "recipe.stage1_steps=3"]  # fmt: skip
     teacher = conversion.convert(compose("stage=teacher", *common))
     printed = capsys.readouterr()
     assert "classifier.bias, classifier.weight" in printed.out.splitlines()[0]
-    assert (len(printed.out.splitlines()), printed.err) == (4, "")
     record = conversion.convert(compose("attention=t2r", *common))
-    assert capsys.readouterr().err == ""
+    assert printed.err + capsys.readouterr().err == ""
     assert record["scores"]["teacher"]["score"] == teacher["score"]
-    assert record["recipe"]["images"]["eval_crop"] == 0.875
     model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
     assert json.loads((model / "config.json").read_text(encoding="utf-8"))["label2id"]["green"] == 1
-    weights = model / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"no model can be loaded from .*incomplete metadata"):
-        conversion.convert(compose("attention=hedgehog", *common))
     (model / "preprocessor_config.json").unlink()
     with pytest.raises(UserError, match=r"a local folder with config\.json, preprocessor_config"):
         conversion.convert(compose("attention=hedgehog", *common))
-
-
-def test_a_published_imagenet_model_is_its_own_teacher():
-    run = compose("model=vit-b16", "task=imagenet1k")
-    assert conversion._teacher(run) == "google/vit-base-patch16-224"
-    with pytest.raises(UserError, match=r"stage=teacher task=image_folder model=vit-b16"):
-        conversion._teacher(compose("model=vit-b16", "task=image_folder"))
 
 
 def test_folders_of_earlier_runs_are_found():

@@ -7,17 +7,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.runs.folder import RunFolder
-from lra.settings.compose import compose
 from lra.training.run import train
 from lra.training.trainer import build_loggers
-
-from ..conftest import REPOSITORY
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
 
@@ -110,23 +106,3 @@ def test_mlflow_stores_a_run(small, tmp_path):
     assert stored.info.status == "FINISHED"
     assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
     assert stored.data.params["attention/name"] == "linear"
-
-
-def test_the_agent_of_wandb_can_run_the_sweep_of_the_docs():
-    """The command that wandb makes of the file for its agent; the server that gives values is
-    left out."""
-    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-
-    page = (REPOSITORY / "docs" / "clusters.md").read_text(encoding="utf-8")
-    sweep = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
-    values = {
-        key: {"value": range["values"][-1] if "values" in range else range["max"]}
-        for key, range in sweep["parameters"].items()
-    }
-    words = create_sweep_command_args({"args": values})["args_no_hyphens"]
-    program, command, *fixed, last = create_sweep_command(sweep["command"])
-    assert (program, command, last) == ("lra", "train", "${args_no_hyphens}")
-    run = compose([*fixed, *words])
-    assert (run.protocol.recipe.lr, run.model.dropout) == (0.01, 0.1)
-    assert run.logger["wandb"]["mode"] == "online"
-    assert sweep["metric"]["name"] == "dev_accuracy"  # as metrics.csv calls it

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import luna
-from lra import data
 from lra.base.config import Clip, Recipe, Schedule
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
@@ -70,11 +69,6 @@ def run_of(task: str, attention: str, data_dir: Path) -> Run:
     """Composing takes longer than training does here: every task and every attention once."""
     options = composed("listops", attention, data_dir).attention
     return replace(composed(task, "uniform", data_dir), attention=options)
-
-
-def test_every_task_is_here():
-    """The other two Pathfinders are the same code at other sizes."""
-    assert set(LENGTHS) == set(data.lra_tasks()) - {"pathfinder64", "pathfinder256"}
 
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)

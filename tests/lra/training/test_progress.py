@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lra.training import progress
 from lra.training.module import LossMeter
-from lra.training.progress import ProgressReport, say
+from lra.training.progress import ProgressReport
 
 
 @pytest.fixture
@@ -39,7 +39,6 @@ def shown(monkeypatch, capsys):
             trainer.global_step = step
             report.on_train_batch_end(trainer, module)
             if step == 100:
-                report.on_validation_start(trainer, module)
                 report.on_validation_end(trainer, module)
         if report._bar:
             report._bar.refresh()
@@ -64,17 +63,3 @@ def test_a_bar_has_step_numbers_and_time_left(shown):
 def test_without_a_terminal_there_are_plain_lines(shown):
     assert shown("lines")[-1] == f"  step   300/50000  {NUMBERS}"
     assert shown("off") == []
-
-
-def test_lines_break_between_words_on_a_terminal_only(capsys, monkeypatch):
-    text = "task       listops  a re-generated copy of the data, fingerprint 0123456789abcdef"
-    say(text)
-    assert capsys.readouterr().out == text + "\n"
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(progress.sys.stdout, "isatty", lambda: True)
-    say(text)
-    assert capsys.readouterr().out.splitlines() == [
-        "task       listops  a re-generated copy",
-        "           of the data, fingerprint",
-        "           0123456789abcdef",
-    ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,8 +22,8 @@ from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
 from lra.training import run as runner
+from lra.training.callbacks import load_checkpoint
 from lra.training.run import build
-from lra.training.trained import load_checkpoint
 from lra.training.trainer import trainer_for
 
 from ..conftest import SMALL, command
@@ -55,12 +55,9 @@ def finished(data_dir, tmp_path_factory):
 def test_the_output_names_each_phase_and_ends_with_the_record(finished):
     output, folder = finished
     lines = output.strip().splitlines()
-    for phase in ("task ", "attention ", "compute ", "training ", "run "):
+    for phase in ("task ", "attention ", "compute ", "training ", "run ", "  step "):
         assert any(line.startswith(phase) for line in lines), phase
-    assert any(
-        "loss" in line and "acc" in line and "steps/s" in line and "left" in line for line in lines
-    )
-    assert any("dev acc" in line for line in lines)
+    assert re.search(r"loss .*acc .*steps/s .*left\n", output)
     assert lines[-1] == f"record: {folder / 'result.json'}"
 
 
@@ -68,17 +65,12 @@ def test_the_record_holds_what_a_table_needs(finished):
     record = read_json(finished[1] / "result.json")
     name = f"{record['identity']}-{record['codes'][0]}"
     assert finished[1].parts[-6:] == ("listops", "luna", "small", "linear", name, "seed-1")
-    assert (record["status"], record["schema"]) == ("finished", 1)
-    assert record["protocol"] == {"name": "luna", "version": 1}
     assert (record["attention"]["name"], record["steps"], record["batch"]) == ("linear", 30, 8)
     assert record["compute"]["reference"]["attention"] == "uniform"
     assert record["compute"]["reference"]["flops"] > 1
-    assert record["data"]["source"] == "tiny"
     assert sum(record["test"]["predicted"]) == record["test"]["examples"]
     assert 0 < record["data"]["majority"] < 1
-    assert record["steps_per_second"] > 0
-    assert record["peak_memory_mib"] > 0
-    assert record["versions"]["torch"] == torch.__version__
+    assert min(record["steps_per_second"], record["peak_memory_mib"]) > 0
     assert (record["machine"]["kind"], record["machine"]["threads"]) == ("cpu", 1)
 
 
@@ -95,27 +87,6 @@ def test_the_reported_checkpoint_is_the_best_on_dev(finished):
     assert dev[record["test"]["step"]] == max(dev.values())
 
 
-def test_the_test_accuracy_is_that_of_the_stored_weights(finished, small):
-    """Recomputed from best.ckpt and the arrays, without Lightning and in other batches."""
-    from lra.data.prepare import find_or_prepare
-
-    record, run = read_json(finished[1] / "result.json"), small()
-    module = build(run)
-    module.load_state_dict(
-        torch.load(finished[1] / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
-    )
-    module.eval()
-    split = find_or_prepare(
-        run.task, max_length=run.protocol.data.max_length, data_dir=run.data_dir
-    ).split("test")
-    hits = 0
-    index = np.arange(len(split))
-    for ids, n, label in zip(split.ids(index), split.lengths(index), split.labels, strict=True):
-        tokens = torch.from_numpy(ids[:n].astype(np.int64))
-        hits += int(module.network(tokens[None]).argmax()) == label
-    assert record["test"]["accuracy"] == pytest.approx(hits / len(split.labels), abs=1e-6)
-
-
 @pytest.mark.parametrize(("rule", "best"), [("select=last", (2, 4)), ("select_after=1.0", (None,))])
 def test_a_protocol_may_report_the_last_checkpoint(small, rule: str, best: tuple[int | None]):
     """Though there is a best one, or because none is kept."""
@@ -126,7 +97,6 @@ def test_a_protocol_may_report_the_last_checkpoint(small, rule: str, best: tuple
 
 DAMAGED = [  # file, the file of a finished run that it is made of, how, and what is said
     ("last.ckpt", "checkpoints/last.ckpt", lambda c: c[: len(c) // 2], "last.ckpt is damaged"),
-    ("last.ckpt", "checkpoints/last.ckpt", lambda c: flipped(c, 7), "last.ckpt is damaged"),
     ("last.ckpt", "checkpoints/best.ckpt", lambda c: c, "last.ckpt belongs to run {identity}"),
     ("../result.json", "result.json", lambda c: c[:20], "result.json is damaged"),
     ("../result.json", "result.json", lambda _: b'{"test": null, "dev": {}}', "is not the result"),
@@ -255,18 +225,6 @@ def test_a_run_that_cannot_go_on_says_why(small, words: tuple[str, ...], reason:
     statuses = [read_json(path)["status"] for path in Path(run.runs_dir).rglob("status.json")]
     assert statuses == (["failed"] if "diverged" in reason else [])
     assert not list(Path(run.runs_dir).rglob("result.json"))
-
-
-@pytest.mark.parametrize(("predicted", "collapsed"), [([10, 0], True), ([9, 1], False)])
-def test_a_run_whose_answers_are_all_the_same_says_so(
-    finished, small, monkeypatch, capsys, predicted: list[int], collapsed: bool
-):
-    test = {"accuracy": 0.1, "examples": 10, "scored": 10, "predicted": predicted}
-    test |= {"select": "last", "step": 1}
-    result = {"test": test, "dev": {}, "seconds": {"training": 1.0}}
-    monkeypatch.setattr(runner, "train_and_test", lambda *_: result)
-    runner.train(small())
-    assert ("the run has collapsed" in capsys.readouterr().out) == collapsed
 
 
 def test_the_checkpoint_of_a_compiled_run_fits_the_network(small, monkeypatch):

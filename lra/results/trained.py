@@ -1,0 +1,256 @@
+"""A trained network, ready to be asked: `lra.load(folder)`; and passed on: `lra export`.
+
+What is passed on is the folder of a run without what only its training needs, and with a card.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+import luna
+from lra import data
+from lra.base.config import Protocol, UserError, readable
+from lra.base.disk import disk_errors, write_atomically
+from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
+from lra.data.loader import Batch, Loader
+from lra.data.prepare import with_fingerprint
+from lra.data.store import lock, new_folder
+from lra.data.task import Task
+from lra.model.network import Network
+from lra.model.pretrain import build_network
+from lra.results.record import Record, read_record
+from lra.runs.answers import Answers
+from lra.runs.folder import RESULT
+from lra.runs.schema import TRAINING
+from lra.settings.experiment import Experiment, read_experiment
+from lra.training.callbacks import load_checkpoint
+from lra.training.trainer import DTYPES
+from luna.base import Attention
+
+COPIED = ("result.json", "metrics.csv", "answers.npz")
+CARD = """\
+---
+library_name: luna-lra
+tags: [long-range-arena, {record[task]}, {record.attention}]
+metrics: [accuracy]
+---
+# {record.attention} on {record[task]}
+
+A Transformer with the attention *{record.attention}* ([{paper.title}]({paper.url})), \
+trained by luna-lra {version}: `{command}`. `lra.load("{folder}").predict(examples).classes` answers
+texts, pictures or ids.
+
+| | |
+|---|---|
+| test accuracy | {record.score:.2f}% ({record[test.select]} checkpoint by dev accuracy) |
+| always giving one answer | {record.floor:.2f}% |
+| data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
+| training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
+v{record[protocol.version]}, budget {record[budget]:g}, seed {record[seed]} |
+| code | {record.code}, revision {record.revision} |
+"""
+
+
+class Predictions(NamedTuple):
+    """The answers to n examples with C classes, or to n sequences of labelled tokens."""
+
+    classes: np.ndarray  # (n,), or (n, tokens)
+    probabilities: np.ndarray  # (n, C), or (n, tokens, C)
+
+
+class AttentionWeights(NamedTuple):
+    weights: Tensor  # (layers, heads, n, n), a row per query; a CLS token comes first
+    ids: Tensor  # (tokens,), or (tokens, stack) where tokens have several ids
+    real: Tensor  # (tokens,) False for padding
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network in evaluation mode with its trained weights, and the record of its run."""
+
+    network: Network
+    run: Experiment
+    record: Record
+    data_dir: Path  # where its data are prepared
+
+    @property
+    def task(self) -> Task:
+        return data.of(self.run.task)
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.run.protocol
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Look up the data that it was trained on; UserError if they are not there."""
+        fingerprint = self.record["data.fingerprint"]
+        prepared = with_fingerprint(self.data_dir, self.task.name, fingerprint)
+        if prepared is None:
+            raise UserError(
+                f"the data of {self.record.folder}, with fingerprint {fingerprint}, are not in "
+                f"{self.data_dir}: prepare them, or name their folder with --data-dir"
+            )
+        return prepared
+
+    def batches(self, split: str | Split, size: int | None = None) -> Loader:
+        """Load a split in order, in batches of the training's size."""
+        protocol = self.protocol
+        if isinstance(split, str) and split not in SPLITS:
+            raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
+        split = self.prepared.split(split) if isinstance(split, str) else split
+        drop_last = size is None and protocol.evaluation.drop_last
+        size = min(protocol.recipe.batch, size or protocol.recipe.batch)
+        return Loader(split, size, rules=protocol.data, drop_last=drop_last)
+
+    def predict(self, examples: Iterable[Any]) -> Predictions:
+        """Answer examples of the user's: texts, pictures or ids, as `Task.encode` reads them. What
+        is longer than the run's examples is cut as theirs.
+
+            trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
+        """
+        batches = self._batches_of(examples)
+        joined = np.concatenate([self._logits(batch).softmax(-1).numpy() for batch in batches])
+        return Predictions(joined.argmax(-1), joined)
+
+    def evaluate(self, split: str = "test") -> Answers:
+        """Answer a split of its data, as the test after training does."""
+        logits, labels = [], []
+        for batch in self.batches(split):
+            scored = batch.labels != IGNORED
+            logits.append(self._logits(batch)[scored])
+            labels.append(batch.labels[scored])
+        return Answers.of(logits, labels)
+
+    def attention_maps(self, example: Any) -> AttentionWeights:
+        """Return the attention matrices on one example (of a pair, on its first half); for a linear
+        method those that it implies."""
+        (batch,) = self._batches_of([example])
+        matrices: list[Tensor] = []
+
+        def see(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Any) -> None:
+            if not layer.has_matrix:
+                raise UserError(f"attention '{layer.name}' has no attention matrix to show")
+            matrices.append(layer.matrix(q, k, mask, x)[0])
+
+        with watching((m for m in self.network.modules() if isinstance(m, Attention)), see):
+            self._logits(batch)
+        one = (0, 0) if self.task.dual else (0,)
+        ids, stack = batch.ids[one], self.task.stack
+        real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
+        ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
+        return AttentionWeights(torch.stack(matrices).cpu(), ids, real[::stack])
+
+    def _batches_of(self, examples: Iterable[Any]) -> Loader:
+        if not isinstance(examples, Iterable) or isinstance(examples, str):
+            raise UserError('predict takes a list of examples, such as predict(["a text"])')
+        encoded = [self.task.encode(example) for example in examples]
+        if not encoded:
+            raise UserError("there is nothing to predict: no example was given")
+        width = self.task.width(self.run.task, self.protocol.data.max_length)
+        return self.batches(Split.held(self.task, width, encoded), len(encoded))
+
+    @torch.no_grad()
+    def _logits(self, batch: Batch) -> Tensor:
+        weight = next(self.network.parameters())
+        mask = None if batch.mask is None else batch.mask.to(weight.device)
+        bits, _, kind = self.run.precision.partition("-")
+        with torch.autocast(weight.device.type, DTYPES.get(bits), enabled=kind == "mixed"):
+            return self.network(batch.ids.to(weight.device), mask).float().cpu()
+
+
+def load_trained(
+    folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
+) -> Trained:
+    """Load the network of a finished run, with the weights of the checkpoint that was tested."""
+    record = folder if isinstance(folder, Record) else read_finished(Path(folder))
+    state = load_checkpoint(weights_of(record))["state_dict"]
+    weights = {key.removeprefix("network."): value for key, value in state.items()}
+    with readable(record.path, "its network cannot be built here"):
+        run = read_experiment(record["settings"], record["seed"])
+        bits, _, kind = run.precision.partition("-")
+        torch.manual_seed(run.seed)
+        network = build_network(run).to(device, DTYPES[bits] if kind == "true" else None)
+    try:
+        network.load_state_dict(weights)
+    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the weights of {record.folder} do not fit the network of its settings: was the code "
+            f"of {run.attention['name']} changed since?"
+        ) from error
+    place = data_dir or config_of(record).get("data_dir") or "data"
+    return Trained(network.eval(), run, record, Path(place))
+
+
+def read_finished(folder: Path) -> Record:
+    """Read the record of a run's folder, or of one that `lra export` wrote."""
+    path = folder if folder.suffix == ".json" else folder / RESULT
+    if not path.is_file():
+        raise UserError(f"{folder} is not the folder of a finished run: it has no {RESULT}")
+    record = read_record(path)
+    if record is None or record.kind != TRAINING:
+        raise UserError(f"{folder} is a conversion: luna.convert.load opens its model")
+    return record
+
+
+def export_network(folder: Path, target: Path) -> list[Path]:
+    """Write the network of a finished run, its record and a card into a new folder."""
+    record = read_finished(folder)
+    card = CARD.format(
+        record=record,
+        paper=luna.get(record.attention).paper,
+        version=luna.__version__,
+        folder=target.name,
+        command=record.get("command") or "lra.train",
+    )
+    files = [record.folder / name for name in COPIED] + [weights_of(record)]
+    names = [str(file.relative_to(record.folder)) for file in files if file.is_file()]
+    with lock(target, f"another process is writing {target}; waiting for it"):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise UserError(f"{target} is there already: name a new folder")
+        with new_folder(target) as partial, disk_errors(target):
+            (partial / "checkpoints").mkdir()
+            for name in names:
+                shutil.copyfile(record.folder / name, partial / name)
+            write_atomically(partial / "README.md", card.encode())
+            config = {k: v for k, v in config_of(record).items() if k != "data_dir"}
+            text = yaml.safe_dump(config, sort_keys=False)
+            write_atomically(partial / "config.yaml", text.encode())
+    return [target / name for name in (*names, "README.md", "config.yaml")]
+
+
+def config_of(record: Record) -> dict[str, Any]:
+    return dict(yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8")))
+
+
+def weights_of(record: Record) -> Path:
+    """Return the checkpoint that was tested."""
+    path = record.folder / f"checkpoints/{record.get('test.select')}.ckpt"
+    if not path.exists():
+        raise UserError(f"{path} is missing: train the run again")
+    return path
+
+
+@contextmanager
+def watching(layers: Iterable[Attention], see: Callable[..., None]) -> Iterator[None]:
+    """Call `see(layer, q, k, mask, x)` before every forward pass of these layers; no gradients."""
+
+    def hook(layer: Any, inputs: tuple[Any, ...]) -> None:
+        q, k, _, mask, x = (*inputs, None, None)[:5]  # the last two may be left out
+        see(layer, q, k, mask, x)
+
+    with ExitStack() as stack, torch.no_grad():
+        for layer in layers:
+            stack.callback(layer.register_forward_pre_hook(hook).remove)
+        yield
