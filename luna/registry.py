@@ -6,10 +6,12 @@ package outside can add methods through the entry-point group ``luna.attention``
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import sys
 import types
 import typing
 from typing import Any, Literal
@@ -117,6 +119,11 @@ def _former(cls: type[Attention], key: str, value: Any) -> bool:
 
 
 def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
+    return _plugins_on(tuple(sys.path))
+
+
+@functools.cache
+def _plugins_on(path: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
     return {e.name: e for e in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
