@@ -9,12 +9,12 @@ import yaml
 
 import luna
 from lra.base import groups
-from lra.base.config import UserError
+from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, write_atomically
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")
-BEGIN, END = "<!-- lra list --markdown -->", "<!-- end -->"
+BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
 
 # Sizes of the small model (configs/model/small.yaml).
 HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
@@ -35,8 +35,8 @@ def rows() -> list[dict[str, str]]:
                 "n_layers": LAYERS,
             }
             layers = [luna.build(name, layer=layer, **sizes) for layer in range(LAYERS)]
-        except luna.LunaError as error:
-            table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": str(error)})
+        except Exception as error:  # whatever a plug-in raises must not hide the others
+            table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": first_line(error)})
             continue
         parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
         path = groups.find("attention", name)

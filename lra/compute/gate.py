@@ -69,6 +69,8 @@ class BudgetCheck:
             lines += [f"solved: attention.{option}={after}, it was {before}"]
         if compute.exempt and self.verdict != "matched":
             lines += [f"exempt: {compute.exempt}"]
+        elif compute.mode is Gate.report and self.verdict != "matched":
+            lines += ["compute=report runs it all the same; compute=matched would refuse it"]
         return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 import luna
 from lra.compute.gate import BudgetCheck
+from lra.data.arrays import Prepared
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
@@ -89,7 +90,7 @@ class ProgressReport(pl.Callback):
             print(f"  {step}  {numbers}", flush=True)
 
 
-def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
+def introduce(check: BudgetCheck, prepared: Prepared, folder: RunFolder) -> None:
     """Show what is trained, on which data, at what cost, and where."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
@@ -99,13 +100,15 @@ def introduce(check: BudgetCheck, data: str, folder: RunFolder) -> None:
     together = f", {count} processes" if (count := run.processes) > 1 else ""
     if changed := folder.changed_code():
         say(changed)
-    say(f"task       {run.task.name}  {data}")
+    say(f"task       {run.task.name}  {prepared.describe()}")
     say(f"attention  {name}  {' '.join(options)}{preset}")
     say("compute    " + check.describe().replace("\n", "\n" + " " * 11))
     say(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
     if recipe.warmup > recipe.steps:
         say(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
+    if recipe.batch > (n := len(prepared.split("train"))):
+        say(f"note: a batch of {recipe.batch} repeats the {n} training examples")
     say(f"run        {folder.path}")
 
 

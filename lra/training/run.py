@@ -73,7 +73,7 @@ def train(run: Run, command: str = "") -> Path:
     with contextlib.nullcontext() if finished else folder.lock():
         result = folder.result()
         if result is None:
-            introduce(budget_check, prepared.describe(), folder)
+            introduce(budget_check, prepared, folder)
             folder.begin()
             left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
             with noting_the_end(folder), stop_at_once(left):
