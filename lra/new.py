@@ -199,7 +199,7 @@ def write(kind: str, name: str, *, weights: bool = False) -> None:
 def check(kind: str, name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
-            f"'{name}' cannot name a {kind}: use lower-case letters, digits and underscores, start "
+            f"'{name}' cannot be its name: use lower-case letters, digits and underscores, start "
             "with a letter, and avoid the keywords of Python"
         )
     from lra.data import registry
