@@ -7,7 +7,7 @@ training examples (steps x batch).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 
@@ -86,13 +86,11 @@ def protocol_examples(run: Run) -> int | None:
     file = read("protocol", run.protocol.name)
     if file is None:
         return None
-    typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
-    cfg.protocol = OmegaConf.merge(typed, file)
+    cfg.protocol = OmegaConf.merge(OmegaConf.structured(Protocol), file)
     row_of_own_task(cfg)
     OmegaConf.resolve(cfg)
-    protocol = OmegaConf.to_object(cfg.protocol)
-    assert isinstance(protocol, Protocol)
+    protocol = cast(Protocol, OmegaConf.to_object(cfg.protocol))
     shipped = replace(run, protocol=protocol, pretrain=Pretrain(Objective.none))
     scale(shipped)
     return examples(shipped.protocol)
