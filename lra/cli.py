@@ -206,8 +206,7 @@ def _add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--markdown", action="store_true", help="print docs/attentions.md's table")
-    how.add_argument("--write", action="store_true", help="write it into docs/attentions.md")
+    how.add_argument("--write", action="store_true", help="write docs/attentions.md's table")
     listing.set_defaults(run=_list)
 
     checking = commands.add_parser("check", help="hold a method to what its class declares")
@@ -245,9 +244,7 @@ def _add_commands(commands: Any) -> None:
 def _list(arguments: argparse.Namespace) -> None:
     from lra import catalogue
 
-    if arguments.markdown:
-        print(catalogue.markdown())
-    elif arguments.write:
+    if arguments.write:
         catalogue.write()
     else:
         catalogue.show(papers=arguments.papers)

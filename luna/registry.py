@@ -6,10 +6,12 @@ package outside can add methods through the entry-point group ``luna.attention``
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import sys
 import types
 import typing
 from typing import Any, Literal
@@ -25,7 +27,7 @@ def names(*, causal: bool = False) -> list[str]:
     from luna import attention
 
     files = {m.name for m in pkgutil.iter_modules(attention.__path__) if m.name[0] != "_"}
-    every = files | set(_plugins()) | set(_classes)
+    every = files | set(_plugins(*sys.path)) | set(_classes)
     return sorted(n for n in every if not causal or get(n).causal_form)
 
 
@@ -35,7 +37,7 @@ def get(name: str) -> type[Attention]:
         return _classes[name]
     if name not in names():
         raise LunaError(f"unknown attention '{name}'{nearest(name, names())}")
-    plugin = _plugins().get(name)
+    plugin = _plugins(*sys.path).get(name)
     where = plugin.value if plugin else f"luna/attention/{name}.py"
     try:
         plugin.load() if plugin else importlib.import_module(f"luna.attention.{name}")
@@ -80,9 +82,8 @@ def build(
         n_layers=n_layers,
     )
     check_options(name, options)
-    return cls(
-        slot, **{key: value for key, value in options.items() if not _former(cls, key, value)}
-    )
+    options = {key: value for key, value in options.items() if not _former(cls, key, value)}
+    return cls(slot, **options)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
@@ -92,14 +93,12 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def _options_of(name: str) -> Any:
-    """The function whose parameters are the options of a method."""
     cls: Any = get(name)
     return (cls.options_class or cls).__init__
 
 
 def check_options(name: str, values: dict[str, Any]) -> None:
-    """Refuse an unknown option or a value of the wrong type; ranges are the constructor's
-    business."""
+    """Refuse an unknown option or a value of the wrong type; constructors know the ranges."""
     parameters = options(name)
     hints = typing.get_type_hints(_options_of(name))
     for key, value in values.items():
@@ -116,7 +115,8 @@ def _former(cls: type[Attention], key: str, value: Any) -> bool:
     return key in cls.former_options and cls.former_options[key] == value
 
 
-def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
+@functools.cache
+def _plugins(*path: str) -> dict[str, importlib.metadata.EntryPoint]:
     return {e.name: e for e in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lra.base.config import UserError
+from lra.base.config import UserError, readable
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
@@ -102,14 +102,12 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where there is no such file."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{path} is not a file")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); remove it and run again") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged (no JSON object); remove it and run again")
+    if not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is not a file")
+    with readable(path, "remove it and run again"):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("no JSON object")
     return value

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib.metadata
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,16 @@ def names(group: str) -> list[str]:
 def find(group: str, name: str) -> Path | None:
     files = (folder / group / f"{name}.yaml" for folder in folders())
     return next((file for file in files if file.is_file()), None)
+
+
+def installed(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Read the entry points of installed packages, which takes 10 ms, once."""
+    return _installed(group, tuple(sys.path))
+
+
+@functools.cache
+def _installed(group: str, _: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}
 
 
 def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:

@@ -7,11 +7,10 @@ training examples (steps x batch).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from lra.base import groups
 from lra.base.config import Objective, Positions, Pretrain, Protocol, Tolerance
 from lra.compute.count import count_run
 from lra.settings.compose import Run, row_of_own_task, scale
@@ -84,15 +83,14 @@ def examples(protocol: Protocol) -> int:
 def protocol_examples(run: Run) -> int | None:
     """Compute steps x batch of the protocol's file, scaled by the run's `budget`; None for a
     protocol without a file."""
-    if groups.find("protocol", run.protocol.name) is None:
+    file = read("protocol", run.protocol.name)
+    if file is None:
         return None
-    typed = OmegaConf.structured(Protocol)
     cfg = OmegaConf.create({"task": run.task, "attention": {"name": run.attention["name"]}})
-    cfg.protocol = OmegaConf.merge(typed, read("protocol", run.protocol.name))
+    cfg.protocol = OmegaConf.merge(OmegaConf.structured(Protocol), file)
     row_of_own_task(cfg)
     OmegaConf.resolve(cfg)
-    protocol = OmegaConf.to_object(cfg.protocol)
-    assert isinstance(protocol, Protocol)
+    protocol = cast(Protocol, OmegaConf.to_object(cfg.protocol))
     shipped = replace(run, protocol=protocol, pretrain=Pretrain(Objective.none))
     scale(shipped)
     return examples(shipped.protocol)

@@ -68,7 +68,10 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     """Count the network of `run`, or one with another attention."""
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
-    facts = repr((run.task, run.attention, run.model, run.protocol, phase))
+    usual = {key: option.default for key, option in luna.options(run.attention["name"]).items()}
+    usual |= luna.get(run.attention["name"]).former_options | {"dwc": "none"}
+    options = usual | run.attention
+    facts = repr((run.task, sorted(options.items()), run.model, run.protocol, phase))
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:
         try:

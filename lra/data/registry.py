@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 import inspect
 import re
 import textwrap
@@ -19,7 +18,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lra.base import code
+from lra.base import code, groups
 from lra.base.config import UserError, first_line, nearest
 from lra.data.task import Task, TaskOptions, plain_value
 
@@ -50,7 +49,7 @@ def lra_tasks() -> list[str]:
 
 
 def added_tasks() -> list[str]:
-    return sorted({*_registered, *_entries()})
+    return sorted({*_registered, *groups.installed(ENTRY_POINTS)})
 
 
 def names() -> list[str]:
@@ -61,7 +60,7 @@ def get(name: str) -> Task:
     """Give the task of that name; an installed one is imported now."""
     if name in builtin_tasks():
         return builtin_tasks()[name]
-    entry = _entries().get(name)
+    entry = groups.installed(ENTRY_POINTS).get(name)
     if entry is not None and name not in _registered:
         try:
             register(entry.load())
@@ -125,10 +124,6 @@ def check_class(task: type[Task]) -> None:
         raise UserError(f"task '{name}' lacks {', '.join(missing)}")
     if not dataclasses.is_dataclass(task.Options) or not issubclass(task.Options, TaskOptions):
         raise UserError(f"{name}.Options must be a dataclass that extends lra.data.TaskOptions")
-
-
-def _entries() -> dict[str, importlib.metadata.EntryPoint]:
-    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
 # ---------------------------------------------------------------------- options

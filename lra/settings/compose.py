@@ -39,6 +39,7 @@ from lra.base.config import (
     Recipe,
     Trainer,
     UserError,
+    first_line,
     nearest,
     printable,
 )
@@ -321,29 +322,32 @@ def guard(command: Callable[[], Any]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
-    message = None
     try:
         command()
-    except UserError as error:
-        message = str(error)
-    except (HydraException, OmegaConfBaseException) as error:
-        message = explain(error)
+        return 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:  # raised outside of disk_errors, for example in Hydra
-        if error.errno not in (*disk.FULL, *disk.BROKEN):
+    except Exception as error:
+        message = sentence_of(error)
+        if message is None:
             raise
-        place = error.filename or "this command's files"
-        message = disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
-    except ValueError as error:
-        luna = sys.modules.get("luna")  # if it is not imported, the error is not its own
-        if luna is None or not isinstance(error, luna.LunaError):
-            raise
-        message = str(error)
-    if message is None:
-        return 0
     print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
     return 2
+
+
+def sentence_of(error: Exception) -> str | None:
+    """Word a mistake of the user, or what this machine lacks; None for any other error."""
+    luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
+    if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
+        return str(error)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return explain(error)
+    if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
+        place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
+        return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return f"not enough memory ({first_line(error)}): choose a smaller protocol.recipe.batch"
+    return None

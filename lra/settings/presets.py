@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import OmegaConf
-
-from lra.base import groups
 from lra.base.config import UserError, nearest
 from lra.settings.search_path import read
 
@@ -36,7 +31,7 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> None:
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     """Read the options that `attention=<attention>` sets on a task under a preset (`matched` where
     its file lacks the preset); empty for an attention without a file."""
-    file = _read_file(attention, tuple(groups.folders()))
+    file = read("attention", attention)
     if file is None:
         return {}
     options = file | {"preset": preset if preset in file["presets"] else "matched"}
@@ -47,12 +42,5 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
 def later_options(attention: str) -> dict[str, Any]:
     """Read the options that are younger than the method's first records: at these values a run
     leaves them out of its settings."""
-    file = _read_file(attention, tuple(groups.folders()))
+    file = read("attention", attention)
     return file["later"] if file else {}
-
-
-@cache
-def _read_file(attention: str, _: tuple[Path, ...]) -> dict[str, Any] | None:
-    if groups.find("attention", attention) is None:
-        return None
-    return cast(dict[str, Any], OmegaConf.to_container(read("attention", attention)))

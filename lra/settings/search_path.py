@@ -8,13 +8,12 @@ replace a file of ours. An attention or a task without a file is a choice by its
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
@@ -22,7 +21,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from lra.base import groups
 from lra.base.config import CONFIGS
@@ -75,18 +74,20 @@ class UserFolder(SearchPathPlugin):
 
 def method_names() -> list[str]:
     """List the names of all attentions, without importing any."""
-    plugins = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     registered = sys.modules["luna"].names() if "luna" in sys.modules else ()
-    return sorted({*groups.names("attention"), *plugins, *registered})
+    return sorted({*groups.names("attention"), *groups.installed(ENTRY_POINTS), *registered})
 
 
-def read(group: str, name: str) -> DictConfig:
-    """Compose a choice of a group as it stands in a run's config, without resolving it; not to be
-    changed in place."""
+def read(group: str, name: str) -> dict[str, Any] | None:
+    """Compose a choice of a group as it stands in a run's config, unresolved; None where it has no
+    file. Not to be changed in place."""
     return _read(group, name, tuple(groups.folders()))
 
 
 @cache
-def _read(group: str, name: str, _: tuple[Path, ...]) -> DictConfig:
+def _read(group: str, name: str, _: tuple[Path, ...]) -> dict[str, Any] | None:
+    if groups.find(group, name) is None:
+        return None
     with initialised():
-        return cast(DictConfig, hydra.compose("train", [f"{group}={name}"])[group])
+        cfg = hydra.compose("train", [f"{group}={name}"])
+    return cast(dict[str, Any], OmegaConf.to_container(cfg[group]))

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 import luna
 from lra.compute.gate import BudgetCheck
+from lra.data.arrays import Prepared
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
@@ -79,7 +80,7 @@ class ProgressReport(pl.Callback):
             self._bar = None
 
 
-def introduce(check: BudgetCheck, data: str) -> None:
+def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     """Show what is trained, on which data, and at what cost."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
@@ -87,13 +88,15 @@ def introduce(check: BudgetCheck, data: str) -> None:
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""
-    print(f"task       {run.task.name}  {data}")
+    print(f"task       {run.task.name}  {prepared.describe()}")
     print(f"attention  {name}  {' '.join(options)}{preset}")
     print("compute    " + check.describe().replace("\n", "\n" + " " * 11))
     print(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
           f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
     if recipe.warmup > recipe.steps:
         print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
+    if recipe.batch > (n := len(prepared.split("train"))):
+        print(f"note: a batch of {recipe.batch} repeats the {n} training examples")
 
 
 def introduce_phase_one(run: Run) -> None:

@@ -72,7 +72,7 @@ def train(run: Run, command: str = "") -> Path:
         with contextlib.suppress(Interrupted):  # the first process reports it
             carry_out(folder, work)
         return folder.result_file
-    carry_out(folder, work, partial(introduce, budget_check, prepared.describe()), seconds=left)
+    carry_out(folder, work, partial(introduce, budget_check, prepared), seconds=left)
     if finished:
         print(f"already finished: {score_of(finished)}")
     elif result := folder.result():

@@ -50,6 +50,8 @@ def check_device(run: Run) -> None:
             f"trainer.accelerator={accelerator} with trainer.devices={devices} needs {needed} "
             f"GPU{'s' * (needed > 1)}, torch can use {there}: trainer=cpu, or fewer devices"
         )
+    if on_cpu and needed > (cores := os.cpu_count() or 1):
+        raise UserError(f"trainer.devices={devices} is more than the {cores} cores of this machine")
     if on_cpu and run.trainer.precision.startswith(("16", TF32)):
         raise UserError(
             f"precision {run.trainer.precision} needs a GPU: use trainer.precision=32-true or "

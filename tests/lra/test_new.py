@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import luna
-from lra import new
+from lra import data, new
 from lra.base import groups
 from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.cli import main
+from lra.data import registry
 from lra.settings.compose import compose
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
@@ -67,7 +69,7 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
 def outside(tmp_path, monkeypatch) -> Iterator[Path]:
     """A package of one's own, made by the command and installed."""
     monkeypatch.chdir(tmp_path)
-    new.write("foo_bar")
+    new.write("attention", "foo_bar")
     package = tmp_path / "luna-foo-bar"
     info = package / "luna_foo_bar-0.1.0.dist-info"
     info.mkdir()
@@ -131,17 +133,32 @@ def test_a_mistake_in_its_options_is_one_sentence(outside, capsys):
     assert "full_key: attention.power" in capsys.readouterr().err
 
 
+def test_the_other_templates_work_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    new.write("attention", "foo_bar", weights=True)
+    new.write("task", "foo_task")
+    monkeypatch.syspath_prepend(tmp_path / "luna-foo-bar")
+    monkeypatch.syspath_prepend(tmp_path / "lra-foo-task")
+    importlib.import_module("luna_foo_bar")
+    data.register(importlib.import_module("lra_foo_task").FooTask)
+    codes = main(["check", "foo_bar"]), main(["data", "check", "foo_task"])
+    forget()
+    assert codes == (0, 0)
+
+
 @pytest.mark.parametrize("name", ["Foo", "2d", "class", "a-b", ""])
 def test_a_name_that_cannot_be(name: str):
-    with pytest.raises(UserError, match="cannot name a method"):
-        new.write(name)
+    with pytest.raises(UserError, match="cannot be its name"):
+        new.write("attention", name)
 
 
 def test_nothing_is_overwritten(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="there is an attention 'luna' already"):
-        new.write("luna")
+    for kind, name in (("attention", "luna"), ("task", "listops")):
+        with pytest.raises(UserError, match=f"the {kind} '{name}' exists already"):
+            new.write(kind, name)
     monkeypatch.chdir(tmp_path)
-    new.write("foo")
+    new.write("attention", "foo")
     with pytest.raises(UserError, match=r"luna-foo/pyproject\.toml exists already"):
-        new.write("foo")
+        new.write("attention", "foo")
     assert "foo" not in luna.names()

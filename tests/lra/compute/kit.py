@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from omegaconf import OmegaConf
 from torch import Tensor
 
 import luna
@@ -47,7 +46,7 @@ def counted(attention: str) -> Count:
 @cache
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
-    slot = OmegaConf.to_container(read("attention", attention)) | {"preset": preset}
+    slot = read("attention", attention) | {"preset": preset}
     fill_in_preset(slot, task)
     run = copy.deepcopy(composed(f"task={task}"))
     run.attention = slot

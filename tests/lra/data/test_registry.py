@@ -13,7 +13,7 @@ import pytest
 
 import lra
 from lra import data
-from lra.base import code
+from lra.base import code, groups
 from lra.base.config import UserError
 from lra.data import registry
 from lra.data.prepare import find_or_prepare
@@ -64,7 +64,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     """installed(source): a package whose entry point declares the task `parity`."""
     monkeypatch.syspath_prepend(tmp_path)
     entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "_entries", lambda: {"parity": entry})
+    monkeypatch.setattr(groups, "installed", lambda _: {"parity": entry})
 
     def write(source: str = MODULE) -> None:
         (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")

@@ -230,6 +230,11 @@ def test_a_wrong_value_is_one_sentence(word: str, defaults):
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_too_little_memory_is_one_sentence(capsys):
+    assert guard(lambda: bytearray(2**60)) == 2
+    assert "not enough memory (MemoryError): choose a smaller" in capsys.readouterr().err
+
+
 def test_the_command_line_says_a_methods_mistake():
     done = command("train.py", "attention.M=eight", "task.source=tiny")
     assert done.returncode == 2
