@@ -51,8 +51,8 @@ def add_parsers(commands: Any) -> None:
     )
     versus.set_defaults(run=_compare)
     add = versus.add_argument
-    add("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
-    add("b", metavar="B", help="what to compare it with")
+    add("rows", nargs="*", metavar="ROW", help="two: a run's folder or name, or luna,M=8,L=8; "
+        "without them: the rows that there are")  # fmt: skip
     add("--runs", type=Path, help="where names are looked up (default: runs, else results/records)")
     add("--task", help="the task, if attentions are given")
 
@@ -142,4 +142,4 @@ def _compare(a: argparse.Namespace) -> None:
     from lra.report.versus import print_comparison
 
     runs = a.runs or (Path("runs") if Path("runs").is_dir() else Path("results/records"))
-    print_comparison(a.a, a.b, runs, a.task)
+    print_comparison(a.rows, runs, a.task)

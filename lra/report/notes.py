@@ -25,8 +25,8 @@ def training_notes(spec: TableSpec, table: Table) -> list[str]:
         notes.append("Names leave out options that have their usual value.")
     if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
         notes.append(
-            'Compute: "matched" is within the tolerance of the budget, "×1.34" the worse of the '
-            'ratios of parameters and FLOPs to it; no setting of an "exempt" method meets it.'
+            'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
+            'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
         )
     if (table.cells["dead"] >= LEAST_DEAD).any():
         notes.append("Dead queries: in % of those of the last test batch; their weights sum to 0.")
@@ -81,7 +81,7 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['fingerprint']}",
         f"{first['steps']} steps of {first['batch']} examples",
-        f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
+        f"{_answers(first)}, {first['test.select']} checkpoint",
     ]
     if pd.notna(first["floor"]):
         floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
@@ -93,6 +93,12 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
     if spec.speed and column not in table.timed:
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
+
+
+def _answers(run: pd.Series) -> str:
+    examples, scored = run["test.examples"], run.get("test.scored")
+    tokens = pd.notna(scored) and scored != examples  # each has a label
+    return f"{scored} tokens of {examples} test examples" if tokens else f"{examples} test examples"
 
 
 def budget_names(runs: pd.DataFrame) -> str:
@@ -109,8 +115,14 @@ def _budget_name(budget: Mapping[str, Any] | None) -> str:
 
 
 def compute_class(compute: Mapping[str, Any]) -> str:
-    """`matched`, `over budget ×N` or `under ×N`, and whether the method is exempt."""
+    """`matched`, or the measure that is worst and its ratio to the budget, `FLOPs ×0.25`; and
+    whether the method is exempt."""
     verdict = compute.get("verdict") or "-"
+    ratios = {m: r for m, r in (compute.get("reference") or {}).items() if m != "attention"}
+    if "×" in verdict and ratios:
+        worst = verdict.rpartition("×")[2]
+        measure = min(ratios, key=lambda m: abs(ratios[m] - float(worst.replace(",", ""))))
+        verdict = f"{'FLOPs' if measure == 'flops' else measure} ×{worst}"
     exempt = compute.get("exempt") and verdict != "matched"
     return f"exempt, {verdict}" if exempt else verdict
 

@@ -43,7 +43,11 @@ BESIDE = (
 CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
                "best", "worse", "p", "needs", "floor", "rule", "learned", "dead", "parameters",
                "gflops", "compute", "steps_per_second", "peak_memory_mib", "published", "source",
-               "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
+               "protocol", "budget", "steps", "batch", "data_source", "fingerprint", "revisions",
+               "runs")  # fmt: skip
+# Columns of what all runs of a cell share, with their facts.
+CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
+              "data_source": "data.source"}  # fmt: skip
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
@@ -255,11 +259,12 @@ def to_csv(table: Table, results: Path) -> str:
     facts = groups.agg(
         fingerprint=("fingerprint", "first"),
         revisions=("revision", lambda r: " ".join(dict.fromkeys(r))),
-        **({"data_source": ("data.source", "first")} if table.costs else {}),
+        **({name: (fact, "first") for name, fact in CONDITIONS.items()} if table.costs else {}),
     )
     cells = cells.join(facts, on=["row", "column"]).assign(table=table.name)
     if table.costs:
         cells["gflops"] = cells["flops"] / 1e9
+        cells["budget"] = cells["budget"].map("{:g}".format)
         cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
         untimed = ~cells["column"].isin(table.timed)
         cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None

@@ -74,15 +74,25 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
 
 
 def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
+    runs = runs[runs["kind"] == TRAINING]
     number, folder = Counter[str](), Path(a.runs).resolve().parent  # of a file of rules
-    for group, differences in comparable(runs[runs["kind"] == TRAINING], a.vary):
+    vary = a.vary or searched(runs)
+    for group, differences in comparable(runs, vary):
         tasks = group["task"].unique()
         number[name := "-".join(tasks)] += 1
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
-        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=a.vary,
+        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=vary,
                          effects=a.effects, speed=speed)  # fmt: skip
         yield build(spec, group, folder)
+
+
+def searched(runs: pd.DataFrame) -> list[str]:
+    """The settings in which runs of one attention differ, as in a search by Optuna: they name the
+    rows of one table. Where there are more attentions, each has to be had at equal settings."""
+    settings = [c for c in runs if c.startswith(("model.", "protocol.recipe."))]
+    values = runs[settings].map(str).groupby(runs["task"]).nunique().max()
+    return [*values.index[values > 1]] if runs["attention"].nunique() == 1 else []
 
 
 def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> Grid:
