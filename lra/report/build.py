@@ -20,8 +20,7 @@ from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
 from lra.report.notes import conversion_notes, training_notes
-from lra.report.published import published_score
-from lra.report.specs import TableSpec, select
+from lra.report.specs import TableSpec, published_score, select
 from lra.report.table import (
     PARTS,
     Table,

@@ -37,7 +37,9 @@ def effects(
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
     product is constant, count as one. Rows with other values to choose from make no pair.
     """
-    levels = _levels(runs, [*SHARED, *vary])
+    levels = _levels(runs, [*SHARED, *vary], code=False)
+    if levels.duplicated().any():  # runs repeated after the code had changed
+        levels = _levels(runs, [*SHARED, *vary], code=True)
     one = runs["attention"].nunique() == 1
     options = usual_of(runs["record"].iloc[0]) if one else {}
     usual = {key: _number_or_text(value) for key, value in options.items()}
@@ -79,7 +81,7 @@ def effects(
     return pd.DataFrame(lines)
 
 
-def _levels(runs: pd.DataFrame, shared: Sequence[str]) -> pd.DataFrame:
+def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
     """The value of every setting in each run, a column per setting."""
     task, tried = runs.get("task.name", runs["task"]), runs.get("tried", "")
     levels = pd.DataFrame({"task": task, "seed": runs["seed"], "tried": tried})
@@ -88,7 +90,7 @@ def _levels(runs: pd.DataFrame, shared: Sequence[str]) -> pd.DataFrame:
         options = dict.fromkeys(f"attention.{option}" for record in of_method["record"]
                                 for option in options_of(record))  # fmt: skip
         special = [option for option in options if option not in SHARED]
-        names = differing(of_method, special)
+        names = differing(of_method, [*special, "code"] if code else special)
         values = of_method[names].map(_number_or_text).astype(object).rename(columns=short_name)
         if several:
             labels = [f"{name} {pairs_of(row)}".strip() for _, row in values.iterrows()]

@@ -89,7 +89,8 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     if not table.rules.empty and (rules := table.rules[column].dropna()).size:
         parts.append(f"the best rule gives {rules.max():.2f} % ({rules.idxmax()})")
-    parts += [f"compute budget {budget_names(runs)}", f"machine {' / '.join(machines)}"]
+    budgets = " or ".join(runs["record"].map(_budget_name).unique())
+    parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if spec.speed and column not in table.timed:
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
@@ -101,13 +102,9 @@ def _answers(run: pd.Series) -> str:
     return f"{scored} tokens of {examples} test examples" if tokens else f"{examples} test examples"
 
 
-def budget_names(runs: pd.DataFrame) -> str:
-    """The compute budgets that runs were held to."""
-    return " or ".join(dict.fromkeys(_budget_name(r.get("compute.budget")) for r in runs["record"]))
-
-
-def _budget_name(budget: Mapping[str, Any] | None) -> str:
-    if budget is None:
+def _budget_name(record: Any) -> str:
+    """The compute budget that a run was held to."""
+    if (budget := record.get("compute.budget")) is None:
         return "none (compute=off)"
     limits = [f"{budget['parameters']:,} parameters"] if budget.get("parameters") else []
     limits += [f"{budget['flops'] / 1e9:.3f} GFLOPs"] if budget.get("flops") else []
@@ -150,11 +147,4 @@ def conversion_notes(
         notes.append(f"{FLOOR}; not ranked, and a row with no other score has no recovery.")
     notes += [f"Rows of {name} that name no other settings have {shown}."
               for name, shown in usual.items() if shown]  # fmt: skip
-    if "luna" in usual:
-        notes.append(
-            "luna's options are in its rows because converted models use M = 2 head_dim, L = 1 and "
-            "exp by default, where the paper lists M=8 L=8 nonneg=True."
-        )
-    if "t2r" in usual:
-        notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
     return notes

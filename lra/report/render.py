@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.config import csv_text
-from lra.report import published
 from lra.report.notes import compute_class
+from lra.report.specs import published, published_table
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES
 
@@ -108,7 +108,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
-    printed = published.table(str(table.published))
+    printed = published_table(str(table.published))
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
     pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
@@ -117,7 +117,7 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
     if table.rows["published"].notna().any():
         wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
-    explained = published.contents()["sources"]
+    explained = published()["sources"]
     sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
     text = f"{BESIDE.format(title=printed['title'])} {sources}"
     return text, wide.sort_index().fillna("").rename_axis("attention")

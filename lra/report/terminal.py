@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from lra.base.config import UserError, nearest
 from lra.report.build import build, comparable, compared, conversions
 from lra.report.render import EFFECTS, WRITERS, effects, wide
-from lra.report.specs import TableSpec
+from lra.report.specs import TableSpec, select
 from lra.report.table import Table, mark_of, text_of
 from lra.results.frame import frame_of
 from lra.results.record import load_records
@@ -57,18 +57,13 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run; train one first: lra train")
     settings = [name for part in compared(runs) for name in part if runs[name].notna().any()]
-    for option, names, names_of_runs in (
-        ("task", a.task, {*runs["task"]}),
-        ("attention", a.attention, {*runs["attention"]}),
-        ("vary", a.vary, settings),
-    ):
-        for name in names:
-            if name not in names_of_runs:
-                near = nearest(name, names_of_runs)
-                raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
-    tasks, attentions = a.task or runs["task"], a.attention or runs["attention"]
-    runs = runs[runs["task"].isin(tasks) & runs["attention"].isin(attentions)]
-    if runs.empty:
+    names = {"task": {*runs["task"]}, "attention": {*runs["attention"]}, "vary": settings}
+    for option, there in names.items():
+        for name in {*getattr(a, option)} - {*there}:
+            near = nearest(name, there)
+            raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
+    wanted = {key: getattr(a, key) for key in ("task", "attention") if getattr(a, key)}
+    if (runs := select(runs, wanted)).empty:
         raise UserError(f"{a.runs} holds no finished run of these attentions on these tasks")
     return runs
 
