@@ -10,7 +10,7 @@ from typing import Any
 from lra.base.config import UserError
 from lra.data.rules import FILE, read_scores
 from lra.figures.style import INK, LUNA, NOTE, OTHERS, save_figure
-from lra.report import published
+from lra.report.specs import published
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 
@@ -68,7 +68,7 @@ def _is_full(line: dict[str, Any]) -> bool:
 
 def _published() -> dict[str, list[tuple[str, float]]]:
     """The published scores on ListOps by source, with what is known of its brackets."""
-    contents, rows = published.contents(), dict[str, list[tuple[str, float]]]()
+    contents, rows = published(), dict[str, list[tuple[str, float]]]()
     for table in contents["tables"].values():
         for method, row in table["rows"].items() if "listops" in table["tasks"] else ():
             source = f"{row['source']}, {BRACKETS[contents['brackets'][row['source']]]}"

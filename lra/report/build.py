@@ -6,9 +6,8 @@ teacher, and the mean score over the mean teacher."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
 from lra.report.notes import conversion_notes, training_notes
-from lra.report.published import published_score
-from lra.report.specs import TableSpec, select
+from lra.report.specs import TableSpec, published_score, select
 from lra.report.table import (
     PARTS,
     Table,
@@ -75,8 +73,8 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
             tables[spec.name] = build(spec, taken, folder.parent)
     for spec in specs:
         if spec.name in tables and spec.against in tables:
-            orders = agreements(tables[spec.name], tables[spec.against])
-            tables[spec.name] = dataclasses.replace(tables[spec.name], agreements=orders)
+            table = tables[spec.name]
+            table.agreements = agreements(table, tables[spec.against])
     return [*tables.values(), *conversions(runs)]
 
 
@@ -102,9 +100,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
     axis = short_name(spec.columns)
     runs = runs.assign(column=f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"])
-    ignored = {*may_differ(spec.vary), spec.choose}
-    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
-    refuse_mixtures(spec.name, runs, of_table, of_column)
+    refuse_mixtures(spec.name, runs, *compared(runs, spec.vary, spec.choose))
 
     runs, columns = _named(spec, runs), _columns(runs, spec.columns)
     cells = _with_published(cells_of(runs), spec.published)
@@ -145,9 +141,10 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         rules=rules,
     )
     if spec.effects:
-        lines = effects(runs, [k for k in (*spec.vary, spec.columns) if k], spec.together)
-        table = dataclasses.replace(table, effects=lines)
-    return dataclasses.replace(table, notes=training_notes(spec, table))
+        settings = [k for k in (*spec.vary, spec.columns) if k]
+        table.effects = effects(runs, settings, spec.together)
+    table.notes = training_notes(spec, table)
+    return table
 
 
 def conversions(runs: pd.DataFrame) -> list[Table]:
@@ -211,8 +208,9 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         pairs=example_by_example(runs, rows, columns),
     )
     stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].notna().any()}
-    notes = conversion_notes(table, CONTROL, floor[columns], pairs_of(stage_2) or "none", usual)
-    return dataclasses.replace(table, notes=notes)
+    shared = pairs_of(stage_2) or "none"
+    table.notes = conversion_notes(table, CONTROL, floor[columns], shared, usual)
+    return table
 
 
 # ---------------------------------------------------------------------- rows of both kinds
@@ -254,10 +252,16 @@ def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
     return runs.assign(tried=kind.map(names))[runs[key] == kind.map(best)]
 
 
-def compared(runs: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The facts that all runs of a table share, and those that all runs of a column share."""
+def compared(
+    runs: pd.DataFrame, vary: Sequence[str] = (), choose: str = ""
+) -> tuple[list[str], list[str]]:
+    """The facts that all runs of a table share, and those that all runs of a column share, if the
+    table varies some settings and chooses one."""
+    ignored = {choose, *vary, *(FOLLOW if vary else ())}
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
-    return [f for f in OF_TABLE if f in runs], [*(f for f in OF_COLUMN if f in runs), *settings]
+    of_table, of_column = ([f for f in facts if f in runs and f not in ignored]
+                           for facts in (OF_TABLE, [*OF_COLUMN, *settings]))  # fmt: skip
+    return of_table, of_column
 
 
 def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
@@ -271,18 +275,12 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
     return shown.assign(reads=pd.Series(reads, dtype=str)) if reads else pd.DataFrame()
 
 
-def may_differ(vary: Sequence[str]) -> tuple[str, ...]:
-    """The facts in which runs of one table may differ if it varies these settings."""
-    return (*vary, *FOLLOW) if vary else ()
-
-
 def comparable(
     runs: pd.DataFrame, vary: Sequence[str] = ()
 ) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
     """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
     as there can be, with as many tasks; each with the facts in which runs of one task differ."""
-    ignored = may_differ(vary)
-    of_table, of_column = ([f for f in facts if f not in ignored] for facts in compared(runs))
+    of_table, of_column = compared(runs, vary)
     texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
     table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
     nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
@@ -309,20 +307,11 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
         for i, run in of_method[columns].to_dict("index").items():
             options = {short_name(k): run.get(k) for k in keys}
             options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
-            names[i] = _label(str(name), options, usual), options
-    columns = ["row", "options"]
-    labels = pd.DataFrame.from_dict(names, orient="index", columns=columns)
+            shown = {k: v for k, v in options.items()
+                     if len(options) <= SPELT or str(v) != str(usual.get(k))}  # fmt: skip
+            names[i] = one_line(f"{name} {pairs_of(shown)}"), options
+    labels = pd.DataFrame.from_dict(names, orient="index", columns=["row", "options"])
     return runs.join(labels).assign(method=runs["attention"])
-
-
-def _label(
-    name: str, options: Mapping[str, Any], usual: Mapping[str, Any], always: Sequence[str] = ()
-) -> str:
-    """The name of a row: of more than SPELT options, those that have their usual value are left
-    out."""
-    shown = {k: v for k, v in options.items()
-             if len(options) <= SPELT or k in always or str(v) != str(usual.get(k))}  # fmt: skip
-    return one_line(f"{name} {pairs_of(shown)}")
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lra.report.table import Table
 
-FORMATS = ("md", "csv", "tex")
+FORMATS = ("md", "csv", "tex")  # as in render.WRITERS, which imports pandas
 
 
 def add_parsers(commands: Any) -> None:
@@ -51,8 +51,8 @@ def add_parsers(commands: Any) -> None:
     )
     versus.set_defaults(run=_compare)
     add = versus.add_argument
-    add("a", metavar="A", help="a run's folder or name, or luna,M=8,L=8")
-    add("b", metavar="B", help="what to compare it with")
+    add("rows", nargs="*", metavar="ROW", help="two: a run's folder or name, or luna,M=8,L=8; "
+        "without them: the rows that there are")  # fmt: skip
     add("--runs", type=Path, help="where names are looked up (default: runs, else results/records)")
     add("--task", help="the task, if attentions are given")
 
@@ -67,10 +67,8 @@ def _table(a: argparse.Namespace) -> None:
         print_tables(a, speed=not committed)
         return
     if a.task or a.attention or a.vary or a.format or a.effects:
-        raise UserError(
-            "--task, --attention, --sort, --vary, --effects and --format are for tables on the "
-            "terminal; results/tables.yaml says what --write and --check make"
-        )
+        raise UserError("--write and --check make what results/tables.yaml says: the other options "
+                        "are for tables on the terminal")  # fmt: skip
     runs, tables = tables_of(results)
     files = texts_of(results, tables)
     (_check if a.check else _write)(results, files)
@@ -121,15 +119,12 @@ def _write(results: Path, files: dict[Path, str]) -> None:
 
 def _check(results: Path, files: dict[Path, str]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
-    wrong = {path: "differs from its records" if path.exists() else "is missing"
-             for path, text in files.items()
+    wrong = {path for path, text in files.items()
              if not path.exists() or path.read_bytes() != text.encode()}  # fmt: skip
-    wrong |= dict.fromkeys(_on_disk(results) - {*files}, "has no records any more")
-    for path, why in sorted(wrong.items()):
-        print(f"{path} {why}")
+    wrong |= _on_disk(results) - {*files}
     if wrong:
-        n = f"{len(wrong)} of {len(files)}"
-        print(f"{n} files are not what the records give: lra table --write")
+        print(*sorted(wrong), sep="\n")
+        print(f"{len(wrong)} files are not what the records give: lra table --write")
         raise SystemExit(1)
     print(f"{len(files)} files are what the records give")
 
@@ -142,4 +137,4 @@ def _compare(a: argparse.Namespace) -> None:
     from lra.report.versus import print_comparison
 
     runs = a.runs or (Path("runs") if Path("runs").is_dir() else Path("results/records"))
-    print_comparison(a.a, a.b, runs, a.task)
+    print_comparison(a.rows, runs, a.task)

@@ -25,8 +25,8 @@ def training_notes(spec: TableSpec, table: Table) -> list[str]:
         notes.append("Names leave out options that have their usual value.")
     if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
         notes.append(
-            'Compute: "matched" is within the tolerance of the budget, "×1.34" the worse of the '
-            'ratios of parameters and FLOPs to it; no setting of an "exempt" method meets it.'
+            'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
+            'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
         )
     if (table.cells["dead"] >= LEAST_DEAD).any():
         notes.append("Dead queries: in % of those of the last test batch; their weights sum to 0.")
@@ -81,7 +81,7 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['fingerprint']}",
         f"{first['steps']} steps of {first['batch']} examples",
-        f"{first['test.examples']} test examples, {first['test.select']} checkpoint",
+        f"{_answers(first)}, {first['test.select']} checkpoint",
     ]
     if pd.notna(first["floor"]):
         floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
@@ -89,19 +89,22 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     if not table.rules.empty and (rules := table.rules[column].dropna()).size:
         parts.append(f"the best rule gives {rules.max():.2f} % ({rules.idxmax()})")
-    parts += [f"compute budget {budget_names(runs)}", f"machine {' / '.join(machines)}"]
+    budgets = " or ".join(runs["record"].map(_budget_name).unique())
+    parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if spec.speed and column not in table.timed:
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
 
 
-def budget_names(runs: pd.DataFrame) -> str:
-    """The compute budgets that runs were held to."""
-    return " or ".join(dict.fromkeys(_budget_name(r.get("compute.budget")) for r in runs["record"]))
+def _answers(run: pd.Series) -> str:
+    examples, scored = run["test.examples"], run.get("test.scored")
+    tokens = pd.notna(scored) and scored != examples  # each has a label
+    return f"{scored} tokens of {examples} test examples" if tokens else f"{examples} test examples"
 
 
-def _budget_name(budget: Mapping[str, Any] | None) -> str:
-    if budget is None:
+def _budget_name(record: Any) -> str:
+    """The compute budget that a run was held to."""
+    if (budget := record.get("compute.budget")) is None:
         return "none (compute=off)"
     limits = [f"{budget['parameters']:,} parameters"] if budget.get("parameters") else []
     limits += [f"{budget['flops'] / 1e9:.3f} GFLOPs"] if budget.get("flops") else []
@@ -109,8 +112,14 @@ def _budget_name(budget: Mapping[str, Any] | None) -> str:
 
 
 def compute_class(compute: Mapping[str, Any]) -> str:
-    """`matched`, `over budget ×N` or `under ×N`, and whether the method is exempt."""
+    """`matched`, or the measure that is worst and its ratio to the budget, `FLOPs ×0.25`; and
+    whether the method is exempt."""
     verdict = compute.get("verdict") or "-"
+    ratios = {m: r for m, r in (compute.get("reference") or {}).items() if m != "attention"}
+    if "×" in verdict and ratios:
+        worst = verdict.rpartition("×")[2]
+        measure = min(ratios, key=lambda m: abs(ratios[m] - float(worst.replace(",", ""))))
+        verdict = f"{'FLOPs' if measure == 'flops' else measure} ×{worst}"
     exempt = compute.get("exempt") and verdict != "matched"
     return f"exempt, {verdict}" if exempt else verdict
 
@@ -138,11 +147,4 @@ def conversion_notes(
         notes.append(f"{FLOOR}; not ranked, and a row with no other score has no recovery.")
     notes += [f"Rows of {name} that name no other settings have {shown}."
               for name, shown in usual.items() if shown]  # fmt: skip
-    if "luna" in usual:
-        notes.append(
-            "luna's options are in its rows because converted models use M = 2 head_dim, L = 1 and "
-            "exp by default, where the paper lists M=8 L=8 nonneg=True."
-        )
-    if "t2r" in usual:
-        notes.append("In the literature t2r is T2R-HH after both stages, T2R after stage 2 only.")
     return notes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.config import csv_text
-from lra.report import published
 from lra.report.notes import compute_class
+from lra.report.specs import published, published_table
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES
 
@@ -43,7 +43,11 @@ BESIDE = (
 CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
                "best", "worse", "p", "needs", "floor", "rule", "learned", "dead", "parameters",
                "gflops", "compute", "steps_per_second", "peak_memory_mib", "published", "source",
-               "data_source", "fingerprint", "revisions", "runs")  # fmt: skip
+               "protocol", "budget", "steps", "batch", "data_source", "fingerprint", "revisions",
+               "runs")  # fmt: skip
+# Columns of what all runs of a cell share, with their facts.
+CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
+              "data_source": "data.source"}  # fmt: skip
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
@@ -104,7 +108,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
-    printed = published.table(str(table.published))
+    printed = published_table(str(table.published))
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
     pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
@@ -113,7 +117,7 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
     if table.rows["published"].notna().any():
         wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
-    explained = published.contents()["sources"]
+    explained = published()["sources"]
     sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
     text = f"{BESIDE.format(title=printed['title'])} {sources}"
     return text, wide.sort_index().fillna("").rename_axis("attention")
@@ -255,11 +259,12 @@ def to_csv(table: Table, results: Path) -> str:
     facts = groups.agg(
         fingerprint=("fingerprint", "first"),
         revisions=("revision", lambda r: " ".join(dict.fromkeys(r))),
-        **({"data_source": ("data.source", "first")} if table.costs else {}),
+        **({name: (fact, "first") for name, fact in CONDITIONS.items()} if table.costs else {}),
     )
     cells = cells.join(facts, on=["row", "column"]).assign(table=table.name)
     if table.costs:
         cells["gflops"] = cells["flops"] / 1e9
+        cells["budget"] = cells["budget"].map("{:g}".format)
         cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
         untimed = ~cells["column"].isin(table.timed)
         cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None

@@ -1,8 +1,10 @@
-"""The tables that `lra table --write` makes: tables.yaml read and checked, runs selected."""
+"""The tables that `lra table --write` makes: tables.yaml read and checked, runs selected; and the
+published numbers shown beside measured ones, never ranked with them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,3 +78,27 @@ def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
         holds = values.isin([*wanted, "none"] if None in wanted else wanted)
         runs = runs[holds | (runs["attention"] != name) if of_one else holds]
     return runs
+
+
+@cache
+def published() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
+
+
+def published_table(name: str) -> dict[str, Any]:
+    return {"digits": 2} | published()["tables"][name]
+
+
+def published_score(
+    name: str | None, method: str, task: str, options: Mapping[str, Any]
+) -> tuple[float | None, str | None]:
+    """The score of a method on a task in a published table and its source, or twice None. Rows of
+    LUNA's ablations are named by its options, such as `M=8 L=4`."""
+    printed: dict[str, Any] = published_table(name) if name else {"tasks": ()}
+    for row, values in printed["rows"].items() if task in printed["tasks"] else ():
+        pairs = [part.split("=") for part in row.split()]
+        named = dict(pairs) if all(len(pair) == 2 for pair in pairs) else {}
+        of_luna = method == "luna" and all(str(options.get(k)) == v for k, v in named.items())
+        if row == method or (named and of_luna):
+            return values["values"][printed["tasks"].index(task)], values["source"]
+    return None, None

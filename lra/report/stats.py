@@ -1,6 +1,6 @@
 """Statistics of a few seeds: which rows of a column are worse than its best, intervals of means,
-rank correlation. docs/significance.md says why these. scipy and statsmodels are imported where they
-are used, so that the other commands start without them."""
+rank correlation. docs/significance.md says why these. Only scipy.special is imported, and where it
+is used: statsmodels and scipy.stats take longer to import than a table takes to be made."""
 
 from __future__ import annotations
 
@@ -48,15 +48,11 @@ def compare_with_best(
     verdicts["best"] = [round(mean, 1) == round(means.max(), 1) for mean in means]
     rows = np.flatnonzero(seeds > 1)
     if len(rows) > 1:
-        from statsmodels.stats.multitest import multipletests
-
-        spread = np.array(
-            [np.var(values, ddof=1) for values in samples.values() if len(values) > 1]
-        )
-        known_answers = [answers[int(i)] or ANSWERS for i in rows]
+        spread = np.array([np.var(v, ddof=1) for v in samples.values() if len(v) > 1])
         means, seeds = means[rows], seeds[rows]
-        variances, shared = moderated(means, spread, seeds, known_answers)
-        p = multipletests(p_worse(means, variances, seeds, shared), method="holm")[1]
+        tested = [answers[int(i)] or ANSWERS for i in rows]
+        variances, shared = moderated(means, spread, seeds, tested)
+        p = holm(p_worse(means, variances, seeds, shared))
         first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
         for i, row in enumerate(rows):
             if verdicts.loc[row, "best"] or i == first:
@@ -64,10 +60,17 @@ def compare_with_best(
             verdicts.loc[row, ["p", "worse"]] = p[i], p[i] < LEVEL
             if p[i] >= LEVEL:
                 pair = means[[i, first]], variances[[i, first]]
-                verdicts.loc[row, "needs"] = _seeds_needed(
-                    *pair, shared.item(), len(rows), LEVEL / unmarked
-                )
+                needs = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
+                verdicts.loc[row, "needs"] = needs
     return verdicts.set_axis(samples.keys())
+
+
+def holm(p: Sequence[float] | Array) -> Array:
+    """Adjust p-values for their number by Holm's method."""
+    p, order = np.asarray(p), np.argsort(p)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1)
+    return adjusted
 
 
 def _seeds_needed(
@@ -170,23 +173,19 @@ def half_width(groups: Sequence[Sequence[float]]) -> float:
     freedom = sum(len(values) - 1 for values in groups)
     if freedom == 0:
         return math.nan
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     squares = sum(float(np.var(values)) * len(values) for values in groups)
     variance = squares / freedom * sum(1 / len(values) for values in groups)
-    return float(t.isf(LEVEL / 2, freedom)) * math.sqrt(variance) / len(groups)
+    return float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(variance) / len(groups)
 
 
 def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float, float]:
     """Spearman's correlation, 0 where one side has no order at all, and its 95 % interval, as if
     methods were drawn at random: atanh(r) has the variance 1.06 / (n - 3) (Fieller, Hartley and
     Pearson 1957). A perfect order, whose atanh is infinite, has no interval."""
-    from scipy.stats import spearmanr
-
-    if 1 in (len(set(xs)), len(set(ys))):
-        r = 0.0
-    else:
-        r = float(spearmanr(xs, ys).statistic)
+    varied = len(set(xs)) > 1 and len(set(ys)) > 1
+    r = float(pd.Series(xs).rank().corr(pd.Series(ys).rank())) if varied else 0.0
     if math.isclose(abs(r), 1):
         return r, math.nan, math.nan
     z, half = math.atanh(r), 1.96 * math.sqrt(1.06 / (len(xs) - 3))

@@ -13,13 +13,12 @@ import pandas as pd
 from lra.base.config import UserError
 from lra.report import stats
 
-LISTED = 3  # attentions listed for each value of a difference
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Table:
     """Rows and cells of a table as data frames.
 
@@ -133,7 +132,8 @@ def refuse_mixtures(
             values = (part[fact] if absent is None else part[fact].fillna(absent)).dropna().map(str)
             methods = part["attention"].groupby(values).unique()
             if len(methods) > 1:
-                listed = (f"{value} ({_listed(names)})" for value, names in methods.items())
+                listed = (f"{value} ({', '.join(sorted(names)[:3])}{', ...' * (len(names) > 3)})"
+                          for value, names in methods.items())  # fmt: skip
                 lines.append(f"{place}{fact} is {' or '.join(listed)}")
     if lines:
         raise UserError(
@@ -141,11 +141,6 @@ def refuse_mixtures(
             "export them to different files (docs/results.md). They differ:\n  "
             + "\n  ".join(lines)
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    first, more = sorted(names)[:LISTED], len(set(names)) - LISTED
-    return ", ".join(first) + (f", {more} more" if more > 0 else "")
 
 
 def differing(runs: pd.DataFrame, facts: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from lra.base.config import UserError, nearest
 from lra.report.build import build, comparable, compared, conversions
 from lra.report.render import EFFECTS, WRITERS, effects, wide
-from lra.report.specs import TableSpec
+from lra.report.specs import TableSpec, select
 from lra.report.table import Table, mark_of, text_of
 from lra.results.frame import frame_of
 from lra.results.record import load_records
@@ -57,32 +57,37 @@ def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run; train one first: lra train")
     settings = [name for part in compared(runs) for name in part if runs[name].notna().any()]
-    for option, names, names_of_runs in (
-        ("task", a.task, {*runs["task"]}),
-        ("attention", a.attention, {*runs["attention"]}),
-        ("vary", a.vary, settings),
-    ):
-        for name in names:
-            if name not in names_of_runs:
-                near = nearest(name, names_of_runs)
-                raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
-    tasks, attentions = a.task or runs["task"], a.attention or runs["attention"]
-    runs = runs[runs["task"].isin(tasks) & runs["attention"].isin(attentions)]
-    if runs.empty:
+    names = {"task": {*runs["task"]}, "attention": {*runs["attention"]}, "vary": settings}
+    for option, there in names.items():
+        for name in {*getattr(a, option)} - {*there}:
+            near = nearest(name, there)
+            raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
+    wanted = {key: getattr(a, key) for key in ("task", "attention") if getattr(a, key)}
+    if (runs := select(runs, wanted)).empty:
         raise UserError(f"{a.runs} holds no finished run of these attentions on these tasks")
     return runs
 
 
 def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
+    runs = runs[runs["kind"] == TRAINING]
     number, folder = Counter[str](), Path(a.runs).resolve().parent  # of a file of rules
-    for group, differences in comparable(runs[runs["kind"] == TRAINING], a.vary):
+    vary = a.vary or searched(runs)
+    for group, differences in comparable(runs, vary):
         tasks = group["task"].unique()
         number[name := "-".join(tasks)] += 1
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
-        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=a.vary,
+        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=vary,
                          effects=a.effects, speed=speed)  # fmt: skip
         yield build(spec, group, folder)
+
+
+def searched(runs: pd.DataFrame) -> list[str]:
+    """The settings in which runs of one attention differ, as in a search by Optuna: they name the
+    rows of one table. Where there are more attentions, each has to be had at equal settings."""
+    settings = [c for c in runs if c.startswith(("model.", "protocol.recipe."))]
+    values = runs[settings].map(str).groupby(runs["task"]).nunique().max()
+    return [*values.index[values > 1]] if runs["attention"].nunique() == 1 else []
 
 
 def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> Grid:

@@ -22,15 +22,15 @@ from lra.results.frame import frame_of
 from lra.results.record import Record, first_attempts, load_records
 from lra.runs.folder import RESULT
 
-LISTED = 6  # settings named in an error
+LISTED = 20  # rows named in an error
 FLIPS = 10_000
 BLOCK = 100  # flips held at once; numpy draws four signs together, so a multiple of four
 REGRESSION = "stsb"
 
 
 def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a word names: a run's folder, the name of a run as tables cite it, or an
-    attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
+    """The runs of the row that a word names: a run's folder, the name of a run as tables cite it,
+    or an attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
     if (Path(word) / RESULT).exists():
         return frame_of(load_records([word]))
     attention, *options = word.split(",")
@@ -41,18 +41,32 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
         where[f"attention.{key}" if f"attention.{key}" in runs else key] = text
     named = runs[runs["run"] == word] if word in {*runs["run"]} else select(runs, where)
     if named.empty:
-        raise UserError(
-            f"'{word}' names no run: give a run's folder or name, or an attention as in "
-            "luna,M=8,L=8; --runs says where it is looked up"
-        )
-    if n := len(named[["identity", "code"]].drop_duplicates()) - 1:
-        settings = [key for key, (a, b) in differences(named).items()]
-        more = f" and {len(settings) - LISTED} more" if len(settings) > LISTED else ""
-        raise UserError(
-            f"'{word}' names runs of {n + 1} rows, which differ in {', '.join(settings[:LISTED])}"
-            f"{more}: name these options, or choose with --task or --runs"
-        )
+        raise UserError(f"'{word}' names no run. Rows here, of which give two:\n{rows_of(runs)}")
+    if (n := len(named[["identity", "code"]].drop_duplicates())) > 1:
+        raise UserError(f"'{word}' names {n} rows, give one of them:\n{rows_of(named, word)}")
     return named
+
+
+def rows_of(runs: pd.DataFrame, word: str = "") -> str:
+    """The rows of these runs, a line each in the words of `find_runs`: the word that named them all
+    or their attention, and as few of the settings in which they differ as tell them apart."""
+    rows = runs.drop_duplicates(["identity", "code"]).sort_values("attention", kind="stable")
+    texts, keys = rows[list(differences(rows))].map(str), ["attention"]
+    texts["attention"] = word or rows["attention"]
+
+    def told_apart(keys: Sequence[str]) -> int:
+        return len(texts[[*keys]].drop_duplicates())
+
+    for key in sorted(texts, key=lambda key: not key.startswith(("attention.", "task"))):
+        keys += [key] * (told_apart([*keys, key]) > told_apart(keys))
+    for key in keys[1:]:
+        others = [k for k in keys if k != key]
+        keys = others if told_apart(others) == told_apart(keys) else keys
+    lines = [",".join(f"{k.removeprefix('attention.')}={v}" for k, v in line.items()
+                      if v not in ("nan", "None")).removeprefix("attention=")
+             for line in texts[keys].drop_duplicates().to_dict("records")]  # fmt: skip
+    more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
+    return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more]) or "  none"
 
 
 def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
@@ -72,9 +86,7 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
             raise UserError(f"{record.where} has no answers: the run has to be made again")
     sides: list[list[Any]] = [[record.answers for record in runs] for runs in (a, b)]
     if len({answers.labels_digest for side in sides for answers in side}) > 1:
-        raise UserError(
-            "these runs were not tested on the same examples: compare runs on the same data"
-        )
+        raise UserError("these runs were not tested on the same examples")
     n = len(sides[0][0].labels)
     examples = a[0].get("test.examples", n)
     together = n // examples if n % examples == 0 else 1
@@ -92,11 +104,14 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
+def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> None:
+    """Print what two rows have in common and in what they differ; without two words the rows."""
     records = load_records([folder], skip=True) if folder.exists() else []
     runs = frame_of(first_attempts(records)[0])
     runs = runs[runs["task"] == task] if task else runs
-    left, right = find_runs(a, runs), find_runs(b, runs)
+    if len(words) != 2:
+        raise UserError(f"give two of the rows in {folder}:\n{rows_of(runs)}")
+    left, right = (find_runs(word, runs) for word in words)
     c = compare([*left["record"]], [*right["record"]])
     unlike = "the answers of an example count as independent, so p may be too small"
     count = f"the {c['together']} answers of an example count as one"
@@ -107,8 +122,8 @@ def print_comparison(a: str, b: str, folder: Path, task: str | None) -> None:
     unequal = "The budgets differ, which is part of the difference: A {}; B {}".format(*budgets)
     lines = [
         *([unequal] if budgets[0] != budgets[1] else []),
-        f"A  {a}, {len(left)} seeds",
-        f"B  {b}, {len(right)} seeds",
+        f"A  {words[0]}, {len(left)} seeds",
+        f"B  {words[1]}, {len(right)} seeds",
         f"{left['task'].iloc[0]}, {c['answers']:,} test answers",
         "",
         f"accuracy  A {c['a']:.2f} %   B {c['b']:.2f} %   difference {c['a'] - c['b']:+.2f} points",
@@ -176,15 +191,9 @@ def paired_tests(
         for a, b in itertools.combinations(answered, 2)
         if wanted(a, b) and len(answered[a]) == len(answered[b])
     }
-    if not pairs:
-        return []
-    from statsmodels.stats.multitest import multipletests
-
-    adjusted = multipletests([sign_flips(d) for d in pairs.values()], method="holm")[1]
-    return [
-        (a, b, 100 * float(d.mean()), float(p))
-        for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)
-    ]
+    adjusted = stats.holm([sign_flips(d) for d in pairs.values()])
+    return [(a, b, 100 * float(d.mean()), float(p))
+            for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)]  # fmt: skip
 
 
 def sign_flips(differences: np.ndarray) -> float:

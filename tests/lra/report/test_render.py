@@ -28,6 +28,16 @@ def test_a_spreadsheet_computes_no_cell_of_a_csv(make: Make, runs: Path):
     make("luna", 0.4, compute__verdict="=1+1")
     (row,) = csv.DictReader(to_csv(table(runs), runs).splitlines())
     assert (row["compute"], row["score"]) == ("'=1+1", "40.0000")
+    assert [row[c] for c in ("protocol", "budget", "steps", "batch")] == [
+        "luna", "0.02", "100", "32"]  # fmt: skip
+
+
+def test_a_verdict_names_its_measure_and_a_note_the_tokens(make: Make, runs: Path):
+    ratios = {"attention": "luna", "parameters": 1.2, "flops": 0.25, "examples": 1}
+    make("luna", 0.4, compute__verdict="under ×0.25", compute__reference=ratios, test__scored=9000)
+    text = markdown(table(runs), runs)
+    assert "| FLOPs ×0.25 |" in text
+    assert "9000 tokens of 2000 test examples" in text
 
 
 def test_markdown_of_a_record_stays_text(make: Make, runs: Path):

@@ -55,6 +55,16 @@ def test_tasks_that_share_a_protocol_are_columns_of_one_table(
     assert "average" not in capsys.readouterr().out.split("─")[0]
 
 
+def test_a_search_over_one_attention_is_one_table(make: Make, runs: Path, capsys: Capture):
+    """Optuna draws another rate for every trial."""
+    for i, lr in enumerate((0.001, 0.002, 0.003)):
+        make("luna", 0.4 + i / 100, lr=lr)
+    assert main(["table", "--runs", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("attention ") == 1
+    assert re.findall(r"luna (lr=\S+)", out.split("─")[-1]) == ["lr=0.001", "lr=0.002", "lr=0.003"]
+
+
 @pytest.mark.parametrize(
     "words", [[], ["--task", "listops"], ["--task", "image", "--attention", "luna", "linear"]]
 )
@@ -70,19 +80,6 @@ def test_a_choice_of_tasks_and_attentions(
     assert sorted((line["column"], line["row"]) for line in lines) == sorted(
         itertools.product(chosen_tasks, words[3:] or attentions)
     )
-
-
-def test_formats_on_standard_output(make: Make, runs: Path, convert: Make, capsys: Capture):
-    make("luna", 0.41)
-    make("linear", 0.30, task="image")
-    convert("luna", 0.87, task="sst2")
-    for format, text, n in (
-        ("csv", "table,row", 1),
-        ("tex", r"\begin{tabular}", 2),
-        ("md", "](../", 0),
-    ):
-        assert main(["table", "--runs", str(runs), "--format", format]) == 0
-        assert capsys.readouterr().out.count(text) == n
 
 
 def test_a_narrow_terminal_keeps_names_whole(

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from lra.base.config import UserError
-from lra.report import published
 from lra.report.build import FIVE
 from lra.report.render import markdown
+from lra.report.specs import published, published_score, specs
 from lra.report.table import cells_of
 
 from ..synthetic import Make, cell, frame, table
@@ -175,6 +175,51 @@ def test_a_table_says_what_it_cannot_show(make: Make, runs: Path):
     assert "no speed or memory, because" in text
 
 
+# ---------------------------------------------------------------------- tables.yaml
+
+
+def test_where_on_an_option_of_one_attention_asks_no_other(make: Make, runs: Path):
+    make("luna", 0.4)
+    make("luna", 0.5, options={"M": 4})
+    make("linear", 0.5, options={"M": 99})
+    shown = table(runs, where={"luna.M": 8})
+    assert list(shown.rows.index) == ["linear", "luna"]
+    shown = table(runs, where={"attention.M": [4, 99]})
+    assert list(shown.rows.index) == ["linear", "luna M=4"]  # 4 is not what it ships with
+
+
+def test_where_refuses_a_key_that_nothing_has(make: Make, runs: Path):
+    make("luna", 0.4)
+    with pytest.raises(UserError, match="no record has the fact 'protocl'"):
+        table(runs, where={"protocl": "luna"})
+
+
+@pytest.mark.parametrize("key", ["choose", "columns"])
+def test_a_setting_that_no_run_has_is_named(make: Make, runs: Path, key: str):
+    make("luna", 0.4)
+    with pytest.raises(UserError, match=r"no record has the setting 'protocol\.recipe\.rate'"):
+        table(runs, **{key: "protocol.recipe.rate"})
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("vary: protocol.recipe.lr", r"0\.vary Input should be a valid list"),
+        ("effects: often", r"0\.effects Input should be a valid boolean"),
+        ("name: ../../README", r"0\.name String should match pattern"),
+        ("titel: T", r"0\.titel Extra inputs are not permitted"),
+        ("together: [attention.M]", "has `together`, which needs `effects`"),
+        ('caveat: "\\x1b[2J"', r"'.x1b\[2J' holds characters that could steer a terminal"),
+        ("against: b", "is set against 'b', which is no table"),
+        ("caveat: C}\n- {name: t, title: T", "two tables are named t"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, field: str, message: str):
+    (tmp_path / "tables.yaml").write_text(f"- {{name: t, title: T, {field}}}", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        specs(tmp_path)
+
+
 # ---------------------------------------------------------------------- published numbers
 
 
@@ -185,17 +230,17 @@ def test_published_ablations_go_by_their_options(make: Make, runs: Path):
     assert cells.loc["image", "published"] == 59.15
     assert pd.isna(cells.loc["listops", "published"])
     rff = {"M": 8, "L": 8, "kernel": "rff"}
-    assert published.published_score("kernel", "luna", "image", rff)[0] == 35.72
-    assert published.published_score("M", "luna", "image", {"M": 8, "L": 4}) == (None, None)
+    assert published_score("kernel", "luna", "image", rff)[0] == 35.72
+    assert published_score("M", "luna", "image", {"M": 8, "L": 4}) == (None, None)
 
 
 def test_the_published_table_is_the_paper_s():
     printed = {"luna": 65.44, "softmax": 58.14, "lotformer": 62.9, "polaformer": 60.72}
     printed |= {"luna2021": 61.95, "luna2021, as others quote it": 61.24, "flowformer": 56.48}
     for name, average in printed.items():
-        values = [published.published_score("lra", name, task, {})[0] for task in FIVE]
+        values = [published_score("lra", name, task, {})[0] for task in FIVE]
         assert sum(values) / 5 == pytest.approx(average, abs=0.0051)
-    tables = published.contents()["tables"]
+    tables = published()["tables"]
     assert len(tables["lra"]["rows"]) == 18 + 5  # of other papers and settings
     cited = {row["source"] for shown in tables.values() for row in shown["rows"].values()}
-    assert cited <= set(published.contents()["sources"])
+    assert cited <= set(published()["sources"])

@@ -1,15 +1,20 @@
-"""Two rows or runs, compared example by example."""
+"""Rows and runs compared example by example, against exact tests."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from lra import cli
 from lra.base.config import UserError
 from lra.report import versus
+from lra.results.record import Record
 from lra.runs.answers import Answers
 
 from ..synthetic import frame
@@ -66,7 +71,7 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
         compared(runs, "luna", "softmax")
     answering("luna", right, options={"M": 4})
     everything = frame(runs)
-    with pytest.raises(UserError, match=r"2 rows, which differ in attention\.M"):
+    with pytest.raises(UserError, match=r"'luna' names 2 rows, .*\n  luna,M=4\n  luna,M=8$"):
         versus.find_runs("luna", everything)
     for word in ("luna,M=4", "luna,M=4.0,protocol.recipe.lr=2e-3,kernel=learned"):
         assert list(versus.find_runs(word, everything)["attention.M"]) == [4]
@@ -75,6 +80,11 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
     assert "has no answers" in capsys.readouterr().err
     assert cli.main(["compare", "lunar", "luna", "--runs", str(runs)]) == 2
     assert "'lunar' names no run" in capsys.readouterr().err
+    assert cli.main(["compare", "--runs", str(runs)]) == 2
+    words = capsys.readouterr().err.split("\n  ")[1:]
+    assert len(words) == 4
+    for word in words:  # each names the runs of one row
+        assert len(versus.find_runs(word.strip(), frame(runs))) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,3 +120,47 @@ def test_networks_and_methods_are_tested_apart(answering, runs: Path, capsys: Ca
     networks, methods = shown()[6:8]
     assert networks.endswith("these networks differ")
     assert methods.endswith("not shown to differ"), "75 and 38 % against 50 and 51 %"
+
+
+# ---------------------------------------------------------------------- rows of conversions
+
+
+def record(answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1) -> Record:
+    facts: dict[str, Any] = {"task": task, "seed": seed, "scores": {}}
+    return Record(
+        facts | {"predictions": {"dev": answers}, "labels": {"dev": labels}}, Path("x.json")
+    )
+
+
+def test_with_one_seed_it_is_mcnemars_test():
+    labels = [1] * 60
+    a = [1] * 50 + [0] * 10  # wrong on the last 10
+    b = [1] * 45 + [0] * 5 + [1] * 2 + [0] * 8  # wrong on 5 more, right on 2 of a's
+    ((*_, gap, p),) = versus.paired_tests({"a": [record(a, labels)], "b": [record(b, labels)]})
+    assert gap == pytest.approx(100 * 3 / 60)
+    exact = 2 * sum(math.comb(7, i) for i in range(3)) / 2**7
+    assert p == pytest.approx(exact, abs=0.02)
+
+
+def test_random_signs_agree_with_all_of_them():
+    d = np.array([0.9, 0.4, -0.1, 0.3, 0.7, 0.2, -0.3, 0.5])
+    sums = np.array([np.dot(s, d) for s in itertools.product((-1, 1), repeat=len(d))])
+    exact = float(np.mean(np.abs(sums) >= d.sum() - 1e-12))
+    assert versus.sign_flips(d) == pytest.approx(exact, abs=0.015)
+    assert versus.sign_flips(d) == versus.sign_flips(d), "tables are compared byte for byte"
+    assert versus.sign_flips(np.zeros(5)) == 1.0
+
+
+def test_pairs_share_holms_correction_and_need_labels():
+    labels = [1] * 12
+    rows = {
+        "old": [Record({"scores": {}, "predictions": {"dev": [1] * 12}}, Path("x"))],
+        "good": [record([1] * 12, labels)],
+        "bad": [record([0] * 8 + [1] * 4, labels)],
+        "worse": [record([0] * 9 + [1] * 3, labels)],
+    }
+    p_values = {(a, b): p for a, b, _, p in versus.paired_tests(rows)}
+    assert set(p_values) == {("good", "bad"), ("good", "worse"), ("bad", "worse")}
+    alone = versus.sign_flips(np.array([1.0] * 9 + [0.0] * 3))
+    assert p_values["good", "worse"] == pytest.approx(3 * alone)
+    assert p_values["bad", "worse"] == 1.0
