@@ -50,7 +50,8 @@ def draw_channels(arguments: Namespace) -> list[Path]:
         from luna.convert.swap import forward
 
         (student,) = open_students([folder])
-        title = f"{type(student.model).__name__}, {student.label}\n{student.made}"
+        options = in_words(student.block["options"])
+        title = f"{type(student.model).__name__}, {student.label}, {options}\n{student.made}"
         inputs = text_batches(student, arguments.texts)
         layers = observe(student.model, lambda: [forward(student.model, batch) for batch in inputs])
     else:

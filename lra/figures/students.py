@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from lra.base.config import UserError, readable
-from lra.figures.style import in_words, save_figure, styles_of
+from lra.figures.style import save_figure, styles_of
 from lra.results.record import Record, read_record
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
@@ -21,7 +21,7 @@ class Student(NamedTuple):
 
     model: Any
     folder: Path
-    label: str  # the method, its stage, and options in which it differs from others
+    label: str  # the method, its stage, and the folder's name if others have the same
     block: dict[str, Any]  # what was converted and how: luna.convert.describe(model)
     made: str  # the budget of the run that it comes from, if it lies in its run
 
@@ -39,39 +39,27 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
     with quiet():
         models = [convert.load(model_folder(folder)) for folder in folders]
     blocks = [convert.describe(model) or {} for model in models]
-    settings = [b["options"] | {key: b[key] for key in ("layers", "seed")} for b in blocks]
-    labels = labels_of([f"{b['method']}, {STAGES[b['stage']]}" for b in blocks], settings)
+    names = [f"{block['method']}, {STAGES[block['stage']]}" for block in blocks]
+    labels = [name if names.count(name) == 1 else f"{name}, {folder.name}"
+              for name, folder in zip(names, folders, strict=True)]  # fmt: skip
     results = [folder / "result.json" for folder in folders]
-    made = [budget([read_record(path)]) if path.is_file() else "" for path in results]
+    made = [budget(read_record(path)) if path.is_file() else "" for path in results]
     return [Student(*each) for each in zip(models, folders, labels, blocks, made, strict=True)]
 
 
-def labels_of(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each name with the settings in which entries of the same name differ; a setting of None is at
-    its default and is left out."""
-    labels = []
-    for name, options in zip(names, settings, strict=True):
-        same = [s for n, s in zip(names, settings, strict=True) if n == name]
-        differ = {k: v for k, v in options.items()
-                  if v is not None and len({str(s.get(k)) for s in same}) > 1}  # fmt: skip
-        labels.append(", ".join(filter(None, (name, in_words(differ)))))
-    return labels
-
-
-def budget(records: Sequence[Record]) -> str:
-    """Task, model and budget of conversions, so that nobody takes a few steps for the paper's
-    recipe. A slash separates values that differ."""
-    facts = []
-    for record in records:
-        recipe = record["settings.recipe"]
-        steps, limit = recipe["stage1_steps"], recipe["train_examples"]
-        length = "one epoch" if steps is None else f"{steps:,} steps of {recipe['batch']}"
-        used = record.get("train_examples") or limit  # a small task has fewer than its limit
-        facts.append((f"{record['task']}, {record['model']}",
-                      f"stage 1: {length if recipe['stage1'] else 'none'}",
-                      f"epochs of stage 2: {recipe['epochs']}",
-                      f"examples: {f'{min(limit, used):,}' if limit else 'all'}"))  # fmt: skip
-    return "; ".join(" / ".join(dict.fromkeys(each)) for each in zip(*facts, strict=True))
+def budget(record: Record | None) -> str:
+    """Say task, model and budget of a conversion, so that nobody takes a few steps for the paper's
+    recipe."""
+    if record is None:  # not finished
+        return ""
+    recipe = record["settings.recipe"]
+    steps, limit = recipe["stage1_steps"], recipe["train_examples"]
+    length = "one epoch" if steps is None else f"{steps:,} steps of {recipe['batch']}"
+    used = record.get("train_examples") or limit  # a small task has fewer than its limit
+    return (
+        f"{record['task']}, {record['model']}; stage 1: {length if recipe['stage1'] else 'none'}; "
+        f"epochs of stage 2: {recipe['epochs']}; examples: {min(limit, used) if limit else 'all'}"
+    )
 
 
 def tokenizer(folder: Path) -> Any:

@@ -55,12 +55,6 @@ def test_channels_of_a_converted_layer_over_its_own_inputs(
     np.testing.assert_allclose(layer.psi[2, :, 1], psi.detach(), rtol=1e-4, atol=1e-6)
 
 
-def test_settings_name_models_of_one_method():
-    settings = [{"M": 8, "lr": None}, {"M": 16, "lr": None}, {"M": 8, "lr": None}]
-    names = students.labels_of(["luna", "luna", "t2r"], settings)
-    assert names == ["luna, M = 8", "luna, M = 16", "t2r"]
-
-
 def test_models_and_folders_that_cannot_be_drawn(text_models: dict[str, Path], tmp_path: Path):
     luna, teacher = text_models["luna"], text_models["teacher"]
     bert(num_labels=2).save_pretrained(tmp_path / "other")
