@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,8 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
         title, factor = title_of(measure)
         if measure in ("train_seconds", "peak_bytes", "train_bytes"):
             panels[title] = [
-                look.Point(factor * np.median(points[N].values), np.mean(scores[case]), case,
-                           np.std(scores[case], ddof=1))
+                look.Point(factor * median(points[N].values), mean(scores[case]), case,
+                           stdev(scores[case]) if len(scores[case]) > 1 else 0.0)
                 for case, points in rows.items()
                 if case in scores and N in points and points[N].values
             ]  # fmt: skip
@@ -141,7 +142,7 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
             for name, values in cells[key].items():
                 colour, y = LUNA if name.split(",")[0] == "luna" else INK, methods.index(name)
                 axes.plot(values, [y] * len(values), "o", ms=4, mfc="none", color=colour)
-                axes.plot(np.mean(values), y, "|", ms=11, mew=1.6, color=colour)
+                axes.plot(mean(values), y, "|", ms=11, mew=1.6, color=colour)
             if not (rules := tables[key[0]].rules).empty:
                 axes.axvline(rules[key[1]].max(), color=look.PALETTE[1], lw=1.2, zorder=1)
             axes.set_title(title)
@@ -203,7 +204,7 @@ def draw_depth(arguments: Namespace) -> list[Path]:
         raise UserError(f"prepare the data of these runs: lra data prepare listops {options}")
     test = data.split("test")
     lengths = test.lengths(np.arange(len(test)))
-    groups = {"depth of nesting": get("listops").groups(test),
+    groups = {"depth of nesting": np.asarray(get("listops").groups(test)),
               "tokens, in bins of ten": lengths // 10 * 10 + 5}  # fmt: skip
     rules = {name: {int(g): 100 * right / n for g, (right, n) in rule["by"].items()}
              for name, rule in scored[0]["rules"].items() if name in SHOWN}  # fmt: skip

@@ -240,4 +240,4 @@ def draw_rows(trained: Trained, maps: AttentionRow, title: str, stem: Path) -> l
                         label="attention × n (1: uniform)")  # fmt: skip
 
     whole = max(5.0, columns * width + 1)
-    return save_figure(stem, fill, title, (height + 0.35) * n_layers + 0.9, whole)
+    return save_figure(stem, fill, title, max(2.7, (height + 0.35) * n_layers + 0.9), whole)

@@ -44,7 +44,7 @@ def test_curves_are_means_over_seeds(make: Make, runs: Path, monkeypatch):
     assert not figures.curves_of(table(runs), "listops"), "two points are no curve"
     monkeypatch.setattr(figures, "POINTS", 2)
     (axes,) = drawn(figures.curves, table(runs))
-    (line,) = axes.get_lines()
+    line = axes.containers[0].lines[0]
     assert list(line.get_xdata()) == [50, 100]
     assert list(line.get_ydata()) == pytest.approx([25, 50])
 
