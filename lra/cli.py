@@ -232,8 +232,6 @@ def _add_commands(commands: Any) -> None:
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
-    plan.add_argument("--jobs", type=int, help="runs at once (default: as the launcher does)")
-    plan.add_argument("--steps", type=int, default=5, help="timed steps, at least (default: 5)")
     plan.set_defaults(run=_plan)
 
     for add in (add_new, add_data, add_report, add_records, add_figures, add_status):
@@ -271,9 +269,6 @@ def _compute(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    for name in ("jobs", "steps"):
-        if (value := getattr(arguments, name)) is not None and value <= 0:
-            raise UserError(f"--{name} must be greater than 0, got {value:g}")
     from lra.bench.plan import show_plan
 
     show_plan(arguments)

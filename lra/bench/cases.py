@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import luna
-from lra.base.config import UserError, nearest
 from lra.bench.measure import Benchmark, Calls
 from luna.convert.host import transformers
 from luna.convert.swap import convert
@@ -115,8 +114,6 @@ def attention_calls(
 def convert_benchmark(options: Namespace) -> Benchmark:
     """A converted model beside its softmax original."""
     name, batch = options.geometry, options.batch
-    if name not in MODELS:
-        raise UserError(f"unknown --geometry '{name}'{nearest(name, MODELS)}")
     transformers()  # stops with a sentence if it is not installed
     layers, heads, width = MODELS[name]
     return Benchmark(

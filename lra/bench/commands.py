@@ -11,32 +11,19 @@ if TYPE_CHECKING:
     from lra.bench.result import BenchResult
 
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
-COMMON = {"batch": 1, "threads": 1, "device": "cpu", "seconds": 10.0, "mib": 4096.0}
-# What every benchmark measures, and its options with their defaults.
+GEOMETRIES = ("minilm", "bert-base", "gpt2")
+# What every benchmark measures, and the defaults of its options.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "attention": ("time and memory of every attention alone, by length",
-                  {"methods": [], "lengths": LENGTHS, **COMMON, "causal": False}),
+                  {"methods": [], "lengths": LENGTHS, "batch": 1}),
     "luna": ("LUNA's evaluations, linear attention and fused softmax, by length",
-             {"lengths": [1024, 4096], **COMMON, "batch": 8}),
+             {"lengths": [1024, 4096], "batch": 8}),
     "convert": ("a converted model and its softmax original, by length",
-                {"methods": ["luna", "hedgehog", "t2r"], "geometry": "minilm",
-                 "lengths": [128, 256, *LENGTHS[:-1]], **COMMON}),
+                {"methods": ["luna", "hedgehog", "t2r"], "lengths": [128, 256, *LENGTHS[:-1]],
+                 "batch": 1}),
     "train": ("a training step of a run's settings, and how close it is to what the device can do",
-              {"overrides": [], "methods": []}),
+              {"methods": []}),
 }  # fmt: skip
-HELP = {
-    "overrides": "as for lra train: task=listops model=small",
-    "methods": "attentions, NAME or NAME@PROFILE; without: all of them, or the run's",
-    "causal": "in causal form, and one more token behind n",
-    "geometry": "sizes of the model: minilm, bert-base; gpt2 generates too",
-    "lengths": "in tokens",
-    "batch": "examples per batch",
-    "threads": "of torch, on a CPU",
-    "device": "cpu or cuda",
-    "seconds": "a method goes no further where a call takes longer",
-    "mib": "or would need more memory",
-    "rounds": "over all cases",
-}
 
 
 def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
@@ -44,33 +31,34 @@ def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -
         "bench", help="measure time and memory of attentions, models or training"
     )
     kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
-    shown = argparse.ArgumentDefaultsHelpFormatter
     for name, (about, defaults) in BENCHMARKS.items():
-        parser = kinds.add_parser(name, help=about, formatter_class=shown)
-        for option, default in (defaults | {"rounds": 5}).items():
-            reads: dict[str, Any] = {"type": type(default)}
-            if isinstance(default, list):
-                reads = {"nargs": "*", "type": type(default[0]) if default else str}
-            elif default is False:
-                reads = {"action": "store_true"}
-            flag = option if option == "overrides" else f"--{option}"
-            parser.add_argument(flag, default=default, help=HELP[option], **reads)
-        parser.add_argument("--write", type=Path, nargs="?", const=Path("results/bench"),
-                            help="numbers, page, figure; a folder")  # fmt: skip
-        parser.set_defaults(run=lambda options: _run(options, draw))
+        shown = argparse.ArgumentDefaultsHelpFormatter
+        add = (parser := kinds.add_parser(name, help=about, formatter_class=shown)).add_argument
+        if name == "train":
+            add("overrides", nargs="*", help="as for lra train: task=listops model=small")
+        else:
+            add("--lengths", nargs="+", type=int, help="in tokens")
+            add("--batch", type=int, help="examples per batch")
+            add("--threads", type=int, default=1, help="of torch, on a CPU")
+            add("--device", default="cpu", help="cpu or cuda")
+        if "methods" in defaults:
+            add("--methods", nargs="+", help="NAME or NAME@PROFILE; without: all, or the run's")
+        if name == "attention":
+            add("--causal", action="store_true", help="in causal form, and one more token behind n")
+        if name == "convert":
+            add("--geometry", choices=GEOMETRIES, default="minilm", help="gpt2 generates too")
+        add("--rounds", type=int, default=5, help="over all cases")
+        add("--write", type=Path, nargs="?", const=Path("results/bench"),
+            help="numbers, page, figure; a folder")  # fmt: skip
+        parser.set_defaults(**defaults, run=lambda options: _run(options, draw))
 
 
 def _run(options: argparse.Namespace, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
-    from lra.bench import result
+    from lra.bench import cases, result, train
     from lra.bench.measure import measure_cases
 
-    if options.what == "train":
-        from lra.bench.train import train_benchmark as benchmark_of
-    else:
-        from lra.bench import cases
-
-        benchmark_of = getattr(cases, f"{options.what}_benchmark")
-    benchmark = benchmark_of(options)
+    module = train if options.what == "train" else cases
+    benchmark = getattr(module, f"{options.what}_benchmark")(options)
     rows = measure_cases(benchmark, options)
     about = {"title": benchmark.title, "base": benchmark.base, "notes": benchmark.notes}
     measured = result.BenchResult(facts=result.facts_of(options, **about), rows=rows)

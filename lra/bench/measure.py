@@ -24,6 +24,7 @@ from lra.base.config import UserError, first_line
 from lra.bench.result import ANY, BenchRow
 
 LEAST = 0.2  # seconds of calls per case and round
+SECONDS, MIB = 10.0, 4096.0  # a case goes no further where a call takes more
 # What is done with something that was built; a number is only recorded.
 Calls = dict[str, Callable[[], object] | float]
 Build = Callable[[int, torch.device], Calls]  # at a length
@@ -41,8 +42,8 @@ class Benchmark:
 
 def measure_cases(benchmark: Benchmark, options: Namespace) -> list[BenchRow]:
     """Measure all cases at one length, then at the next. A case ends at the first length where it
-    fails, takes more than options.seconds, or would take more than options.mib if its memory grew
-    with the square of the length."""
+    fails, or takes more than SECONDS, or would take more than MIB if its memory grew with the
+    square of the length; at a single length nothing is limited."""
     rows: list[BenchRow] = []
     stopped: dict[str, str] = {}
     per_square: dict[str, float] = {}  # bytes / n² at the length before
@@ -52,16 +53,16 @@ def measure_cases(benchmark: Benchmark, options: Namespace) -> list[BenchRow]:
         for case, build in benchmark.cases.items():
             row = partial(BenchRow, group=options.what, case=case, n=n)
             try:
-                if per_square.get(case, 0) * n**2 > options.mib * 2**20:
-                    raise UserError(f"> {options.mib:,.0f} MiB")
+                if per_square.get(case, 0) * n**2 > MIB * 2**20:
+                    raise UserError(f"> {MIB:,.0f} MiB")
                 calls = {} if case in stopped else build(n, torch.device(options.device))
                 numbers = {name: call for name, call in calls.items() if not callable(call)}
                 ready = []
                 for name, call in calls.items():
                     if callable(call):
                         seconds, numbers[f"{name}_bytes"] = first_calls(call, options.device)
-                        if seconds > options.seconds:
-                            raise UserError(f"> {options.seconds:g} s")
+                        if seconds > SECONDS and len(options.lengths) > 1:
+                            raise UserError(f"> {SECONDS:g} s")
                         timer = Timer("f()", globals={"f": call}, num_threads=options.threads)
                         ready.append((row(measure=f"{name}_seconds"), timer))
                 rows += [row(measure=name, values=[value]) for name, value in numbers.items()]

@@ -42,7 +42,7 @@ from lra.training.trainer import trainer_for
 
 # Settings of the recipe that do not decide what a run costs.
 FREE = ("lr", "betas", "eps", "weight_decay", "warmup", "schedule", "clip_at")
-LONGEST = {"seconds": 30}  # of a warm-up with at least three steps
+STEPS, LONGEST = 5, {"seconds": 30}  # timed, of which there are at least three
 EVALUATED = 3  # batches, the first of which warms up
 
 
@@ -124,7 +124,7 @@ class Stopwatch(pl.Callback):
         return statistics.mean(laps)
 
 
-def first_steps(words: list[str], steps: int) -> dict[str, float]:
+def first_steps(words: list[str]) -> dict[str, float]:
     """Train some steps of a run and evaluate some batches by the trainer of real runs."""
     began, run, watch = time.perf_counter(), check_budget(compose(words)).run, Stopwatch()
     torch.set_num_threads(run.trainer.threads or torch.get_num_threads())
@@ -134,7 +134,7 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
         train = dev = itertools.repeat(random_batch(run, torch.device("cpu"), share=world))
     else:
         loader: Any = partial(Loader, rules=rules, seed=run.seed, world=world)
-        train = loader(prepared.split("train"), size, steps=steps + 1)
+        train = loader(prepared.split("train"), size, steps=STEPS + 1)
         dev = loader(prepared.split("val"), size, limit=EVALUATED)
     warnings.filterwarnings("ignore", "You defined a `validation_step` but have no")
     # Several devices are measured as one, with its share of the batch.
@@ -143,8 +143,8 @@ def first_steps(words: list[str], steps: int) -> dict[str, float]:
         run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
         folder, module = RunFolder(run, ""), build(run)
         every = run.trainer.checkpoint_every
-        saved = Checkpoints(folder, every=every, evaluate_every=steps + 2, select_after=0)
-        lightning = trainer_for(run, folder, saved, watch, max_steps=steps + 1, min_steps=4,
+        saved = Checkpoints(folder, every=every, evaluate_every=STEPS + 2, select_after=0)
+        lightning = trainer_for(run, folder, saved, watch, max_steps=STEPS + 1, min_steps=4,
                                 max_time=LONGEST, val_check_interval=None,
                                 limit_val_batches=EVALUATED)  # fmt: skip
         with folder.lock():
@@ -192,7 +192,7 @@ def show_plan(options: Namespace) -> None:
         name = name or f"{group.run.task.name} {group.run.attention['name']}"
         print(f"measuring {i} of {len(groups)}: {name} ", end="", file=sys.stderr, flush=True)
         try:
-            group.costs = costs = in_new_process(first_steps, group.words, options.steps)
+            group.costs = costs = in_new_process(first_steps, group.words)
         except Exception as reason:
             error = first_line(reason)
             print(f"not counted, because it cannot be measured: {error}", file=sys.stderr)
@@ -202,9 +202,8 @@ def show_plan(options: Namespace) -> None:
                       "a step": f"{costs['step']:.2g} s", "one run": str(_time(group.seconds)),
                       "MiB": round(costs["peak"]), "runs like": name})  # fmt: skip
     if groups := [group for group in groups if group.costs]:
-        number, beside = jobs_at_once(launcher, left)
         print(pd.DataFrame(table).to_string(index=False))
-        print(totals(groups, options.jobs or number, min(beside, options.jobs or beside)))
+        print(totals(groups, *jobs_at_once(launcher, left)))
     elif error:
         raise UserError(f"nothing could be measured: {error}")
 

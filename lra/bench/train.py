@@ -3,12 +3,11 @@ the products that one large matrix product does per second on this device."""
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -35,8 +34,8 @@ def train_benchmark(options: Namespace) -> Benchmark:
     run, steps = runs[0][1], {run.attention["name"]: these for these, run in runs}
     batch, n, precision = run.protocol.recipe.batch, run.protocol.data.pad_to, run.trainer.precision
     on_gpu = run.trainer.accelerator != "cpu" and torch.cuda.is_available()
-    options.device, options.seconds, options.mib = "cuda" if on_gpu else "cpu", math.inf, math.inf
-    options.lengths, options.threads = [n], run.trainer.threads or torch.get_num_threads()
+    options.device, options.lengths = "cuda" if on_gpu else "cpu", [n]
+    options.threads = run.trainer.threads or torch.get_num_threads()
     flops = {run.attention["name"]: step_flops(run) for _, run in runs}
     return Benchmark(
         stem=f"train-{run.task.name}-{'-'.join(steps)}"[:60],
@@ -54,19 +53,13 @@ def train_benchmark(options: Namespace) -> Benchmark:
 
 
 def roofline(flops: dict[str, int], rows: list[BenchRow]) -> list[BenchRow]:
-    """Make rows of the products per second, and of their share of those of the large product."""
-    speeds = {
-        row.case: replace(row, measure="speed", values=[flops[row.case] / s for s in row.values])
-        for row in rows
-        if row.measure == "step_seconds" and row.values
-    }
-    best = speeds[PRODUCT].values if PRODUCT in speeds else []
-    shares = [
-        replace(row, measure="share", values=[a / b for a, b in zip(row.values, best, strict=True)])
-        for case, row in speeds.items()
-        if best and case != PRODUCT
-    ]
-    return [*speeds.values(), *shares]
+    """Make rows of the products per second, as a share of those of the large product."""
+    speeds = {row.case: [flops[row.case] / seconds for seconds in row.values]
+              for row in rows if row.measure == "step_seconds" and row.values}  # fmt: skip
+    best = speeds.pop(PRODUCT)
+    n, shares = rows[0].n, {case: np.divide(speed, best) for case, speed in speeds.items()}
+    return [BenchRow(group="train", case=case, n=n, measure="share", values=share.tolist())
+            for case, share in shares.items()]  # fmt: skip
 
 
 def step_flops(run: Run) -> int:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pandas as pd
+
 from lra.bench.result import BenchResult, title_of, with_range
-from lra.figures.style import INK, LUNA, at_ends, panels_for, save_figure, styles_of, ticked
+from lra.figures.style import INK, LUNA, draw_lines, panels_for, save_figure, styles_of, ticked
 
 LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
 SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
-Costs = dict[str, dict[int, list[float]]]  # case -> length -> values of all rounds
+Costs = dict[str, pd.DataFrame]  # of every case, by length: median, least, largest of all rounds
 
 
 def draw(arguments: Namespace) -> list[Path]:
@@ -26,18 +27,21 @@ def draw(arguments: Namespace) -> list[Path]:
 
 
 def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
-    """Values by group, then by measure; a group of up to three lengths is divided by length."""
+    """Costs by group, then by measure; a group of up to three lengths is divided by length."""
     groups: dict[str, dict[str, Costs]] = {}
     for group, measure, rows in result.tables():
         title, factor = title_of(measure)
-        costs = {case: {n: [v * factor for v in row.values] for n, row in points.items()
-                        if row.values} for case, points in rows.items()}  # fmt: skip
-        lengths = sorted({n for points in costs.values() for n in points})
+        costs = {case: pd.DataFrame({n: [factor * f(row.values) for f in (median, min, max)]
+                                     for n, row in points.items() if row.values},
+                                    index=["mean", "min", "max"]).T
+                 for case, points in rows.items()}  # fmt: skip
+        lengths = sorted({n for line in costs.values() for n in line.index})
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}
         for name, part in parts.items() if measure not in LEFT_OUT else ():
-            of_part = {c: {n: ns[n] for n in part if n in ns} for c, ns in costs.items()}
-            groups.setdefault(name, {})[title] = {c: ns for c, ns in of_part.items() if ns}
+            of_part = {case: line[line.index.isin(part)] for case, line in costs.items()}
+            of_part = {case: line for case, line in of_part.items() if len(line)}
+            groups.setdefault(name, {})[title] = of_part
     return groups
 
 
@@ -55,14 +59,13 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
         f"median and range of rounds: {max(len(row.values) for row in result.rows)}",
         *(f"× the next length stopped: {why}" for why in sorted(set(stopped.values()))),
     ]
-    names = max(len(costs) for _, costs in panels)
-    height = max(2.2, 0.9 + 0.155 * names)  # inches of a panel
+    height = max(2.2, 0.9 + 0.155 * max(len(costs) for _, costs in panels))  # inches of a panel
 
     def fill(figure: Any) -> None:
         grid = panels_for(figure, len(panels), 2)
         for axes, (title, costs) in zip(grid.flat, panels, strict=False):
             axes.set_title(title)
-            if any(len(points) > 1 for points in costs.values()):
+            if any(len(line) > 1 for line in costs.values()):
                 _lines(axes, costs, set(stopped), gap=0.155 / (height - 0.7))
             else:
                 _dots(axes, costs)
@@ -71,38 +74,30 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
     return save_figure(stem, fill, title, math.ceil(len(panels) / 2) * height + 0.6)
 
 
-def _errors(values: Sequence[float]) -> tuple[float, float]:
-    return median(values) - min(values), max(values) - median(values)
-
-
 def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
-    axes.set(xscale="log", yscale="log", xlabel="length n")
     # a case begins with the name of its attention; softmax as published is another one
     styles = styles_of([c if "published" in c else re.split(r"\W", c)[0] for c in costs])
-    ends = []
-    for (case, points), style in zip(costs.items(), styles, strict=True):
-        lengths, medians = list(points), [median(values) for values in points.values()]
-        errors = list(zip(*map(_errors, points.values()), strict=True))
-        axes.errorbar(lengths, medians, errors, markersize=3.5, elinewidth=0.8, **style)
+    lines = [(case, line, style) for (case, line), style in zip(costs.items(), styles, strict=True)]
+    axes.set(xscale="log", yscale="log", xlabel="length n")
+    for case, line, style in lines:
         if case in stopped:
-            axes.plot(lengths[-1], medians[-1], "x", color=style["color"], ms=8, zorder=5)
-        ends.append((case, lengths[-1], medians[-1], style["color"]))
-    lengths = sorted({n for points in costs.values() for n in points})
+            last = line["mean"].iloc[-1:]
+            axes.plot(last.index, last, "x", color=style["color"], ms=8, zorder=5)
+    draw_lines(axes, lines, gap)
+    lengths = sorted({n for line in costs.values() for n in line.index})
     shown = [f"{n:,}" if (len(lengths) - i) % 2 else "" for i, n in enumerate(lengths)]
     axes.set_xticks(lengths, shown)
     axes.minorticks_off()
     ticked(axes.yaxis)
-    axes.grid()
-    at_ends(axes, ends, gap)
 
 
 def _dots(axes: Any, costs: Costs) -> None:
     """A dot per case with its range; the number stands beside it."""
-    for place, (case, points) in enumerate(costs.items()):
-        (values,) = points.values()
-        colour, errors = LUNA if case.startswith("luna") else INK, [[e] for e in _errors(values)]
-        axes.errorbar(median(values), place, xerr=errors, fmt="o", color=colour, capsize=2)
-        axes.annotate(with_range([median(values)]), (max(values), place), (6, 0), va="center",
+    for place, (case, line) in enumerate(costs.items()):
+        middle, low, high = line.iloc[0]
+        colour, reach = LUNA if case.startswith("luna") else INK, [[middle - low], [high - middle]]
+        axes.errorbar(middle, place, xerr=reach, fmt="o", color=colour, capsize=2)
+        axes.annotate(with_range([middle]), (high, place), (6, 0), va="center",
                       textcoords="offset points")  # fmt: skip
     axes.margins(x=0.2)
     low, high = axes.dataLim.intervalx

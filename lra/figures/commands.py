@@ -9,54 +9,57 @@ from typing import Any
 
 from lra.base.config import UserError
 
+# What is drawn: the function that draws it, half a line about it, and its arguments.
+FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "records": ("overview.draw", "tables, rules, costs and seeds of results", ("--results",)),
+    "scheme": ("scheme.draw", "how LUNA maps features, and how a command becomes a table", ()),
+    "depth": ("overview.draw_depth", "accuracy on short ListOps by depth and length",
+              ("--results", "--data-dir")),
+    "scaling": ("bench.draw", "pictures of lra bench, drawn again", ("files",)),
+    "curves": ("steps.draw", "loss and rate of runs by step; of conversions, KL of every layer",
+               ("runs",)),
+    "channels": ("runs.draw_channels", "psi of a run or a converted model",
+                 ("folder", "--data-dir", "--texts")),
+    "maps": ("runs.draw_maps", "attention of any trained run on one example",
+             ("folder", "--data-dir", "--example")),
+    "tokens": ("students.draw_tokens", "attention of [CLS] to words, in softmax and conversions",
+               ("folders", "--teacher", "--text", "--text-pair")),
+}  # fmt: skip
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--results": {"type": Path, "default": Path("results"), "help": "default: results"},
+    "--data-dir": {"type": Path, "default": "data", "help": "prepared data (default: data)"},
+    "--texts": {"type": Path, "metavar": "FILE",
+                "help": "for a converted model: one text per line, a tab separates a pair"},
+    "--example": {"type": int, "default": 0, "help": "number in the test split (default: 0)"},
+    "--teacher": {"type": Path, "required": True, "help": "the softmax model's folder"},
+    "--text": {"required": True, "help": "the text that the models read"},
+    "--text-pair": {"metavar": "TEXT", "help": "the second text of a pair"},
+    "files": {"type": Path, "nargs": "+", "help": "results/bench/attention-*.json"},
+    "runs": {"type": Path, "nargs": "+", "help": "folders of runs"},
+    "folder": {"type": Path, "help": "folder of the run (channels: or model)"},
+    "folders": {"type": Path, "nargs": "+", "metavar": "model",
+                "help": "folder written by lra convert or save_pretrained"},
+}  # fmt: skip
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "figures",
         help="draw figures of records, benchmarks, trained runs or converted models",
-        description="Draws figures as PNG and PDF (tokens: as an HTML page, too).",
+        description="Draws figures as PNG and PDF.",
     )
     parser.add_argument("--runs", help="draw the tables of these runs, as lra table shows them")
     parser.add_argument("--vary", nargs="+", default=[], metavar="SETTING", help="as in lra table")
-    parser.add_argument("--out", type=Path, default="figures", help="folder (default: figures)")
     parser.set_defaults(run=_run, draw="tables.draw_runs", task=[], attention=[], effects=False)
     whats = parser.add_subparsers(dest="what", metavar="what")
-
-    def add(what: str, about: str, draw: str, out: str | None = "figures") -> Any:
+    for what, (draw, about, arguments) in FIGURES.items():
         figure = whats.add_parser(what, help=about)
         figure.set_defaults(draw=draw)
-        figure.add_argument("--out", type=Path, default=out, help=f"folder (default: {out})")
-        return figure
-
-    records = add("records", "scores, cost, curves and effects of tables", "tables.draw", None)
-    records.add_argument("--results", type=Path, default=Path("results"), help="default: results")
-    rules = add("rules", "rules beside published and measured ListOps", "rules.draw_rules")
-    rules.add_argument("--results", type=Path, default=Path("results"), help="default: results")
-    scaling = add("scaling", "pictures of lra bench, drawn again", "bench.draw", None)
-    scaling.add_argument("files", type=Path, nargs="+", help="results/bench/attention-*.json")
-    channels = add("channels", "psi of a run or a converted model", "runs.draw_channels")
-    texts = "for a converted model: one text per line, a tab separates a pair"
-    channels.add_argument("--texts", type=Path, metavar="FILE", help=texts)
-    maps = add("maps", "attention of any trained run on one example", "runs.draw_maps")
-    maps.add_argument("--example", type=int, default=0, help="number in the test split (default 0)")
-    for figure in (channels, maps):
-        figure.add_argument("folder", type=Path, help="folder of the run (channels: or model)")
-        figure.add_argument("--data-dir", type=Path, default="data", help="prepared data")
-    tokens = add(
-        "tokens",
-        "attention of [CLS] to words, in softmax and in converted models",
-        "students.draw_tokens",
-    )
-    tokens.add_argument("--text", required=True, help="the text that the models read")
-    tokens.add_argument("--text-pair", metavar="TEXT", help="the second text of a pair")
-    written = "folder written by lra convert or save_pretrained"
-    tokens.add_argument("folders", type=Path, nargs="+", metavar="model", help=written)
-    tokens.add_argument("--teacher", type=Path, required=True, help="the softmax model's")
-    tokens.add_argument("--layer", type=int, default=-1, help="from 0 (default: the last)")
-    curves = add(
-        "distillation", "KL of every layer in stage 1 of conversions", "students.draw_distillation"
-    )
-    curves.add_argument("runs", type=Path, nargs="+", help="result.json, or folders to search")
+        for name in arguments:
+            figure.add_argument(name, **ARGUMENTS[name])
+    for each in (parser, *whats.choices.values()):
+        each.add_argument("--out", type=Path, default="figures", help="folder (default: figures)")
+    whats.choices["records"].set_defaults(out=None)  # that of the results
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -22,8 +22,7 @@ from lra.settings.presets import usual_options
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
 
-SHORT, NAMED = 64, 24  # tokens whose whole matrix is drawn, and of those whose names fit beside it
-WRAP = 64  # tokens per line of a longer sequence
+WRAP = 64  # tokens per line
 SPELT = 32  # lines that are drawn with their characters
 SCALE = (0.1, 10.0)  # times uniform attention
 BATCH, BATCHES, POINTS, BINS = 16, 4, 400, 60  # dev examples of a run; of a line, of a histogram
@@ -46,17 +45,22 @@ def draw_channels(arguments: Namespace) -> list[Path]:
     from lra.figures.students import model_folder, open_students, text_batches
 
     folder = arguments.folder
-    stem = arguments.out / f"channels-{'-'.join(folder.resolve().parts[-3:])}"
-    if not (model_folder(folder) / "config.json").is_file():  # no converted model
-        run = load_trained(folder, data_dir=arguments.data_dir)
-        return draw_layers(of_run(run), title_of(run), stem)
-    from luna.convert.swap import forward
+    if (model_folder(folder) / "config.json").is_file():
+        from luna.convert.swap import forward
 
-    (student,) = open_students([folder])
-    title = f"{type(student.model).__name__}, {student.label}, {in_words(student.block['options'])}"
-    batches = text_batches(student, arguments.texts)
-    layers = observe(student.model, lambda: [forward(student.model, batch) for batch in batches])
-    return draw_layers(layers, f"{title}\n{student.made}", stem)
+        (student,) = open_students([folder])
+        options = in_words(student.block["options"])
+        title = f"{type(student.model).__name__}, {student.label}, {options}\n{student.made}"
+        inputs = text_batches(student, arguments.texts)
+        layers = observe(student.model, lambda: [forward(student.model, batch) for batch in inputs])
+    else:
+        run = load_trained(folder, data_dir=arguments.data_dir)
+        title, layers = title_of(run), of_run(run)
+    return draw_layers(layers, title, arguments.out / f"channels-{_name(folder)}")
+
+
+def _name(folder: Path) -> str:
+    return "-".join(folder.resolve().parts[-3:])
 
 
 def of_run(trained: Trained) -> list[LayerChannels]:
@@ -147,21 +151,20 @@ def _psi(channel: int) -> str:
 # ---------------------------------------------------------------------- attention
 
 
-class AttentionRows(NamedTuple):
-    """Attention to the real tokens of one example."""
+class AttentionRow(NamedTuple):
+    """Attention to the real tokens of one example, of one query or a mean over all."""
 
     ids: np.ndarray  # (n,) real tokens, or (n, stack)
-    rows: np.ndarray  # (layers, H, queries, n): every query of a short sequence, else one row
-    query: str  # the queries, in words
+    rows: np.ndarray  # (layers, H, n)
+    query: str  # whose row it is, in words
 
 
 def draw_maps(arguments: Namespace) -> list[Path]:
     folder, example = arguments.folder, arguments.example
     run = load_trained(folder, data_dir=arguments.data_dir)
-    maps = attention_rows(run, example)
-    name = "-".join(folder.resolve().parts[-3:])
+    maps = attention_row(run, example)
     title = f"{title_of(run)}\ntest example {example}, {maps.query}"
-    return draw_rows(run, maps, title, arguments.out / f"maps-{name}-example-{example}")
+    return draw_rows(run, maps, title, arguments.out / f"maps-{_name(folder)}-example-{example}")
 
 
 def title_of(trained: Trained) -> str:
@@ -179,9 +182,9 @@ def title_of(trained: Trained) -> str:
     )
 
 
-def attention_rows(trained: Trained, example: int) -> AttentionRows:
-    """Every row of a short sequence; else that of CLS if the model pools by it, or the mean over
-    queries. Of a pair of texts, the first one is shown."""
+def attention_row(trained: Trained, example: int) -> AttentionRow:
+    """The row of CLS if the model pools by it, else the mean over queries. Of a pair of texts, the
+    first one is shown."""
     part = trained.prepared.split("test")
     if not 0 <= example < len(part):
         raise UserError(f"there is no test example {example}: choose from 0 to {len(part) - 1}")
@@ -190,25 +193,22 @@ def attention_rows(trained: Trained, example: int) -> AttentionRows:
     texts = [ids[:n] for ids, n in pairs]
     A, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
     if trained.protocol.style.pooling is Pooling.cls:
-        rows, query = A[:, :, :1, 1:][..., real], "row of CLS"
+        rows, query = A[:, :, 0, 1:][..., real], "row of CLS"
     else:
-        rows, query = A[:, :, real][..., real], "a row per query"
-        if trained.task.grid is not None or len(ids[real]) > SHORT:
-            rows, query = rows.mean(2, keepdim=True), "mean over queries"
-    return AttentionRows(ids[real].numpy(), rows.numpy(), query)
+        rows, query = A[:, :, real][..., real].mean(2), "mean over queries"
+    return AttentionRow(ids[real].numpy(), rows.numpy(), query)
 
 
-def draw_rows(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> list[Path]:
-    """A panel per layer and head: over pixels, a matrix, or lines of a long sequence."""
+def draw_rows(trained: Trained, maps: AttentionRow, title: str, stem: Path) -> list[Path]:
+    """A panel per layer and head: over pixels, or over the lines of a sequence."""
     from matplotlib.colors import LogNorm
 
-    n_layers, n_heads, queries, n = maps.rows.shape
+    n_layers, n_heads, n = maps.rows.shape
     grid, lines = trained.task.grid, math.ceil(n / WRAP)
-    shape = grid or ((queries, n) if queries > 1 else (lines, WRAP))
     words = [] if grid else [trained.task.decode(maps.ids[i : i + 1]) for i in range(n)]
     columns = n_heads + (grid is not None)
     width = min(3.0, 6.4 / columns)  # inches of a panel
-    height = width if grid or queries > 1 else 0.3 + 0.14 * lines
+    height = width if grid else 0.3 + 0.14 * lines
 
     def fill(figure: Any) -> None:
         panels = figure.subplots(n_layers, columns, squeeze=False)
@@ -216,26 +216,21 @@ def draw_rows(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
             axes.spines[:].set_visible(False)
             axes.set(xticks=[], yticks=[])
         for i, h in np.ndindex(n_layers, n_heads):
-            axes, shares, picture = panels[i, h], maps.rows[i, h] * n, np.full(shape, np.nan)
-            picture.flat[: shares.size] = np.clip(shares, 1e-9, None).ravel()
-            aspect = "equal" if grid or queries > 1 else "auto"
-            image = axes.imshow(picture, cmap="PuOr_r", norm=LogNorm(*SCALE), aspect=aspect)
-            title = f"layer {i}, head {h}"
-            axes.set_title(f"{title}: {shares.min():.3g} to {shares.max():.3g}")
-            if 1 < queries <= NAMED:
-                axes.set_xticks(range(n), words, rotation=90, family="monospace")
-                axes.set_yticks(range(n), [""] * n if h else words, family="monospace")
-            elif not grid and queries == 1:
+            axes, shares = panels[i, h], maps.rows[i, h] * n
+            picture = np.full(grid or (lines, min(n, WRAP)), np.nan)
+            picture.flat[:n] = np.clip(shares, 1e-9, None)
+            image = axes.imshow(picture, cmap="PuOr_r", norm=LogNorm(*SCALE),
+                                aspect="equal" if grid else "auto")  # fmt: skip
+            head = f"layer {i}, head {h}"
+            axes.set_title(f"{head}: {shares.min():.3g} to {shares.max():.3g}")
+            if not grid:
                 starts = range(0, lines, max(1, lines // 8))
                 axes.set_yticks(starts, [f"{line * WRAP:,}" for line in starts])
-                spelt = lines <= SPELT and 2 * sum(len(word) == 1 for word in words) > n
-                # a dot for bytes that are not a character
-                for at, word in enumerate(words if spelt else []):
-                    axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
-                              va="center", fontsize=6, family="monospace")  # fmt: skip
-        if queries > 1:
-            figure.supxlabel("keys", fontsize=9)
-            figure.supylabel("queries", fontsize=9)
+            spelt = lines <= SPELT and 2 * sum(len(word) == 1 for word in words) > n
+            # a dot for bytes that are not a character
+            for at, word in enumerate(words if spelt else []):
+                axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
+                          va="center", fontsize=6, family="monospace")  # fmt: skip
         if grid:
             panels[0, -1].imshow(maps.ids.reshape(grid), cmap="gray")
             panels[0, -1].set_title("input")
@@ -243,4 +238,4 @@ def draw_rows(trained: Trained, maps: AttentionRows, title: str, stem: Path) -> 
                         label="attention × n (1: uniform)")  # fmt: skip
 
     whole = max(5.0, columns * width + 1)
-    return save_figure(stem, fill, title, (height + 0.35) * n_layers + 0.9, whole)
+    return save_figure(stem, fill, title, max(2.7, (height + 0.35) * n_layers + 0.9), whole)

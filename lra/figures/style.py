@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lra.base.config import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LUNA, SOFTMAX, OTHERS, INK, NOTE = "#c2185b", "#1d2126", "#b4b4b4", "0.15", "0.4"
 PALETTE = ("#0072b2", "#e69f00", "#56b4e9", "#332288", "#8a6d00")
@@ -45,6 +47,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 COLOURS = 96  # of a PNG
+BARS = 8  # points of a line that have error bars; of more, a band
+NAMED = 12  # lines or points that all have names; of more, some
 WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
 LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.8}
 
@@ -113,11 +117,6 @@ def save_figure(
         return save(figure, stem)
 
 
-def slug(text: str) -> str:
-    """Turn the first words of a text into the name of a file."""
-    return "-".join(re.findall(r"\w+", text.lower())[:5])[:60] or "text"
-
-
 def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:
     """At least n panels, (rows, columns); those beyond n are blank."""
     panels = figure.subplots(math.ceil(n / columns), columns, squeeze=False, **shared)
@@ -138,7 +137,7 @@ def ticked(axis: Any, digits: Sequence[float] = ()) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-# ---------------------------------------------------------------------- labels
+# ---------------------------------------------------------------------- lines, points, labels
 
 
 class Point(NamedTuple):
@@ -146,6 +145,49 @@ class Point(NamedTuple):
     y: float
     name: str
     spread: float = 0.0  # length of the error bar, up and down from y
+
+
+def draw_lines(
+    axes: Any, lines: Sequence[tuple[str, pd.DataFrame, dict[str, Any]]], gap: float = 0.06
+) -> None:
+    """Draw (name, data, style): the mean over x, with a band from min to max, or with bars of few
+    points. Names stand at the ends; lines without a name are grey."""
+    ends = []
+    for name, line, style in lines:
+        mean, low, high = (line[column] for column in ("mean", "min", "max"))
+        if not name:
+            axes.plot(mean, color=OTHERS, lw=0.8, zorder=1)
+        elif len(line) > BARS:
+            axes.plot(mean, **style, markersize=3)
+            axes.fill_between(line.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        else:
+            reach = [mean - low, high - mean]
+            axes.errorbar(line.index, mean, reach, capsize=2, ms=4.5, elinewidth=0.8, **style)
+        ends += [(name, line.index[-1], mean.iloc[-1], style["color"])] if name else []
+    axes.grid()
+    if others := len(lines) - len(ends):
+        ends.append((f"{others} others", max(e[1] for e in ends), axes.get_ylim()[0], OTHERS))
+    at_ends(axes, ends, gap)
+
+
+def draw_front(axes: Any, points: Sequence[Point], styles: Sequence[dict[str, Any]]) -> None:
+    """Draw points over a cost. The line joins those that no cheaper one exceeds; of many points
+    these, the best two and those of coloured methods are named."""
+    front, best = list[Point](), sorted(p.y for p in points)[-2:]
+    for point in sorted(points, key=lambda p: (p.x, -p.y)):
+        front += [point] if not front or point.y > front[-1].y else []
+    for (x, y, _, spread), style in zip(points, styles, strict=True):
+        axes.errorbar(x, y, yerr=spread or None, fmt=style["marker"], capsize=2, ms=6,
+                      color=style["color"], elinewidth=0.8, zorder=style["zorder"])  # fmt: skip
+    axes.step([p.x for p in front], [p.y for p in front], where="post", color=OTHERS, lw=1,
+              zorder=1)  # fmt: skip
+    axes.set_xscale("log")
+    ticked(axes.xaxis)
+    axes.margins(x=0.12, y=0.12)
+    axes.grid()
+    special = [point for point, style in zip(points, styles, strict=True) if point in front
+               or point.y in best or style["color"] != OTHERS or len(points) <= NAMED]  # fmt: skip
+    beside(axes, special)
 
 
 def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float) -> None:
@@ -158,7 +200,7 @@ def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float
     for (name, x, y, colour), place in zip(ends, places, strict=True):
         axes.annotate(
             name, xy=(x, y), xytext=(1.05, place), textcoords="axes fraction", va="center",
-            color=INK, annotation_clip=False, fontweight=_weight(name),
+            color=INK, annotation_clip=False, fontweight=weight(name),
             parse_math=False, zorder=1,
             arrowprops=LEADER | {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":",
                                  "color": colour},
@@ -181,7 +223,7 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
 
     axes.figure.draw_without_rendering()  # fixes the layout
     letters = {"color": INK, "ha": "center", "va": "center"}
-    names = [axes.text(*p[:3], parse_math=False, fontweight=_weight(p.name), **letters)
+    names = [axes.text(*p[:3], parse_math=False, fontweight=weight(p.name), **letters)
              for p in points]  # fmt: skip
     for name in names:
         name.set_in_layout(False)  # names must not change the layout they are placed in
@@ -192,5 +234,5 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
     )  # fmt: skip
 
 
-def _weight(name: str) -> str:
+def weight(name: str) -> str:
     return "bold" if name in BOLD else "normal"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import textwrap
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lra.base.config import UserError
@@ -19,19 +17,10 @@ from lra.figures import style as look
 from lra.report import render
 from lra.report.table import Table, mark_of, text_of
 
-AXES = {"M": "M, projections per head", "L": "L, channels per projection",
-        "pairs": "pairs to recall"}  # fmt: skip
+AXES = {"pairs": "pairs to recall"}
 TITLES = {"dwc": "local branch", "lr": "learning rate"}
-LINES = 12  # coloured lines at most; of more rows only some are named
 POINTS = 4  # of a curve, at least
-CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods with colours where many are
-
-
-def draw(arguments: Namespace) -> list[Path]:
-    from lra.report.commands import tables_of
-
-    tables = [table for table in tables_of(arguments.results)[1] if table.costs]
-    return write_figures(tables, arguments.out or arguments.results / "figures")
+CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods named where many are
 
 
 def draw_runs(arguments: Namespace) -> list[Path]:
@@ -54,29 +43,17 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
             paths += write_effects(table, folder)
         values = [column.partition("=")[2] for column in table.columns]
         if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
-            paths += _save(folder, table, table.axis, by_column, table.columns[0])
+            paths += _save(folder, table, table.axis, by_column, "")
         for column in table.columns if not table.axis else ():
-            cells, option = table.column(column), swept(table)
+            cells = table.column(column)
             if len(cells) < 2 or not cells["learned"].any():
                 continue
-            if option and table.effects.empty:
-                paths += _save(folder, table, f"{column}-{option}", sweep, column)
-            else:
-                paths += _save(folder, table, f"{column}-scores", scores, column)
-                if table.rows["attention"].nunique() > 1:  # else names say what costs
-                    paths += _save(folder, table, f"{column}-compute", compute, column)
+            paths += _save(folder, table, f"{column}-scores", scores, column)
+            if table.rows["attention"].nunique() > 1:  # else names say what costs
+                paths += _save(folder, table, f"{column}-compute", compute, column)
             if curves_of(table, column):
                 paths += _save(folder, table, f"{column}-curves", curves, column)
     return paths
-
-
-def swept(table: Table) -> str | None:
-    """The option in which the rows of one attention differ, if it is one and all are numbers."""
-    names = {*itertools.chain(*table.rows["options"])}
-    values = [value for options in table.rows["options"] for value in options.values()]
-    numeric = all(isinstance(v, int | float) and v is not True and v > 0 for v in values)
-    one = table.rows["attention"].nunique() == len(names) == 1
-    return names.pop() if one and numeric else None
 
 
 # ---------------------------------------------------------------------- one column
@@ -96,36 +73,22 @@ def scores(figure: Any, table: Table, column: str) -> None:
     axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
     for label in axes.get_yticklabels():
-        bold = label.get_text().split(" ")[0] in look.BOLD
-        label.set(fontweight="bold" if bold else "normal", color=look.INK)
+        label.set(fontweight=look.weight(label.get_text().split(" ")[0]), color=look.INK)
     if axes.get_xlim()[0] < (floor := cells["floor"].iloc[0]):
         axes.axvline(floor, color=look.NOTE, lw=0.8, ls=(0, (4, 3)))
         axes.annotate(" one answer to everything", (floor, -0.6), color=look.NOTE)
 
 
 def compute(figure: Any, table: Table, column: str) -> None:
-    """Accuracy against forward FLOPs; the line joins rows that no cheaper one exceeds."""
-    axes, cells = figure.subplots(), table.column(column)
+    """Accuracy against forward FLOPs."""
+    cells, axes = table.column(column), figure.subplots()
     cells["gflops"] = cells["flops"] / 1e9
-    front = cells.sort_values(["gflops", "score"], ascending=[True, False])
-    front = front[front["score"] > front["score"].cummax().shift(fill_value=-1)]
-    points = []
-    for row, name, style in _looks(table, cells.index):
-        gflops, score, deviation = cells.loc[row, ["gflops", "score", "deviation"]].fillna(0)
-        axes.errorbar(
-            gflops, score, yerr=deviation or None, fmt=style["marker"], capsize=2, ms=6,
-            color=style["color"], elinewidth=0.8, zorder=style["zorder"],
-        )  # fmt: skip
-        special = row in front.index or row in cells.index[:2] or style["color"] != look.OTHERS
-        if special or len(cells) <= LINES:
-            points.append(look.Point(gflops, score, name, deviation))
-    axes.step(front["gflops"], front["score"], where="post", color=look.OTHERS, lw=1, zorder=1)
-    axes.set_xscale("log")
-    look.ticked(axes.xaxis)
-    axes.margins(x=0.12, y=0.12)
+    numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
+    looks = _looks(table, cells.index, list(cells.index))
+    points = [look.Point(x, y, name, spread)
+              for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)]  # fmt: skip
+    look.draw_front(axes, points, [style for *_, style in looks])
     axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
-    axes.grid()
-    look.beside(axes, points)
 
 
 def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
@@ -144,78 +107,33 @@ def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
 
 
 def curves(figure: Any, table: Table, column: str) -> None:
-    """Dev accuracy by training step: mean and range over seeds; of many rows some are named."""
+    """Dev accuracy by training step: mean and range over seeds."""
     axes, of_rows = figure.subplots(), curves_of(table, column)
     order = [row for row in table.column(column).sort_values("score").index if row in of_rows]
-    special = (*CURATED, "uniform", order[0], *order[-2:])
-    named = [row for row in order if row in special or len(order) <= LINES]
-    ends = []
-    for row, name, style in _looks(table, order, named):
-        curve = of_rows[row]
-        if row in named:
-            axes.plot(curve["mean"], **style, markersize=3)
-            axes.fill_between(curve.index, curve["min"], curve["max"], color=style["color"],
-                              alpha=0.15, linewidth=0)  # fmt: skip
-            ends.append((name, curve.index[-1], curve["mean"].iloc[-1], style["color"]))
-        else:
-            axes.plot(curve["mean"], color=look.OTHERS, lw=0.8, zorder=1)
     axes.set(xlabel="training step", ylabel="dev accuracy (%), mean and range of seeds")
-    axes.grid()
-    if n := len(order) - len(named):
-        ends.append((f"{n} others", curve.index[-1], axes.get_ylim()[0], look.OTHERS))
-    look.at_ends(axes, ends, gap=0.055)
-
-
-def sweep(figure: Any, table: Table, column: str) -> None:
-    """Accuracy against one option, and what was published for it, each with its own axis."""
-    option, cells = str(swept(table)), table.column(column)
-    xs = [options[option] for options in table.rows.loc[cells.index, "options"]]
-    printed = cells["published"].astype(float)
-    panels = figure.subplots(1, 1 + printed.notna().any(), squeeze=False)[0]
-    bars = None if cells["deviation"].isna().all() else cells["deviation"].fillna(0)
-    panels[0].errorbar(xs, cells["score"], yerr=bars, fmt="o", color=look.LUNA, capsize=3)
-    panels[0].set_title("measured here")
-    if len(panels) > 1:
-        panels[1].plot(xs, printed, "s", color=look.NOTE, mfc="none")
-        panels[1].set_title("published (another protocol)")
-    reach = max(np.ptp(axes.get_ylim()) for axes in panels) / 2
-    for axes in panels:
-        middle = np.mean(axes.get_ylim())
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(xs, [str(x) for x in xs], minor=False)
-        axes.set(xlabel=AXES.get(option, option), ylabel="test accuracy (%)")
-        axes.set_ylim(middle - reach, middle + reach)  # equal spans, so that slopes can be compared
-        axes.grid()
+    special = [*CURATED, "uniform", order[0], *order[-2:]]
+    _lines(axes, table, {row: of_rows[row] for row in order}, special)
 
 
 # ---------------------------------------------------------------------- columns, effects, orders
 
 
-def by_column(figure: Any, table: Table, first: str) -> None:
-    """Accuracy against the setting whose values are the columns: some rows named, others grey."""
-    axes, ends = figure.subplots(), []
+def by_column(figure: Any, table: Table, _: str) -> None:
+    """Accuracy against the setting whose values are the columns."""
+    axes, lines = figure.subplots(), {}
     xs = pd.Series({c: float(c.partition("=")[2]) for c in table.columns})
-    attentions = table.rows["attention"]
-    rows = [row for row in attentions.index if len(table.cells.loc[row]) > 1]  # points of a line
-    named = [row for row in rows if attentions[row] in CURATED or len(rows) <= LINES]
-    for row, name, style in _looks(table, rows, named):
-        cells = table.cells.loc[row]
-        cells = cells.loc[[c for c in table.columns if c in cells.index]]
-        x, means = xs[cells.index], cells["score"]
-        spread = cells["deviation"].fillna(0)
-        reach = [np.minimum(spread, means), np.minimum(spread, 100 - means)]  # not beyond 100 %
-        if row in named:
-            axes.errorbar(x, means, yerr=reach, capsize=2, markersize=5, elinewidth=0.8, **style)
-            ends.append((name, x.iloc[-1], means.iloc[-1], style["color"]))
-        else:
-            axes.plot(x, means, color=look.OTHERS, lw=0.8, zorder=1)
+    for row in table.rows.index:
+        cells = table.cells.loc[row].reindex(table.columns).dropna(subset="score")
+        means, spread = cells["score"], cells["deviation"].fillna(0)
+        line = {"mean": means, "min": (means - spread).clip(lower=0),
+                "max": (means + spread).clip(upper=100)}  # fmt: skip
+        if len(cells) > 1:
+            lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
     axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))
-    axes.grid()
-    if n := len(rows) - len(named):
-        ends.append((f"{n} others", xs.iloc[-1], 0, look.OTHERS))
-    look.at_ends(axes, ends, gap=0.06)
+    attentions = table.rows["attention"]
+    _lines(axes, table, lines, [row for row in lines if attentions[row] in CURATED])
 
 
 def write_effects(table: Table, folder: Path) -> list[Path]:
@@ -272,12 +190,10 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
     ranks = best["methods"][["here", "there"]].rank()
 
     def fill(figure: Any) -> None:
-        axes, points = figure.subplots(), []
-        for (name, x, y), style in zip(
-            ranks.itertuples(), look.styles_of(ranks.index), strict=True
-        ):
+        axes = figure.subplots()
+        points = [look.Point(x, y, name) for name, x, y in ranks.itertuples()]
+        for (x, y, *_), style in zip(points, look.styles_of(ranks.index), strict=True):
             axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
-            points.append(look.Point(x, y, name))
         axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
         axes.margins(x=0.1, y=0.1)
         axes.set_xlabel(f"rank on {best['column']} (right: better)")
@@ -296,31 +212,43 @@ def _looks(
     table: Table, rows: Sequence[str], named: Sequence[str] | None = None
 ) -> list[tuple[str, str, dict[str, Any]]]:
     """Rows with their names in words, without the attention if all have the same, and their looks:
-    those of their methods, where named rows of one method differ in dashes."""
-    one = table.rows["attention"].nunique() == 1
+    those of their methods, where named rows of one method differ in dashes. With `named`, a method
+    that has one row needs no options in its name."""
+    one, number = table.rows["attention"].nunique() == 1, Counter(table.rows["attention"])
     dashes, seen = (*look.DASHES, (0, (4, 1, 1, 1))), Counter[str]()
     lines, looks = table.rows.loc[rows, ["attention", "options"]], []
     styles = look.styles_of(list(lines["attention"]))
     for (row, attention, options), style in zip(lines.itertuples(), styles, strict=True):
         words = look.in_words({k: v for k, v in options.items() if f" {k}={v}" in row})
-        name = words or attention if one else f"{attention} {words}".strip()
+        alone = named is not None and number[attention] == 1
+        name = words or attention if one else attention if alone else f"{attention} {words}".strip()
         dash = dashes[seen[attention] % len(dashes)]
         seen[attention] += named is None or row in named
         looks.append((row, "\n".join(textwrap.wrap(name, 34)), style | {"linestyle": dash}))
     return looks
 
 
+def _lines(
+    axes: Any, table: Table, lines: Mapping[str, pd.DataFrame], special: Sequence[str]
+) -> None:
+    """Draw a line per row; of many rows only `special` ones are named."""
+    named = [row for row in lines if len(lines) <= look.NAMED or row in special]
+    looks = _looks(table, [*lines], named)
+    look.draw_lines(axes, [(name if row in named else "", lines[row], style)
+                           for row, name, style in looks])  # fmt: skip
+
+
 def _save(
     folder: Path, table: Table, name: str, fill: Callable[[Any, Table, str], None], column: str
 ) -> list[Path]:
-    height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
-    runs = table.runs if table.axis else table.runs[table.runs["column"] == column]
+    """Save a figure of a column, or of all."""
+    runs = table.runs[table.runs["column"] == column] if column else table.runs
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
-    number = f"{high}" if low == high else f"{low} to {high}"
-    seeds = "one seed" if high == 1 else f"{number} seeds"
+    seeds = "one seed" if high == 1 else f"{high if low == high else f'{low} to {high}'} seeds"
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
-    what = table.title if table.axis else f"{column}: {table.title}"
+    what = f"{column}: {table.title}" if column else table.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {table.conditions}\ndata: {data}"
+    height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
     stem = folder / f"{table.name}-{name}"
     return look.save_figure(stem, lambda f: fill(f, table, column), title, height)

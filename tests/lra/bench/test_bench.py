@@ -34,7 +34,7 @@ MEASURES = {
     "attention": BOTH,
     "causal": BOTH | {"token_seconds", "token_bytes", "state_bytes"},
     "luna": BOTH,
-    "train": {"step_seconds", "step_bytes", "speed", "share"},
+    "train": {"step_seconds", "step_bytes", "share"},
     "convert": {"forward_seconds", "forward_bytes", "generate_seconds", "generate_bytes"},
 }
 
@@ -96,9 +96,9 @@ def test_cases_are_timed_in_turn_and_end_at_a_limit(quick, monkeypatch):
 
     cases = {name: partial(build, name) for name in ("a", "b")}
     benchmark = Benchmark(stem="s", title="t", notes=[], cases=cases)
-    options = {"what": "attention", "device": "cpu", "threads": 1, "rounds": 2,
-               "lengths": [30, 4, 8]}  # fmt: skip
-    rows = measure_cases(benchmark, Namespace(**options, seconds=9.0, mib=1000.0))
+    options = Namespace(what="attention", device="cpu", threads=1, rounds=2, lengths=[30, 4, 8])
+    monkeypatch.setattr("lra.bench.measure.MIB", 1000.0)
+    rows = measure_cases(benchmark, options)
     times = [row for row in rows if row.measure == "forward_seconds"]
     assert [(row.case, row.n, len(row.values)) for row in times] == [
         ("a", 4, 2), ("b", 4, 2), ("a", 8, 2), ("b", 8, 2),
@@ -107,10 +107,12 @@ def test_cases_are_timed_in_turn_and_end_at_a_limit(quick, monkeypatch):
     turns = [name for i, name in enumerate(short) if i == 0 or short[i - 1] != name]
     assert turns == ["a", "b", "a", "b"]
     assert [row.stopped for row in rows if row.n == 30] == ["too long"] * 2
-    less = measure_cases(benchmark, Namespace(**options, seconds=9.0, mib=15.0))
+    monkeypatch.setattr("lra.bench.measure.MIB", 15.0)
+    less = measure_cases(benchmark, options)
     assert {row.stopped for row in less if row.n == 8} == {"> 15 MiB"}  # 4 MiB x (8 / 4)²
+    monkeypatch.setattr("lra.bench.measure.SECONDS", 0.0)
     with pytest.raises(UserError, match="nothing was measured: > 0 s"):
-        measure_cases(benchmark, Namespace(**options, seconds=0.0, mib=9.0))
+        measure_cases(benchmark, options)
 
 
 def row(case: str, n: int, values: list[float], measure: str = "step_seconds") -> BenchRow:
@@ -128,8 +130,6 @@ def test_the_roofline_share_is_that_of_each_round():
     measured = [row("luna", 4, [1.0, 2.0]), row(PRODUCT, 4, [1.0, 4.0])]
     more = roofline({"luna": 10, PRODUCT: 40}, measured)
     assert {(r.case, r.measure): r.values for r in more} == {
-        ("luna", "speed"): [10.0, 5.0],
-        (PRODUCT, "speed"): [40.0, 10.0],
         ("luna", "share"): [0.25, 0.5],
     }
 

@@ -95,5 +95,3 @@ def test_runs_that_cannot_start_are_refused(in_this_process, overrides, capsys):
     assert "error: nothing could be measured: " in capsys.readouterr().err
     assert main(["plan", *overrides, "seed=1,2"]) == 2
     assert "add --multirun" in capsys.readouterr().err
-    assert main(["plan", *overrides, "--jobs", "0"]) == 2
-    assert "--jobs must be greater than 0" in capsys.readouterr().err

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from lra.base.config import UserError
 from lra.bench.result import BenchResult, BenchRow
 from lra.figures import style
 from lra.figures.bench import draw_bench
-from lra.figures.rules import draw_rules
+from lra.figures.overview import draw_rules
 from lra.figures.style import spread
+from lra.results.frame import frame_of
+from lra.results.record import load_records
 
 from .conftest import Figure
 
@@ -61,12 +61,12 @@ def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figu
 
 
 def test_rules_are_drawn_beside_published_rows(tmp_path: Path, drawn: list[Figure]):
-    draw_rules(Namespace(results=Path("results"), out=tmp_path))
+    runs = frame_of(load_records([Path("results/records/published_listops.jsonl")]))
+    draw_rules(Path("results"), runs, {}, tmp_path)
     (axes,) = drawn[0].axes
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[0] == "measured here"
     assert "luna, ?" in names
     texts = [text.get_text() for text in axes.texts]
     assert "first operator 35.4" in texts
-    with pytest.raises(UserError, match="has no rules for ListOps"):
-        draw_rules(Namespace(results=tmp_path, out=tmp_path))
+    assert not draw_rules(tmp_path, runs, {}, tmp_path), "without rules there is no picture"

@@ -1,10 +1,8 @@
-"""Figures of converted models: shares of words and patches, channels, distillation."""
+"""Figures of converted models: shares of words, and channels."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,45 +11,23 @@ import torch
 from lra.base.config import UserError
 from lra.cli import main
 from lra.figures import runs, students
-from lra.results.record import read_record
 from luna.convert import convert
 from tests.luna.convert.kit import bert
 
 from .conftest import PAIR, TEXT, WORDS, Figure, maps_of, wordpiece
 
-RECORD = {
-    "task": "sst2", "attention": "luna", "options": {"M": 8}, "teacher": "0",
-    "schema": 1, "status": "finished",
-    "scores": {"teacher": {"score": 0.9}}, "score": 0.8, "floor": 0.5, "phi_parameters": 2,
-    "recipe": {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 4, "batch": 2, "epochs": 3,
-               "train_examples": None},
-}  # fmt: skip
-
-
-def write_run(folder: Path, seed: int, kl: float, **facts: Any) -> Path:
-    """`folder` is <model>/<attention>/<key>."""
-    layers = {f"bert.encoder.layer.{i}.attention.self": kl * (i + 1) for i in range(2)}
-    curve = [{"step": s, "kl": {k: v / (1 + s) for k, v in layers.items()}} for s in (0, 4)]
-    path = folder / f"seed-{seed}" / "result.json"
-    path.parent.mkdir(parents=True)
-    record = RECORD | {"seed": seed, "stage1": {"curve": curve}} | facts
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return path
-
 
 def test_shares_are_the_cls_rows_of_teacher_and_students(text_models: dict[str, Path]):
-    folders = [text_models["hedgehog"], text_models["luna"]]
+    opened = students.open_students([text_models["hedgehog"], text_models["luna"]])
     batch = wordpiece()(TEXT, return_tensors="pt")
     places = [at for _, at in students.words_of(batch, (TEXT, ""))]
-    for layer in (-1, 0):
-        words, rows, _ = students.cls_to_words(folders, TEXT, None, text_models["teacher"], layer)
-        labels = ["softmax teacher", "hedgehog, not fitted", "luna, not fitted"]
-        assert list(rows) == labels
-        models = [convert(bert(), "softmax"), *(s.model for s in students.open_students(folders))]
-        for model, shares in zip(models, rows.values(), strict=True):
-            cls = maps_of(model, **batch)[layer].mean(0)[0]
-            np.testing.assert_allclose(shares, [cls[at].sum() for at in places], atol=1e-5)
-            assert (sum(shares), len(words)) == (pytest.approx(1), len(shares))
+    words, rows = students.cls_to_words(opened, TEXT, None, text_models["teacher"])
+    assert list(rows) == ["softmax teacher", "hedgehog, not fitted", "luna, not fitted"]
+    models = [convert(bert(), "softmax"), *(s.model for s in opened)]
+    for model, shares in zip(models, rows.values(), strict=True):
+        cls = maps_of(model, **batch)[-1].mean(0)[0]
+        np.testing.assert_allclose(shares, [cls[at].sum() for at in places], atol=1e-5)
+        assert (sum(shares), len(words)) == (pytest.approx(1), len(shares))
 
 
 def test_words_are_spelt_as_in_the_text():
@@ -79,39 +55,19 @@ def test_channels_of_a_converted_layer_over_its_own_inputs(
     np.testing.assert_allclose(layer.psi[2, :, 1], psi.detach(), rtol=1e-4, atol=1e-6)
 
 
-def test_seeds_share_a_line_and_settings_have_their_own(tmp_path: Path, drawn: list[Figure]):
-    folder = tmp_path / "tiny" / "luna"
-    files = [write_run(folder / "a", 0, 1.0), write_run(folder / "a", 1, 3.0),
-             write_run(folder / "b", 0, 2.0, options={"M": 16})]  # fmt: skip
-    write_run(folder / "d", 0, 2.0, stage1=None, recipe=RECORD["recipe"] | {"stage1": None})
-    frame = students.curves([read_record(file) for file in files])
-    line = frame[(frame.label == "luna, M = 8") & (frame.layer == 1)]
-    assert sorted(zip(line.step, line.kl, strict=True)) == [(0, 2), (0, 6), (4, 0.4), (4, 1.2)]
-    assert line.final.unique() == pytest.approx(np.mean([0.2, 0.4, 0.6, 1.2]))
-    assert main(["figures", "distillation", str(tmp_path), "--out", str(tmp_path / "f")]) == 0
-    drawn_line = drawn[0].axes[1].get_lines()[0]
-    assert list(drawn_line.get_ydata()) == pytest.approx([4, 0.8])
-    assert "stage 1: 4 steps of 2; epochs of stage 2: 3" in drawn[0].texts[0].get_text()
-
-
 def test_models_and_folders_that_cannot_be_drawn(text_models: dict[str, Path], tmp_path: Path):
     luna, teacher = text_models["luna"], text_models["teacher"]
     bert(num_labels=2).save_pretrained(tmp_path / "other")
     convert(bert(), "t2r").save_pretrained(tmp_path / "bare")
-    (student,) = students.open_students([luna])
+    (student,), (bare,) = map(students.open_students, ([luna], [tmp_path / "bare"]))
     for draw, message in (
-        (
-            lambda: students.cls_to_words([luna], TEXT, None, tmp_path / "other", -1),
-            "not converted",
-        ),
-        (lambda: students.cls_to_words([luna], TEXT, None, tmp_path, -1), "of the softmax model"),
-        (lambda: students.cls_to_words([tmp_path / "bare"], TEXT, None, teacher, -1), "tokenizer"),
-        (lambda: students.cls_to_words([luna], TEXT, None, teacher, 2), "no layer 2: .* 0 to 1"),
+        (lambda: students.cls_to_words([student], TEXT, None, tmp_path / "other"), "not converted"),
+        (lambda: students.cls_to_words([student], TEXT, None, tmp_path), "of the softmax model"),
+        (lambda: students.cls_to_words([bare], TEXT, None, teacher), "tokenizer"),
         (lambda: students.text_batches(student, None), "add --texts FILE"),
     ):
         with pytest.raises(UserError, match=message):
             draw()
-    assert main(["figures", "distillation", str(tmp_path / "bare")]) == 2
 
 
 def test_figures_from_the_command_line(
