@@ -232,8 +232,7 @@ class Memorise(Probe):
         o = options
         table = np.random.Generator(np.random.PCG64(o.seed)).integers(0, o.values, o.keys)
         keys = generator(o.seed, number).integers(0, o.keys, (BLOCK, o.asked))
-        ids = np.full((BLOCK, 2 * o.asked), EMPTY)
-        labels = np.full(ids.shape, IGNORED)
+        ids, labels = (np.full((BLOCK, 2 * o.asked), fill) for fill in (EMPTY, IGNORED))
         ids[:, ::2], labels[:, 1::2] = FIRST_KEY + keys, table[keys]
         return ids, labels
 
