@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lra.base.config import UserError
-from lra.data.arrays import IGNORED, SPLITS, Example, Split
+from lra.data.arrays import IGNORED, SPLITS, Example
 from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
 
 GENERATOR = "recall-generator-1"  # change it when the same seed gives other examples
@@ -34,25 +34,49 @@ BLOCK = 1024  # examples drawn together
 
 
 @dataclass
-class RecallOptions(TaskOptions):
-    form: str = STACKED  # settings are looked up by it, which OmegaConf cannot do by an Enum
-    pairs: int = read_by("generated", default=32, least=1)
-    queries: int | None = read_by("generated", default=None)
-    filler: int = read_by("generated", default=0, least=0)
-    keys: int = read_by("generated", default=256, least=1)
-    values: int = read_by("generated", default=64, least=2)
+class ProbeOptions(TaskOptions):
     seed: int = read_by("generated", default=0, least=0)
     n_train: int = read_by("generated", default=19_200, least=1)
     n_val: int = read_by("generated", default=250, least=1)
     n_test: int = read_by("generated", default=250, least=1)
 
 
-class Recall(Task):
-    name = "recall"
-    title = "the values of keys that were given with them"
+@dataclass
+class RecallOptions(ProbeOptions):
+    form: str = STACKED  # settings are looked up by it, which OmegaConf cannot do by an Enum
+    pairs: int = read_by("generated", default=32, least=1)
+    queries: int | None = read_by("generated", default=None)
+    filler: int = read_by("generated", default=0, least=0)
+    keys: int = read_by("generated", default=256, least=1)
+    values: int = read_by("generated", default=64, least=2)
+
+
+class Probe(Task):
+    """A probe whose examples are drawn one after another, with a label at some of its tokens."""
+
     probe = True
     per_token = True
     max_length = 0  # the options decide it
+
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
+        examples = self.examples(options)
+        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        return [RawSplit(s, itertools.islice(examples, sizes[s]), sizes[s]) for s in SPLITS]
+
+    def examples(self, options: Any) -> Iterator[Example]:
+        """Draw examples without end, those of train first."""
+        for number in itertools.count():
+            for ids, labels in zip(*self.block(options, number), strict=True):
+                yield Example(ids, labels)
+
+    def block(self, options: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the ids and labels of BLOCK examples, from the options and this number alone."""
+        raise NotImplementedError
+
+
+class Recall(Probe):
+    name = "recall"
+    title = "the values of keys that were given with them"
     sources: ClassVar = {
         "generated": Source("drawn at random by a program", {"generator": GENERATOR})
     }
@@ -66,10 +90,8 @@ class Recall(Task):
         task.vocab = FIRST_KEY + options["keys"] + options["values"]
         return task
 
-    def splits(self, options: RecallOptions, job: Job) -> list[RawSplit]:
-        examples = generate(options)
-        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
-        return [RawSplit(s, itertools.islice(examples, sizes[s]), sizes[s]) for s in SPLITS]
+    def examples(self, options: RecallOptions) -> Iterator[Example]:
+        return generate(options)
 
     def decode(self, ids: np.ndarray) -> str:
         first_value = self.vocab - self.classes
@@ -102,12 +124,10 @@ class Recall(Task):
         return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
 
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        from lra.data.rules import Rule
+        from lra.data.rules import Rule, from_ids
 
-        def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-            return [np.concatenate([self._usual(ids) for ids, _ in s.blocks()]) for s in splits]
-
-        return {"most frequent value": Rule("which value the example has most often", answer)}
+        reads = "which value the example has most often"
+        return {"most frequent value": Rule(reads, from_ids(self._usual))}
 
     def _usual(self, ids: np.ndarray) -> np.ndarray:
         """Answer the most frequent value of each example at all its tokens."""
@@ -130,9 +150,7 @@ def generate(options: RecallOptions) -> Iterator[Example]:
 def draw_block(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw block `number`: ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
     interleaved form. The pairs come first, then queries and fillers in random order."""
-    o, asked = options, _queries(options)
-    seed = np.random.SeedSequence(o.seed, spawn_key=(number,))
-    rng = np.random.Generator(np.random.PCG64(seed))
+    o, asked, rng = options, _queries(options), generator(options.seed, number)
     first_value = FIRST_KEY + o.keys
     keys = sample(rng, o.keys, o.pairs)
     values = rng.integers(0, o.values, (BLOCK, o.pairs))
@@ -150,6 +168,12 @@ def draw_block(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndar
     labels[row, where, 0] = values[row, which]
     at_keys = labels[:, :, 0] if o.form == STACKED else labels.reshape(BLOCK, -1)
     return slots.reshape(BLOCK, -1), at_keys
+
+
+def generator(seed: int, number: int) -> np.random.Generator:
+    """Start the random numbers of block `number`."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(number,))
+    return np.random.Generator(np.random.PCG64(sequence))
 
 
 def sample(rng: np.random.Generator, n: int, k: int) -> np.ndarray:

@@ -34,12 +34,13 @@ def builtin_tasks() -> dict[str, Task]:
     from lra.data.image import Image, Image8
     from lra.data.listops.task import ListOps
     from lra.data.pathfinder.task import PATHFINDERS
+    from lra.data.probes import Fuzzy, Memorise, Single
     from lra.data.recall import Recall
     from lra.data.retrieval import Retrieval
     from lra.data.text import Text
 
     tasks: list[Task] = [ListOps(), Text(), Retrieval(), Image()]
-    tasks += [*PATHFINDERS, Image8(), Recall()]
+    tasks += [*PATHFINDERS, Image8(), Recall(), Single(), Fuzzy(), Memorise()]
     return {task.name: task for task in tasks}
 
 

@@ -107,7 +107,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
         column = cells.index.get_level_values("column")
-        cells["rule"] = column.map(rules[columns].max()).astype(float)
+        cells["rule"] = column.map(rules.loc[~rules["bound"], columns].max()).astype(float)
     averaged = columns if axis else FIVE
     rows = _rows(runs, cells, averaged)
     counted = cells[cells.index.isin(averaged, level="column")][["score", "published"]]
@@ -265,14 +265,19 @@ def compared(
 
 
 def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
-    """The scores of rules on the data of each column, in %, and what each rule reads."""
+    """The scores of rules on the data of each column, in %, what each rule reads, and whether it is
+    a bound of what any method can score."""
     scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
     data_of = runs.groupby("column")["fingerprint"].first()
     of_column = {column: scored.get(data_of[column], {}) for column in columns}
     shown = pd.DataFrame({c: {n: 100 * r["test"] for n, r in rules.items()}
                           for c, rules in of_column.items()}, columns=[*columns])  # fmt: skip
-    reads = {n: r["reads"] for rules in of_column.values() for n, r in rules.items()}
-    return shown.assign(reads=pd.Series(reads, dtype=str)) if reads else pd.DataFrame()
+    of_rule = {n: r for rules in of_column.values() for n, r in rules.items()}
+    if not of_rule:
+        return pd.DataFrame()
+    reads = pd.Series({n: r["reads"] for n, r in of_rule.items()}, dtype=str)
+    bound = pd.Series({n: r.get("bound", False) for n, r in of_rule.items()}, dtype=bool)
+    return shown.assign(reads=reads, bound=bound)
 
 
 def comparable(

@@ -87,8 +87,11 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
         floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
         learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
-    if not table.rules.empty and (rules := table.rules[column].dropna()).size:
-        parts.append(f"the best rule gives {rules.max():.2f} % ({rules.idxmax()})")
+    if not table.rules.empty:
+        bound = table.rules["bound"]
+        for what, which in (("best rule gives", ~bound), ("bound is", bound)):
+            if (scores := table.rules.loc[which, column].dropna()).size:
+                parts.append(f"the {what} {scores.max():.2f} % ({scores.idxmax()})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if spec.speed and column not in table.timed:

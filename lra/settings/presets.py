@@ -9,6 +9,7 @@ from lra.settings.search_path import read
 
 # Keys that are not options of the method (configs/train.yaml has their meaning).
 NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
+LIKE_RECALL = ("single", "fuzzy", "memorise")  # probes on which attentions have recall's sizes
 
 
 def fill_in_preset(attention: dict[str, Any], task: str) -> None:
@@ -25,7 +26,8 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> None:
     for option, value in {**presets.get("published", {}), **presets[preset]}.items():
         if attention.get(option) == "???":
             by_task = value if isinstance(value, dict) else {"others": value}
-            attention[option] = by_task[task if task in by_task else "others"]
+            row = "recall" if task in LIKE_RECALL else task
+            attention[option] = by_task[row if row in by_task else "others"]
 
 
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:

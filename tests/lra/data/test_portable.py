@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
-from lra.data import configure
+from lra.data import configure, registry
 from lra.data.image import grey
 from lra.data.listops import generator as listops_generator
 from lra.data.pathfinder import generator as pathfinder_generator
@@ -25,6 +25,7 @@ SAMPLE = {
     "pathfinder": "761f1482a758d952",
     "listops": "faf47aa2749f8440",
     "recall": "678e7f835dece859",
+    "single": "88b6313f75ec6632",
     "grey": "ca2de8423c3d46ca",
 }
 SPECIAL = [name for name in __cpu_dispatch__ if __cpu_features__[name]]  # code of this CPU's own
@@ -88,6 +89,11 @@ def recall() -> Iterator[object]:
     yield from draw_block(configure("recall", ["filler=5"]), 1)
 
 
+def single() -> Iterator[object]:
+    options = configure("single", ["strength=7.3"])
+    yield from registry.of(options).block(options, 1)
+
+
 def colours() -> Iterator[object]:
     yield grey(np.random.default_rng(0).integers(0, 256, (100, 3, 1024), np.uint8))
 
@@ -96,5 +102,6 @@ PARTS: dict[str, Callable[[], Iterator[object]]] = {
     "pathfinder": pathfinder,
     "listops": listops,
     "recall": recall,
+    "single": single,
     "grey": colours,
 }
