@@ -149,6 +149,10 @@ class Attention(nn.Module):
         """
         return self.attend(q, k, v, key_mask, None)
 
+    def zeroes_padding(self, q: Tensor) -> bool:
+        """Say whether attend() gives 0 at padding and no gradient from there, by itself."""
+        return False
+
     @classmethod
     def projected(cls, profile: str) -> str:
         """The linear maps that a backbone puts around this method: of q, k, v and o, the output.
@@ -193,22 +197,25 @@ class Attention(nn.Module):
         x: Tensor | None = None,
         *,
         key_mask: Mask = None,
+        zeroed: bool = False,
     ) -> Tensor:
         """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
         `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
-        marks the real queries and `key_mask` the real keys."""
+        marks the real queries and `key_mask` the real keys. `zeroed`: padded rows of q, k, v are 0
+        and their gradients are not used, as `split_heads` has it."""
         if self.needs_x and x is None:
             raise LunaError(
                 f"attention '{self.name}' needs the hidden states: forward(q, k, v, mask, x=x)"
             )
         dtype = v.dtype
-        q, k, v = self._enter(q, k, v, mask, x, key_mask)
+        q, k, v = self._enter(q, k, v, mask, x, key_mask, zeroed)
         if x is not None and mask is not None and self.profile == "strict":
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         crossed = key_mask is not None or q.shape[2] != k.shape[2]
         with self._precision(q):
             out = self.cross(q, k, v, key_mask) if crossed else self.attend(q, k, v, mask, x)
-        return (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
+        done = self.profile != "strict" or (not crossed and self.zeroes_padding(q))
+        return (out if done else zero_padding(out, mask)).to(dtype)
 
     def matrix(
         self,
@@ -237,12 +244,13 @@ class Attention(nn.Module):
         mask: Mask = None,
         x: Tensor | None = None,
         key_mask: Mask = None,
+        zeroed: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs that have been checked, in the precision that the method asks for; under strict
         padded rows become 0 before anything else."""
         self._check_inputs(q, k, v, mask, x, key_mask)
         keys = mask if key_mask is None else key_mask
-        if self.profile == "strict":
+        if self.profile == "strict" and not zeroed:
             q, k, v = zero_padding(q, mask), zero_padding(k, keys), zero_padding(v, keys)
         if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
             q, k, v = q.float(), k.float(), v.float()
@@ -377,6 +385,61 @@ class Redrawn(Attention):
 def zero_padding(t: Tensor, mask: Mask) -> Tensor:
     """t (B, H, n, .) with 0 at padding, whatever stands there: 0 * NaN would be NaN."""
     return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
+
+
+def clear_padding(t: Tensor, mask: Mask) -> Tensor:
+    """Write 0 at padding into t (B, n, ...), where the rows may be few."""
+    if mask is not None and t.device.type == "cpu":
+        t[(~mask).nonzero(as_tuple=True)] = 0
+    elif mask is not None:  # without waiting for a GPU
+        t.masked_fill_(~mask.reshape(*mask.shape, *[1] * (t.dim() - 2)), 0)
+    return t
+
+
+def side_by_side(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Memory (B, n, H (2 d + e)) for gradients where the backward pass of one projection reads
+    them, and views of it like q, k and v."""
+    widths = [t.shape[1] * t.shape[3] for t in (q, k, v)]
+    memory = q.new_empty(len(q), q.shape[2], sum(widths))
+    return memory, views_of(memory, q, widths)
+
+
+def views_of(memory: Tensor, q: Tensor, widths: list[int]) -> tuple[Tensor, ...]:
+    parts = memory.split(widths, -1)
+    return tuple(t.unflatten(-1, (q.shape[1], -1)).transpose(1, 2) for t in parts)
+
+
+def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+    """Views (B, H, n, d) of projections (B, n, parts, H, d), which nobody else may read: padded
+    rows become 0 in place."""
+    if torch.compiler.is_compiling():
+        return tuple(zero_padding(t, mask) for t in qkv.permute(2, 0, 3, 1, 4).unbind(0))
+    clear_padding(qkv.detach(), mask)
+    return _Heads.apply(qkv, mask)
+
+
+class _Heads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+        ctx.mask = mask
+        return qkv.permute(2, 0, 3, 1, 4).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        first, parts = grads[0], len(grads)
+        (B, H, n, d), start = first.shape, first.storage_offset()
+        places = [start + part * H * d for part in range(parts)]
+        together = not torch.is_grad_enabled() and all(
+            t.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+            and (t.stride(), t.storage_offset()) == ((n * parts * H * d, d, parts * H * d, 1), at)
+            for t, at in zip(grads, places, strict=True)
+        )
+        if together:  # they stand side by side already
+            strides = n * parts * H * d, parts * H * d, H * d, d, 1
+            packed = first.as_strided((B, n, parts, H, d), strides)
+        else:
+            packed = torch.stack([t.transpose(1, 2) for t in grads], 2)
+        return clear_padding(packed, ctx.mask), None
 
 
 def at_least(method: str, least: float, **options: float | None) -> None:

@@ -25,6 +25,7 @@ import math
 import numpy as np
 from torch import Tensor
 
+from luna.base import zero_padding
 from luna.kernels import cpu
 from luna.kernels.linear_blocks import Maps, Parameters, blocked_sums
 from luna.kernels.luna_attention.reference import features
@@ -100,10 +101,7 @@ def causal_attention(
     W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, *, nonneg: Nonneg, eps: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
-    real = None if mask is None else mask[:, None, :, None]
-    if real is not None:
-        q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
-
+    q, k, v = (zero_padding(t, mask) for t in (q, k, v))
     keys, *cells = grid(keys)
     relu = nonneg is True  # relu is part of the look-up
     output = OUTPUTS[False if relu else nonneg]
@@ -114,10 +112,9 @@ def causal_attention(
         def channels(u: Tensor) -> Tensor:
             return look_up(u.contiguous(), keys, table, relu, *cells)[0]
 
-        phi = output(features(x, W, bias, channels))
-        return phi if real is None else phi * real[:, :, at].to(phi.dtype)
+        return output(features(x, W, bias, channels))
 
-    N, c = blocked_sums(q, k, v, Maps(phi, phi, (W, bias, table)), causal=True)
+    N, c = blocked_sums(q, k, v, Maps(phi, phi, (W, bias, table)), mask, causal=True)
     return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()
 
 
