@@ -388,7 +388,7 @@ def zero_padding(t: Tensor, mask: Mask) -> Tensor:
 
 
 def clear_padding(t: Tensor, mask: Mask) -> Tensor:
-    """Write 0 at padding into t (B, n, ...), where the rows may be few."""
+    """Write 0 at padding into t (B, n, ...)."""
     if mask is not None and t.device.type == "cpu":
         t[(~mask).nonzero(as_tuple=True)] = 0
     elif mask is not None:  # without waiting for a GPU
@@ -396,17 +396,17 @@ def clear_padding(t: Tensor, mask: Mask) -> Tensor:
     return t
 
 
-def side_by_side(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Memory (B, n, H (2 d + e)) for gradients where the backward pass of one projection reads
-    them, and views of it like q, k and v."""
-    widths = [t.shape[1] * t.shape[3] for t in (q, k, v)]
-    memory = q.new_empty(len(q), q.shape[2], sum(widths))
-    return memory, views_of(memory, q, widths)
+def side_by_side(memory: Tensor, q: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Views like q, k and v of memory (B, n, H (2 d + e)): gradients that stand there are where the
+    backward pass of one projection reads them."""
+    H, d, e = q.shape[1], q.shape[3], v.shape[3]
+    parts = memory.split([H * d, H * d, H * e], -1)
+    return tuple(t.unflatten(-1, (H, -1)).transpose(1, 2) for t in parts)
 
 
-def views_of(memory: Tensor, q: Tensor, widths: list[int]) -> tuple[Tensor, ...]:
-    parts = memory.split(widths, -1)
-    return tuple(t.unflatten(-1, (q.shape[1], -1)).transpose(1, 2) for t in parts)
+def memory_for(q: Tensor, v: Tensor) -> Tensor:
+    (B, H, n, d), e = q.shape, v.shape[3]
+    return q.new_empty(B, n, H * (2 * d + e))
 
 
 def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
@@ -421,22 +421,20 @@ def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
 class _Heads(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
-        ctx.mask = mask
+        ctx.mask, ctx.strides = mask, qkv.stride()
         return qkv.permute(2, 0, 3, 1, 4).unbind(0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        first, parts = grads[0], len(grads)
-        (B, H, n, d), start = first.shape, first.storage_offset()
-        places = [start + part * H * d for part in range(parts)]
-        together = not torch.is_grad_enabled() and all(
-            t.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-            and (t.stride(), t.storage_offset()) == ((n * parts * H * d, d, parts * H * d, 1), at)
-            for t, at in zip(grads, places, strict=True)
-        )
-        if together:  # they stand side by side already
-            strides = n * parts * H * d, parts * H * d, H * d, d, 1
-            packed = first.as_strided((B, n, parts, H, d), strides)
+        of_b, of_n, of_part, of_h, of_d = ctx.strides
+        places = {
+            (t.untyped_storage().data_ptr(), t.storage_offset() - i * of_part, *t.stride())
+            for i, t in enumerate(grads)
+        }
+        wanted = (of_b, of_h, of_n, of_d)
+        if len(places) == 1 and grads[0].stride() == wanted and not torch.is_grad_enabled():
+            B, H, n, d = grads[0].shape  # they stand side by side already
+            packed = grads[0].as_strided((B, n, len(grads), H, d), ctx.strides)
         else:
             packed = torch.stack([t.transpose(1, 2) for t in grads], 2)
         return clear_padding(packed, ctx.mask), None

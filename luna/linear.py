@@ -135,7 +135,8 @@ class KernelAttention(StreamingAttention):
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         if self._in_blocks(q):
-            return blocked_sums(q, k, v, self._maps(), mask, causal=self.causal)
+            queries = mask if self.profile == "strict" else None
+            return blocked_sums(q, k, v, self._maps(), mask, queries, causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:
             return causal_linear_sums(phi_q, phi_k, v, self.chunk, absolute=self.absolute)

@@ -11,8 +11,8 @@ V = [v 1], S = phi(K)^T V and the gradients G = [dN dc], R = phi(Q)^T G,
     causal      dphi(Q) = G S^T + dA phi(K) dphi(K) = V R^T + dA^T phi(Q) dV = phi(K) R + A^T G
 
 A = tril(phi(Q) phi(K)^T) and dA = tril(G V^T) stay inside a block, and S and R are the sums
-over the blocks before and after it. At padding V and G are 0. Kept for backward: q, k, v and S;
-causal, S at every block.
+over the blocks before and after it. At padding V is 0, and G where
+padded queries receive nothing. Kept for backward: q, k, v and S; causal, S at every block.
 A backward that shall itself be differentiated (create_graph) takes all features at once.
 """
 
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Mask, autocast_off, clear_padding, side_by_side
+from luna.base import Mask, autocast_off, clear_padding, memory_for, side_by_side, zero_padding
 from luna.sums import causal_linear_sums, linear_sums
 
 BLOCK = 512  # tokens: 64 KB a head of features at D = 32
@@ -47,20 +47,20 @@ class Maps:
 
 
 def blocked_sums(
-    q: Tensor, k: Tensor, v: Tensor, maps: Maps, mask: Mask = None, *, causal: bool
+    q: Tensor, k: Tensor, v: Tensor, maps: Maps, keys: Mask, queries: Mask, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e), 0 at padding, and c (B, H, n), as `luna.sums.linear_sums` of the features of
-    all real keys."""
-    return _BlockedSums.apply(maps, mask, causal, q, k, v, *maps.parameters)
+    """N (B, H, n, e), 0 outside of `queries`, and c (B, H, n), as `luna.sums.linear_sums` of all
+    features, those of keys outside of `keys` being 0."""
+    return _BlockedSums.apply(maps, (keys, queries), causal, q, k, v, *maps.parameters)
 
 
 class _BlockedSums(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, maps: Maps, mask: Mask, causal: bool, q: Tensor, k: Tensor, v: Tensor,
+        ctx, maps: Maps, masks: tuple[Mask, Mask], causal: bool, q: Tensor, k: Tensor, v: Tensor,
         *parameters: Tensor,
     ):  # fmt: skip
-        N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v, mask)
+        N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v, masks[0])
         S = torch.zeros((), dtype=v.dtype, device=v.device)
         states = []  # S (B, H, D, e + 1) of all keys, or before each block
         for at in _blocks(v, causal):
@@ -77,8 +77,8 @@ class _BlockedSums(torch.autograd.Function):
                 sums = maps.q(q[:, :, at], at, parameters) @ S
                 N[:, :, at], c[:, :, at] = sums[..., :-1], sums[..., -1]
         ctx.save_for_backward(q, k, v, *parameters, *states)
-        ctx.maps, ctx.mask, ctx.causal = maps, mask, causal
-        clear_padding(N.transpose(1, 2), mask)
+        ctx.maps, ctx.masks, ctx.causal = maps, masks, causal
+        clear_padding(N.transpose(1, 2), masks[1])
         return N, c
 
     @staticmethod
@@ -104,9 +104,9 @@ def _backward_in_blocks(
     ctx, dN: Tensor, dc: Tensor, inputs: Sequence[Tensor], states: Sequence[Tensor]
 ) -> list[Tensor | None]:
     q, k, v, *parameters = inputs
-    V, G = _with_ones(v, ctx.mask), torch.cat([dN, dc.unsqueeze(-1)], -1)
-    clear_padding(G.transpose(1, 2), ctx.mask)
-    _, (dq, dk, dv) = side_by_side(q, k, v)
+    V, G = _with_ones(v, ctx.masks[0]), torch.cat([dN, dc.unsqueeze(-1)], -1)
+    clear_padding(G.transpose(1, 2), ctx.masks[1])
+    dq, dk, dv = side_by_side(memory_for(q, v), q, v)
     trained = [p for p in parameters if p.requires_grad]
     totals = [torch.zeros_like(p) for p in trained]
 
@@ -143,7 +143,7 @@ def _backward_in_blocks(
             phi, K, x = mapped(ctx.maps.k, k, at)
             dv[:, :, at] = K @ R[..., :-1]
             through(phi, x, V[:, :, at] @ R.mT, dk[:, :, at])
-    clear_padding(dv.transpose(1, 2), ctx.mask)
+    clear_padding(dv.transpose(1, 2), ctx.masks[0])
     sums = iter(totals)
     return [dq, dk, dv, *(next(sums) if p.requires_grad else None for p in parameters)]
 
@@ -157,9 +157,9 @@ def _backward_at_once(
     q, k, v, *parameters = inputs
     everything = slice(0, v.shape[2])
     phi_q, phi_k = ctx.maps.q(q, everything, parameters), ctx.maps.k(k, everything, parameters)
-    if ctx.mask is not None:
-        real = ctx.mask[:, None, :, None]
-        phi_k, dN, dc = phi_k * real, dN * real, dc * real.squeeze(-1)
+    keys, queries = ctx.masks
+    dN, dc = zero_padding(dN, queries), zero_padding(dc.unsqueeze(-1), queries).squeeze(-1)
+    phi_k = zero_padding(phi_k, keys)
     sums = (causal_linear_sums if ctx.causal else linear_sums)(phi_q, phi_k, v)
     wanted = [t for t in inputs if t.requires_grad]
     gradients = iter(

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, side_by_side, views_of
+from luna.base import LunaError, memory_for, side_by_side
 from luna.kernels.checked import on_gpu
 from luna.kernels.scalar_mlp.operator import no_second_derivative
 
@@ -57,13 +57,7 @@ def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps) -> tuple[
 
 
 def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, ...]:
-    memory, _ = side_by_side(q, k, v)
-    return memory, *(t.new_empty(t.shape) for t in (W, bias, table))
-
-
-def _side_by_side(memory: Tensor, q: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    H, d, e = q.shape[1], q.shape[3], v.shape[3]
-    return views_of(memory, q, [H * d, H * d, H * e])
+    return memory_for(q, v), *(t.new_empty(t.shape) for t in (W, bias, table))
 
 
 @torch.library.custom_op(
@@ -87,7 +81,7 @@ def attention(*arguments):
 def _attention_backward(*arguments):
     """Gradients of q, k, v side by side, of W, bias, table."""
     (memory, *maps), c = _gradients(*arguments), arguments[10]
-    gradients = *_side_by_side(memory, arguments[1], arguments[3]), *maps
+    gradients = *side_by_side(memory, arguments[1], arguments[3]), *maps
     _engine(c).backward(arguments, gradients, segment_of(c.numel()))
     return memory, *maps
 
@@ -124,7 +118,7 @@ def _backward(ctx, grad: Tensor, *_):
         grad, *ctx.saved_tensors, ctx.causal, ctx.output, ctx.eps
     )
     q, _, v, *_ = ctx.saved_tensors
-    return *_side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None
+    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None
 
 
 attention.register_fake(_results)
