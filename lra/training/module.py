@@ -93,8 +93,8 @@ def of_each_process(trainer: Any, value: Any) -> list[Any]:
 
 
 def reuse_memory() -> None:
-    """Keep memory that a step on a CPU frees for the next one. glibc would give large blocks back to
-    the system, which clears them for every activation anew: a tenth of a step."""
+    """Keep memory that a step on a CPU frees for the next one. glibc would give large blocks back,
+    and the system clears them anew for every activation: a tenth of a step."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         libc, (trim_threshold, mmap_max) = ctypes.CDLL(None), (-1, -4)  # in malloc.h
         libc.mallopt(trim_threshold, -1)
