@@ -414,7 +414,6 @@ def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
     rows become 0 in place."""
     if torch.compiler.is_compiling():
         return tuple(zero_padding(t, mask) for t in qkv.permute(2, 0, 3, 1, 4).unbind(0))
-    clear_padding(qkv.detach(), mask)
     return _Heads.apply(qkv, mask)
 
 
@@ -422,7 +421,7 @@ class _Heads(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
         ctx.mask, ctx.strides = mask, qkv.stride()
-        return qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        return clear_padding(qkv, mask).permute(2, 0, 3, 1, 4).unbind(0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -82,7 +82,7 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
         sum_parts(*cpu.arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
 
 
-def _rows(t: Tensor) -> tuple[Any, int, int, int]:
+def _rows(t: Tensor) -> tuple[Any, ...]:
     """The memory of t (B, H, n, width) with the steps of B, H, n: a kernel reads whole rows at
     once, wherever they lie, because it knows that a row has no gaps."""
     t = t.detach() if t.stride(-1) == 1 else t.detach().contiguous()
