@@ -149,6 +149,10 @@ class Attention(nn.Module):
         """
         return self.attend(q, k, v, key_mask, None)
 
+    def zeroes_padding(self, q: Tensor) -> bool:
+        """Say whether attend() gives 0 at padding and no gradient from there, by itself."""
+        return False
+
     @classmethod
     def projected(cls, profile: str) -> str:
         """The linear maps that a backbone puts around this method: of q, k, v and o, the output.
@@ -193,22 +197,25 @@ class Attention(nn.Module):
         x: Tensor | None = None,
         *,
         key_mask: Mask = None,
+        zeroed: bool = False,
     ) -> Tensor:
         """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
         `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
-        marks the real queries and `key_mask` the real keys."""
+        marks the real queries and `key_mask` the real keys. `zeroed`: padded rows of q, k, v are 0
+        and their gradients are not used, as `split_heads` has it."""
         if self.needs_x and x is None:
             raise LunaError(
                 f"attention '{self.name}' needs the hidden states: forward(q, k, v, mask, x=x)"
             )
         dtype = v.dtype
-        q, k, v = self._enter(q, k, v, mask, x, key_mask)
+        q, k, v = self._enter(q, k, v, mask, x, key_mask, zeroed)
         if x is not None and mask is not None and self.profile == "strict":
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         crossed = key_mask is not None or q.shape[2] != k.shape[2]
         with self._precision(q):
             out = self.cross(q, k, v, key_mask) if crossed else self.attend(q, k, v, mask, x)
-        return (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
+        done = self.profile != "strict" or (not crossed and self.zeroes_padding(q))
+        return (out if done else zero_padding(out, mask)).to(dtype)
 
     def matrix(
         self,
@@ -237,12 +244,13 @@ class Attention(nn.Module):
         mask: Mask = None,
         x: Tensor | None = None,
         key_mask: Mask = None,
+        zeroed: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs that have been checked, in the precision that the method asks for; under strict
         padded rows become 0 before anything else."""
         self._check_inputs(q, k, v, mask, x, key_mask)
         keys = mask if key_mask is None else key_mask
-        if self.profile == "strict":
+        if self.profile == "strict" and not zeroed:
             q, k, v = zero_padding(q, mask), zero_padding(k, keys), zero_padding(v, keys)
         if self.full_precision and q.dtype in (torch.float16, torch.bfloat16):
             q, k, v = q.float(), k.float(), v.float()
@@ -377,6 +385,58 @@ class Redrawn(Attention):
 def zero_padding(t: Tensor, mask: Mask) -> Tensor:
     """t (B, H, n, .) with 0 at padding, whatever stands there: 0 * NaN would be NaN."""
     return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
+
+
+def clear_padding(t: Tensor, mask: Mask) -> Tensor:
+    """Write 0 at padding into t (B, n, ...)."""
+    if mask is not None and t.device.type == "cpu":
+        t[(~mask).nonzero(as_tuple=True)] = 0
+    elif mask is not None:  # without waiting for a GPU
+        t.masked_fill_(~mask.reshape(*mask.shape, *[1] * (t.dim() - 2)), 0)
+    return t
+
+
+def side_by_side(memory: Tensor, q: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Views like q, k and v of memory (B, n, H (2 d + e)): gradients that stand there are where the
+    backward pass of one projection reads them."""
+    H, d, e = q.shape[1], q.shape[3], v.shape[3]
+    parts = memory.split([H * d, H * d, H * e], -1)
+    return tuple(t.unflatten(-1, (H, -1)).transpose(1, 2) for t in parts)
+
+
+def memory_for(q: Tensor, v: Tensor) -> Tensor:
+    (B, H, n, d), e = q.shape, v.shape[3]
+    return q.new_empty(B, n, H * (2 * d + e))
+
+
+def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+    """Views (B, H, n, d) of projections (B, n, parts, H, d), which nobody else may read: padded
+    rows become 0 in place."""
+    if torch.compiler.is_compiling():
+        return tuple(zero_padding(t, mask) for t in qkv.permute(2, 0, 3, 1, 4).unbind(0))
+    return _Heads.apply(qkv, mask)
+
+
+class _Heads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+        ctx.mask, ctx.strides = mask, qkv.stride()
+        return clear_padding(qkv, mask).permute(2, 0, 3, 1, 4).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        of_b, of_n, of_part, of_h, of_d = ctx.strides
+        places = {
+            (t.untyped_storage().data_ptr(), t.storage_offset() - i * of_part, *t.stride())
+            for i, t in enumerate(grads)
+        }
+        wanted = (of_b, of_h, of_n, of_d)
+        if len(places) == 1 and grads[0].stride() == wanted and not torch.is_grad_enabled():
+            B, H, n, d = grads[0].shape  # they stand side by side already
+            packed = grads[0].as_strided((B, n, len(grads), H, d), ctx.strides)
+        else:
+            packed = torch.stack([t.transpose(1, 2) for t in grads], 2)
+        return clear_padding(packed, ctx.mask), None
 
 
 def at_least(method: str, least: float, **options: float | None) -> None:

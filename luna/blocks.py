@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from luna import dropout as drop
 from luna.base import Mask
 
 
@@ -57,7 +58,7 @@ def attend_visible(
     padding, or the values it takes are zero.
     """
     visible = visible | ~visible.any(-1, keepdim=True)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
+    return drop.attend(q, k, v, visible, dropout)
 
 
 def dense_weights(q: Tensor, k: Tensor, visible: Tensor) -> Tensor:

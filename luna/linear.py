@@ -134,16 +134,23 @@ class KernelAttention(StreamingAttention):
         return self.divide(*linear_sums(phi_q, phi_k, v, absolute=self.absolute))
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-        long = q.device.type == "cpu" and q.shape[2] >= LONG
-        blocks = self.tokenwise and long and not self.absolute
-        if blocks and not torch.compiler.is_compiling():
-            return blocked_sums(q, k, v, self._maps(mask), causal=self.causal)
+        if self._in_blocks(q):
+            queries = mask if self.profile == "strict" else None
+            return blocked_sums(q, k, v, self._maps(), mask, queries, causal=self.causal)
         phi_q, phi_k = self.features(q, k, mask)
         if self.causal:
             return causal_linear_sums(phi_q, phi_k, v, self.chunk, absolute=self.absolute)
         return linear_sums(phi_q, phi_k, v, absolute=self.absolute)
 
-    def _maps(self, mask: Mask) -> Maps:
+    def _in_blocks(self, q: Tensor) -> bool:
+        long = q.device.type == "cpu" and q.shape[2] >= LONG
+        blocks = self.tokenwise and long and not self.absolute
+        return blocks and not torch.compiler.is_compiling()
+
+    def zeroes_padding(self, q: Tensor) -> bool:
+        return self._in_blocks(q)
+
+    def _maps(self) -> Maps:
         """phi_q and phi_k as functions of their parameters, which backward calls again."""
         sides = _Sides(self)
         used = {name: p for name, p in sides.named_parameters() if p.requires_grad}
@@ -152,11 +159,7 @@ class KernelAttention(StreamingAttention):
             named = dict(zip(used, parameters, strict=True))
             return torch.func.functional_call(sides, named, (side, x, at.start))
 
-        def phi_k(x: Tensor, at: slice, parameters: Sequence[Tensor]) -> Tensor:
-            phi_k = phi("phi_k", x, at, parameters)
-            return phi_k if mask is None else phi_k * mask[:, None, at, None].to(phi_k.dtype)
-
-        return Maps(partial(phi, "phi_q"), phi_k, tuple(used.values()))
+        return Maps(partial(phi, "phi_q"), partial(phi, "phi_k"), tuple(used.values()))
 
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask

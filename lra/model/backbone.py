@@ -13,6 +13,8 @@ import luna
 from lra.base.config import Model, Positions, Style, UserError
 from lra.model import rotary
 from lra.model.init import INITIALISERS
+from luna.base import split_heads
+from luna.dropout import Dropout
 from luna.local import LocalBranch
 
 
@@ -80,10 +82,12 @@ class AttentionLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))  # (B, n, 3 or 2, H, d)
-        q, *k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, n, d)
+        strict = self.attention.profile == "strict"
+        q, *k, v = split_heads(qkv, mask if strict else None)  # (B, H, n, d)
         q = self.turned(q)
         keys = self.turned(k[0]) if k else q
-        out = self.attention(q, keys, v, mask, x if self.attention.needs_x else None)
+        hidden = x if self.attention.needs_x else None
+        out = self.attention(q, keys, v, mask, hidden, zeroed=strict)
         if self.local is not None:
             out = out + self.local(v, mask)
         return self.out(out.transpose(1, 2).flatten(2))  # (B, n, E)
@@ -96,15 +100,15 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         self.attention = AttentionLayer(attention, model, style, place)
-        self.dropout = nn.Dropout(model.dropout)
+        self.dropout = Dropout(model.dropout)
         self.norm2 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         up, down = nn.Linear(model.d_model, model.mlp_dim), nn.Linear(model.mlp_dim, model.d_model)
         self.mlp = nn.Sequential(
             up,
             nn.GELU(style.gelu.value),
-            nn.Dropout(model.dropout),
+            Dropout(model.dropout),
             down,
-            nn.Dropout(model.dropout),
+            Dropout(model.dropout),
         )
         for linear in (up, down):
             INITIALISERS[style.init].encoder(linear)

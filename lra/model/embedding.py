@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra.base.config import ClsMask, Pooling, Positions, Style
+from luna.dropout import Dropout
 
 
 class Learned(nn.Module):
@@ -80,7 +81,7 @@ class Embedding(nn.Module):
         self.cls_mask = CLS_MASKS[style.cls_mask]
         self.max_len = max_len // stack + (self.cls is not None)
         self.position = POSITIONS[style.positions](self.max_len, d_model, style.position_std)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         x = self.token(ids)

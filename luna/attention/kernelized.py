@@ -8,11 +8,11 @@ Nothing is normalised: weights lie in (0, 1], row sums in (0, n], and the output
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from luna.attention.softmax import alibi_bias
 from luna.base import Attention, Mask, Paper, register
+from luna.dropout import dropout
 
 
 def gaussian(x: Tensor, z: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Kernelized(Attention):
         C = gaussian(q * scale, k * scale)  # (B, H, n, n)
         if self.slot.alibi:
             C = C * alibi_bias(q, k).exp()
-        return F.dropout(C, self.slot.dropout, self.training) @ v
+        return dropout(C, self.slot.dropout, self.training) @ v
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")

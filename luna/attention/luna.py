@@ -142,6 +142,9 @@ class Luna(KernelAttention):
             return self._fused(q, k, v, mask)
         return super().attend(q, k, v, mask, x)
 
+    def zeroes_padding(self, q: Tensor) -> bool:
+        return self.evaluation(q.device.type) == "fused" or super().zeroes_padding(q)
+
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         assert isinstance(self.map, LearnedFeatures)
         W, psi = self.map.projections, self.map.channels

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from luna import dropout
 from luna.base import LunaError, Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
 from luna.weighted import largest
@@ -75,7 +75,7 @@ class Softmax(StreamingAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile != "strict":
             weights = self._weights(q, k, mask)
-            return F.dropout(weights, self.slot.dropout, self.training) @ v
+            return dropout.dropout(weights, self.slot.dropout, self.training) @ v
         if self.causal:
             return self._causal(q, k, v, mask)
         visible = None
@@ -87,12 +87,10 @@ class Softmax(StreamingAttention):
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
         """torch's fused kernel, with ALiBi where the slot asks for it; `visible` is bool."""
         p = self.slot.dropout if self.training else 0.0
-        if not self.slot.alibi:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=p)
-        bias = alibi_bias(q, k)
-        if visible is not None:
-            bias = bias.masked_fill(~visible, float("-inf"))
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
+        if self.slot.alibi:
+            bias = alibi_bias(q, k)
+            visible = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
+        return dropout.attend(q, k, v, visible, p)
 
     def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.slot.alibi:  # distances are those of the stored places
@@ -104,12 +102,12 @@ class Softmax(StreamingAttention):
             return self._fused(q, k, v, visible)
         p = self.slot.dropout if self.training else 0.0
         if mask is None:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+            return dropout.attend(q, k, v, None, p, causal=True)
         # With the real tokens moved to the front, in their order, no real query sees padding, and
         # no n x n mask is needed.
         order = (~mask).int().argsort(dim=-1, stable=True)[:, None, :, None]  # (B, 1, n, 1)
         q, k, v = (t.take_along_dim(order, 2) for t in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+        out = dropout.attend(q, k, v, None, p, causal=True)
         return out.take_along_dim(order.argsort(2), 2)
 
     def causal_from(

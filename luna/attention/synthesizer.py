@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
+from luna.dropout import dropout
 from luna.weighted import largest
 
 MASKED = 1e10  # subtracted by the official code
@@ -168,8 +169,8 @@ class Synthesizer(Attention):
 
     def _drop(self, A: Tensor) -> Tensor:
         if self.profile == "official":
-            return A * F.dropout(torch.ones_like(A[:1, :1]), self.slot.dropout, self.training)
-        return F.dropout(A, self.slot.dropout, self.training)
+            return A * dropout(torch.ones_like(A[:1, :1]), self.slot.dropout, self.training)
+        return dropout(A, self.slot.dropout, self.training)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B = self.logits(q, k).expand(len(q), -1, -1, -1)

@@ -11,7 +11,8 @@ V = [v 1], S = phi(K)^T V and the gradients G = [dN dc], R = phi(Q)^T G,
     causal      dphi(Q) = G S^T + dA phi(K) dphi(K) = V R^T + dA^T phi(Q) dV = phi(K) R + A^T G
 
 A = tril(phi(Q) phi(K)^T) and dA = tril(G V^T) stay inside a block, and S and R are the sums
-over the blocks before and after it. Kept for backward: q, k, v and S; causal, S at every block.
+over the blocks before and after it. At padding V is 0, and G where
+padded queries receive nothing. Kept for backward: q, k, v and S; causal, S at every block.
 A backward that shall itself be differentiated (create_graph) takes all features at once.
 """
 
@@ -25,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import autocast_off
+from luna.base import Mask, autocast_off, clear_padding, memory_for, side_by_side, zero_padding
 from luna.sums import causal_linear_sums, linear_sums
 
 BLOCK = 512  # tokens: 64 KB a head of features at D = 32
@@ -46,18 +47,20 @@ class Maps:
 
 
 def blocked_sums(
-    q: Tensor, k: Tensor, v: Tensor, maps: Maps, *, causal: bool
+    q: Tensor, k: Tensor, v: Tensor, maps: Maps, keys: Mask, queries: Mask, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """N (B, H, n, e) and c (B, H, n), as `luna.sums.linear_sums` of all features."""
-    return _BlockedSums.apply(maps, causal, q, k, v, *maps.parameters)
+    """N (B, H, n, e), 0 outside of `queries`, and c (B, H, n), as `luna.sums.linear_sums` of all
+    features, those of keys outside of `keys` being 0."""
+    return _BlockedSums.apply(maps, (keys, queries), causal, q, k, v, *maps.parameters)
 
 
 class _BlockedSums(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, maps: Maps, causal: bool, q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor
-    ):
-        N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v)
+        ctx, maps: Maps, masks: tuple[Mask, Mask], causal: bool, q: Tensor, k: Tensor, v: Tensor,
+        *parameters: Tensor,
+    ):  # fmt: skip
+        N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v, masks[0])
         S = torch.zeros((), dtype=v.dtype, device=v.device)
         states = []  # S (B, H, D, e + 1) of all keys, or before each block
         for at in _blocks(v, causal):
@@ -74,7 +77,8 @@ class _BlockedSums(torch.autograd.Function):
                 sums = maps.q(q[:, :, at], at, parameters) @ S
                 N[:, :, at], c[:, :, at] = sums[..., :-1], sums[..., -1]
         ctx.save_for_backward(q, k, v, *parameters, *states)
-        ctx.maps, ctx.causal = maps, causal
+        ctx.maps, ctx.masks, ctx.causal = maps, masks, causal
+        clear_padding(N.transpose(1, 2), masks[1])
         return N, c
 
     @staticmethod
@@ -82,7 +86,7 @@ class _BlockedSums(torch.autograd.Function):
         with autocast_off(dN.device):
             gradients = _backward_at_once if torch.is_grad_enabled() else _backward_in_blocks
             inputs, states = ctx.saved_tensors, 3 + len(ctx.maps.parameters)
-            return None, None, *gradients(ctx, dN, dc, inputs[:states], inputs[states:])
+            return None, None, None, *gradients(ctx, dN, dc, inputs[:states], inputs[states:])
 
 
 def _blocks(v: Tensor, causal: bool) -> Iterator[slice]:
@@ -90,16 +94,19 @@ def _blocks(v: Tensor, causal: bool) -> Iterator[slice]:
     return (slice(i, min(i + block, n)) for i in range(0, n, block))
 
 
-def _with_ones(v: Tensor) -> Tensor:
-    return F.pad(v, (0, 1), value=1)
+def _with_ones(v: Tensor, mask: Mask) -> Tensor:
+    V = F.pad(v, (0, 1), value=1)
+    clear_padding(V.transpose(1, 2), mask)
+    return V
 
 
 def _backward_in_blocks(
     ctx, dN: Tensor, dc: Tensor, inputs: Sequence[Tensor], states: Sequence[Tensor]
 ) -> list[Tensor | None]:
     q, k, v, *parameters = inputs
-    V, G = _with_ones(v), torch.cat([dN, dc.unsqueeze(-1)], -1)
-    dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
+    V, G = _with_ones(v, ctx.masks[0]), torch.cat([dN, dc.unsqueeze(-1)], -1)
+    clear_padding(G.transpose(1, 2), ctx.masks[1])
+    dq, dk, dv = side_by_side(memory_for(q, v), q, v)
     trained = [p for p in parameters if p.requires_grad]
     totals = [torch.zeros_like(p) for p in trained]
 
@@ -123,7 +130,7 @@ def _backward_in_blocks(
         for at, S in zip(reversed(blocks), reversed(states), strict=True):
             (phi_q, Q, x_q), (phi_k, K, x_k) = mapped(ctx.maps.q, q, at), mapped(ctx.maps.k, k, at)
             A, dA = (Q @ K.mT).tril(), (G[:, :, at] @ V[:, :, at].mT).tril()  # (B, H, C, C)
-            dv[:, :, at] = K @ R[..., :-1] + A.mT @ dN[:, :, at]
+            dv[:, :, at] = K @ R[..., :-1] + A.mT @ G[:, :, at, :-1]
             through(phi_q, x_q, G[:, :, at] @ S.mT + dA @ K, dq[:, :, at])
             through(phi_k, x_k, V[:, :, at] @ R.mT + dA.mT @ Q, dk[:, :, at])
             R = R + Q.mT @ G[:, :, at]
@@ -136,6 +143,7 @@ def _backward_in_blocks(
             phi, K, x = mapped(ctx.maps.k, k, at)
             dv[:, :, at] = K @ R[..., :-1]
             through(phi, x, V[:, :, at] @ R.mT, dk[:, :, at])
+    clear_padding(dv.transpose(1, 2), ctx.masks[0])
     sums = iter(totals)
     return [dq, dk, dv, *(next(sums) if p.requires_grad else None for p in parameters)]
 
@@ -149,6 +157,9 @@ def _backward_at_once(
     q, k, v, *parameters = inputs
     everything = slice(0, v.shape[2])
     phi_q, phi_k = ctx.maps.q(q, everything, parameters), ctx.maps.k(k, everything, parameters)
+    keys, queries = ctx.masks
+    dN, dc = zero_padding(dN, queries), zero_padding(dc.unsqueeze(-1), queries).squeeze(-1)
+    phi_k = zero_padding(phi_k, keys)
     sums = (causal_linear_sums if ctx.causal else linear_sums)(phi_q, phi_k, v)
     wanted = [t for t in inputs if t.requires_grad]
     gradients = iter(

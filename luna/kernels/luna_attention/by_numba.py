@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from luna.base import zero_padding
 from luna.kernels import cpu
 from luna.kernels.linear_blocks import Maps, Parameters, blocked_sums
 from luna.kernels.luna_attention.reference import features
@@ -49,11 +51,12 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     out, c, S, z = results
     units, maps = _units(q), _maps(W, bias, keys, table)
     of_units = S.new_empty(units, *S.shape[2:]), z.new_empty(units, z.shape[2])
-    cpu.run(keys_kernel, units, *cpu.arrays(k, v, mask), maps, output, *cpu.arrays(*of_units))
+    mask, sums = mask.numpy(), cpu.arrays(*of_units)
+    cpu.run(keys_kernel, units, _rows(k), _rows(v), mask, maps, output, *sums)
     for parts, total in zip(of_units, (S, z), strict=True):
         total.copy_(_per_head(parts, q))
-    arrays = *cpu.arrays(S, z), eps, *cpu.arrays(out, c)
-    cpu.run(queries_kernel, units, *cpu.arrays(q, mask), maps, output, *arrays)
+    arrays = *cpu.arrays(S, z), eps, _rows(out), c.numpy()
+    cpu.run(queries_kernel, units, _rows(q), mask, maps, output, *arrays)
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
@@ -63,19 +66,28 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
     parts = G * min(units // G, max(1, PARTS // G))
     dS, dz = S.new_empty(units, *S.shape[2:]), z.new_empty(units, z.shape[2])
     shared = [t.new_zeros(parts, *t.shape[1:]) for t in (W, bias, table)]
-    dq, *dkv = cpu.arrays(*dqkv)
+    dq, *dkv = map(_rows, dqkv)
+    mask = mask.numpy()
     cpu.run(
-        queries_backward_kernel, parts, *cpu.arrays(grad, q, mask), maps, output,
-        *cpu.arrays(S.mT.contiguous(), z), eps, *cpu.arrays(out, c, dS, dz), dq,
+        queries_backward_kernel, parts, _rows(grad), _rows(q), mask, maps, output,
+        *cpu.arrays(S.mT.contiguous(), z), eps, _rows(out), *cpu.arrays(c, dS, dz), dq,
         *cpu.arrays(*shared),
     )  # fmt: skip
     dS, dz = _per_head(dS, q).contiguous(), _per_head(dz, q).contiguous()
     cpu.run(
-        keys_backward_kernel, parts, *cpu.arrays(k, v, mask), maps, output,
+        keys_backward_kernel, parts, _rows(k), _rows(v), mask, maps, output,
         *cpu.arrays(dS, dS.mT.contiguous(), dz), *dkv, *cpu.arrays(*shared),
     )  # fmt: skip
     for parts_of, total in zip(shared, (dW, dbias, dtable), strict=True):
         sum_parts(*cpu.arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
+
+
+def _rows(t: Tensor) -> tuple[Any, ...]:
+    """The memory of t (B, H, n, width) with the steps of B, H, n: a kernel reads whole rows at
+    once, wherever they lie, because it knows that a row has no gaps."""
+    t = t.detach() if t.stride(-1) == 1 else t.detach().contiguous()
+    size = 1 + sum((length - 1) * step for length, step in zip(t.shape, t.stride(), strict=True))
+    return t.as_strided((size,), (1,)).numpy(), *t.stride()[:3]
 
 
 def _units(q: Tensor) -> int:
@@ -100,10 +112,7 @@ def causal_attention(
     W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, *, nonneg: Nonneg, eps: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
-    real = None if mask is None else mask[:, None, :, None]
-    if real is not None:
-        q, k, v = (t.masked_fill(~real, 0) for t in (q, k, v))
-
+    q, k, v = (zero_padding(t, mask) for t in (q, k, v))
     keys, *cells = grid(keys)
     relu = nonneg is True  # relu is part of the look-up
     output = OUTPUTS[False if relu else nonneg]
@@ -114,10 +123,9 @@ def causal_attention(
         def channels(u: Tensor) -> Tensor:
             return look_up(u.contiguous(), keys, table, relu, *cells)[0]
 
-        phi = output(features(x, W, bias, channels))
-        return phi if real is None else phi * real[:, :, at].to(phi.dtype)
+        return output(features(x, W, bias, channels))
 
-    N, c = blocked_sums(q, k, v, Maps(phi, phi, (W, bias, table)), causal=True)
+    N, c = blocked_sums(q, k, v, Maps(phi, phi, (W, bias, table)), mask, mask, causal=True)
     return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()
 
 
@@ -251,17 +259,25 @@ def real_rows(mask, i, end, rows):
 
 
 @cpu.jit
-def gather(x, rows, count, block):
-    for i in range(count):
-        for j in range(block.shape[1]):
-            block[i, j] = x[rows[i], j]
+def row_of(x, b, h, i):
+    """Where a row begins in the memory of x, see `_rows`."""
+    return b * x[1] + h * x[2] + i * x[3]
 
 
 @cpu.jit
-def scatter(block, rows, count, x):
+def gather(x, b, h, rows, count, block):
     for i in range(count):
+        at = row_of(x, b, h, rows[i])
         for j in range(block.shape[1]):
-            x[rows[i], j] = block[i, j]
+            block[i, j] = x[0][at + j]
+
+
+@cpu.jit
+def scatter(block, rows, count, x, b, h):
+    for i in range(count):
+        at = row_of(x, b, h, rows[i])
+        for j in range(block.shape[1]):
+            x[0][at + j] = block[i, j]
 
 
 @cpu.jit
@@ -289,7 +305,7 @@ def map_block(x, maps, g, output, block, count):
 
 
 @cpu.jit
-def map_backward(x, A, weights, B, z, maps, g, output, block, totals, dx, rows, count):
+def map_backward(x, A, weights, B, z, maps, g, output, block, totals, dx, b, h, rows, count):
     """Through a block's map, whose features have the gradient A B + weights z: dx scattered to its
     rows, the gradients of W, bias and table added to the totals."""
     _, u, phi, slope, interval, dphi, du, dtokens, ones = block
@@ -315,7 +331,7 @@ def map_backward(x, A, weights, B, z, maps, g, output, block, totals, dx, rows, 
     product(du, maps[0][g], dtokens, count)
     add_product(du, x, dW, count)
     add_rows(du, ones, dbias, count)
-    scatter(dtokens, rows, count, dx)
+    scatter(dtokens, rows, count, dx, b, h)
 
 
 @cpu.jit
@@ -357,10 +373,10 @@ def sum_parts(parts, total):
 
 
 @cpu.jit
-def unit_of(unit, x, groups):
-    """Sequence, head, group, and the tokens of a unit of x (B, H, n, .); heads outermost, so that
-    those which share parameters are neighbours."""
-    B, _, n, _ = x.shape
+def unit_of(unit, mask, groups):
+    """Sequence, head, group, and the tokens of a unit; heads outermost, so that those which share
+    parameters are neighbours."""
+    B, n = mask.shape
     segments = (n + SEGMENT - 1) // SEGMENT
     h, rest = unit // (B * segments), unit % (B * segments)
     first = rest % segments * SEGMENT
@@ -368,26 +384,27 @@ def unit_of(unit, x, groups):
 
 
 @cpu.jit
-def clear_padding(mask, first, end, x):
+def clear_padding(mask, first, end, x, b, h, width):
     for i in range(first, end):
-        if not mask[i]:
-            x[i] = 0
+        if not mask[b, i]:
+            at = row_of(x, b, h, i)
+            x[0][at : at + width] = 0
 
 
 @cpu.jit
 def keys_kernel(first, last, k, v, mask, maps, output, S, z):
     """S (units, D, e) and z (units, D) of each unit alone."""
     W = maps[0]
-    rows, x, values, block, ones = scratch(maps, v.shape[3])
+    rows, x, values, block, ones = scratch(maps, S.shape[2])
     phi = block[2]
     for unit in range(first, last):
-        b, h, g, i, end = unit_of(unit, k, len(W))
+        b, h, g, i, end = unit_of(unit, mask, len(W))
         S[unit] = 0
         z[unit] = 0
         while i < end:
             count, i = real_rows(mask[b], i, end, rows)
-            gather(k[b, h], rows, count, x)
-            gather(v[b, h], rows, count, values)
+            gather(k, b, h, rows, count, x)
+            gather(v, b, h, rows, count, values)
             map_block(x, maps, g, output, block, count)
             add_product(phi, values, S[unit], count)
             add_rows(phi, ones, z[unit], count)
@@ -407,12 +424,12 @@ def queries_kernel(first, last, q, mask, maps, output, S, z, eps, out, c):
     rows, x, N, block, _ = scratch(maps, S.shape[3])
     phi = block[2]
     for unit in range(first, last):
-        b, h, g, i, end = unit_of(unit, q, len(W))
-        clear_padding(mask[b], i, end, out[b, h])
-        clear_padding(mask[b], i, end, c[b, h])
+        b, h, g, i, end = unit_of(unit, mask, len(W))
+        clear_padding(mask, i, end, out, b, h, S.shape[3])
+        c[b, h, i:end] = 0
         while i < end:
             count, i = real_rows(mask[b], i, end, rows)
-            gather(q[b, h], rows, count, x)
+            gather(q, b, h, rows, count, x)
             map_block(x, maps, g, output, block, count)
             product(phi, S[b, h], N, count)
             for r in range(count):
@@ -422,7 +439,8 @@ def queries_kernel(first, last, q, mask, maps, output, S, z, eps, out, c):
                 c[b, h, rows[r]] = total
                 inverse = 1 / denominator_of(total, eps, output == SIGNED)
                 for j in range(N.shape[1]):
-                    out[b, h, rows[r], j] = N[r, j] * inverse
+                    N[r, j] *= inverse
+            scatter(N, rows, count, out, b, h)
 
 
 @cpu.jit
@@ -436,27 +454,28 @@ def queries_backward_kernel(
     for part in range(first, last):
         totals = dW[part], dbias[part], dtable[part]
         for unit in range(units * part // len(dW), units * (part + 1) // len(dW)):
-            b, h, g, i, end = unit_of(unit, q, len(W))
+            b, h, g, i, end = unit_of(unit, mask, len(W))
             dS[unit] = 0
             dz[unit] = 0
-            clear_padding(mask[b], i, end, dq[b, h])
+            clear_padding(mask, i, end, dq, b, h, x.shape[1])
             while i < end:
                 count, i = real_rows(mask[b], i, end, rows)
-                gather(q[b, h], rows, count, x)
+                gather(q, b, h, rows, count, x)
                 map_block(x, maps, g, output, block, count)
                 for r in range(count):
                     at = c[b, h, rows[r]]
                     inverse = 1 / denominator_of(at, eps, output == SIGNED)
                     total = W.dtype.type(0)
+                    of_grad, of_out = row_of(grad, b, h, rows[r]), row_of(out, b, h, rows[r])
                     for j in range(e):
-                        d = grad[b, h, rows[r], j] * inverse
-                        total += d * out[b, h, rows[r], j]
+                        d = grad[0][of_grad + j] * inverse
+                        total += d * out[0][of_out + j]
                         dN[r, j] = d
                     dc[r] = -total if abs(at) > eps else 0
                 add_product(phi, dN, dS[unit], count)
                 add_rows(phi, dc, dz[unit], count)
                 map_backward(
-                    x, dN, dc, S_T[b, h], z[b, h], maps, g, output, block, totals, dq[b, h], rows,
+                    x, dN, dc, S_T[b, h], z[b, h], maps, g, output, block, totals, dq, b, h, rows,
                     count,
                 )  # fmt: skip
 
@@ -469,21 +488,21 @@ def keys_backward_kernel(
     W, e = maps[0], dS.shape[3]
     rows, x, values, block, ones = scratch(maps, e)
     phi, dvalues = block[2], np.empty_like(values)
-    units = len(k) * k.shape[1] * ((k.shape[2] + SEGMENT - 1) // SEGMENT)
+    units = len(dS) * dS.shape[1] * ((mask.shape[1] + SEGMENT - 1) // SEGMENT)
     for part in range(first, last):
         totals = dW[part], dbias[part], dtable[part]
         for unit in range(units * part // len(dW), units * (part + 1) // len(dW)):
-            b, h, g, i, end = unit_of(unit, k, len(W))
-            clear_padding(mask[b], i, end, dk[b, h])
-            clear_padding(mask[b], i, end, dv[b, h])
+            b, h, g, i, end = unit_of(unit, mask, len(W))
+            clear_padding(mask, i, end, dk, b, h, x.shape[1])
+            clear_padding(mask, i, end, dv, b, h, e)
             while i < end:
                 count, i = real_rows(mask[b], i, end, rows)
-                gather(k[b, h], rows, count, x)
-                gather(v[b, h], rows, count, values)
+                gather(k, b, h, rows, count, x)
+                gather(v, b, h, rows, count, values)
                 map_block(x, maps, g, output, block, count)
                 product(phi, dS[b, h], dvalues, count)
-                scatter(dvalues, rows, count, dv[b, h])
+                scatter(dvalues, rows, count, dv, b, h)
                 map_backward(
-                    x, values, ones, dS_T[b, h], dz[b, h], maps, g, output, block, totals, dk[b, h],
+                    x, values, ones, dS_T[b, h], dz[b, h], maps, g, output, block, totals, dk, b, h,
                     rows, count,
                 )  # fmt: skip

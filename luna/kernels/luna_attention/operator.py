@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from luna.base import LunaError
+from luna.base import LunaError, memory_for, side_by_side
 from luna.kernels.checked import on_gpu
 from luna.kernels.scalar_mlp.operator import no_second_derivative
 
@@ -57,7 +57,7 @@ def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps) -> tuple[
 
 
 def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, ...]:
-    return *(_rows_like(t) for t in (q, k, v)), *(t.new_empty(t.shape) for t in (W, bias, table))
+    return memory_for(q, v), *(t.new_empty(t.shape) for t in (W, bias, table))
 
 
 @torch.library.custom_op(
@@ -76,13 +76,14 @@ def attention(*arguments):
 @torch.library.custom_op(
     "luna::attention_backward", mutates_args=(),
     schema=f"(Tensor grad, {INPUTS}, {RESULTS}, {OPTIONS}) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "-> (Tensor, Tensor, Tensor, Tensor)",
 )  # fmt: skip
 def _attention_backward(*arguments):
-    """Gradients of q, k, v, W, bias, table."""
-    gradients, c = _gradients(*arguments), arguments[10]
+    """Gradients of q, k, v side by side, of W, bias, table."""
+    (memory, *maps), c = _gradients(*arguments), arguments[10]
+    gradients = *side_by_side(memory, arguments[1], arguments[3]), *maps
     _engine(c).backward(arguments, gradients, segment_of(c.numel()))
-    return gradients
+    return memory, *maps
 
 
 def check_tensors(
@@ -113,10 +114,11 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad: Tensor, *_):
-    *dqkv, dW, dbias, dtable = _attention_backward(
+    memory, dW, dbias, dtable = _attention_backward(
         grad, *ctx.saved_tensors, ctx.causal, ctx.output, ctx.eps
     )
-    return *dqkv, None, dW, dbias, None, dtable, None, None, None
+    q, _, v, *_ = ctx.saved_tensors
+    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None
 
 
 attention.register_fake(_results)

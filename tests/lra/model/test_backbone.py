@@ -53,7 +53,9 @@ def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
     softmax = luna.get("softmax")
     forward = softmax.forward
     monkeypatch.setattr(
-        softmax, "forward", lambda self, *a: hidden_states.append(a[4]) or forward(self, *a)
+        softmax,
+        "forward",
+        lambda self, *a, **k: hidden_states.append(a[4]) or forward(self, *a, **k),
     )
     net = network(model=replace(TINY, n_layers=1))
     ids, mask = example([24, 9])

@@ -23,6 +23,7 @@ from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
 from lra.training import run as runner
 from lra.training.callbacks import load_checkpoint
+from lra.training.module import LRAModule
 from lra.training.run import build
 from lra.training.trainer import trainer_for
 
@@ -234,6 +235,33 @@ def test_the_checkpoint_of_a_compiled_run_fits_the_network(small, monkeypatch):
     runner.train(run)
     stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     build(run).load_state_dict(stored)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("attention", ["luna", "softmax"])
+def test_an_interrupted_run_draws_the_dropout_it_would_have(
+    small, tmp_path, monkeypatch, attention: str, threads: int
+):
+    """Bit for bit; of softmax's weights too, which backward draws a second time."""
+    words = (f"attention={attention}", f"trainer.threads={threads}", "trainer.log_every=1", *SHORT)
+    whole, halved = (small(*words, f"runs_dir={tmp_path / name}") for name in ("whole", "halved"))
+    runner.train(whole)
+    step = LRAModule.training_step
+
+    def stop(module, *batch):
+        if module.global_step == 3:
+            raise InterruptedError
+        return step(module, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LRAModule, "training_step", stop)
+        with pytest.raises(InterruptedError):
+            runner.train(halved)
+    runner.train(halved)
+    first, second = (read_metrics(folder_of(run) / "metrics.csv") for run in (whole, halved))
+    losses = [[row["train_loss"] for row in rows if row["train_loss"]] for rows in (first, second)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 4
 
 
 def test_the_first_losses_are_the_golden_ones(small):

@@ -130,7 +130,7 @@ def test_frozen_parameters():
 
 @causally
 def test_features_of_all_tokens_are_never_there(causal: bool):
-    n, D = 1024, 64
+    n, D = 1024, 128
     attention, qkv = build("t2r", r=D, causal=causal), tensors(n, B=1)
     with Sizes() as sizes:
         attention(*qkv).sum().backward()
