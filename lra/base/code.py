@@ -2,8 +2,8 @@
 
 It is the attention, the modules of SHARED, and what they import of `luna`, `lra.model` or their own
 plug-in; all others choose settings and data, which have hashes of their own, or print and store. A
-module counts by its name and its syntax tree without docstrings. A process keeps the code that it
-has loaded, and so do its forks: an edit counts in the next process.
+file counts by its syntax tree without docstrings, wherever it lies. A process keeps the code that
+it has loaded, and so do its forks: an edit counts in the next process.
 """
 
 from __future__ import annotations
@@ -59,33 +59,43 @@ def keep_loaded() -> None:
 
 
 def hash_modules(*modules: str) -> str:
-    """Hash modules and all that they import of `luna`, `lra.model` and their own packages."""
-    packages = {module.partition(".")[0] for module in modules} - {"lra"}
-    followed = tuple(f"{name}." for name in ("luna", "lra.model", *packages, *modules))
-    texts: dict[str, str] = {}
+    """Hash the contents of modules and of all that they import, wherever their files lie."""
+    packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
+    followed = tuple(f"{name}." for name in ("lra.model", *packages - {"lra"}, *modules))
+    contents: dict[Path, tuple[str, list[tuple[str, ...]]]] = {}
     to_read = list(modules)
     for module in to_read:  # grows meanwhile
-        if module not in texts:
-            texts[module], imports = _read(module)
-            for place in imports:
-                while f"{place}.".startswith(followed) and find_source(place) is None:
-                    place = place.rpartition(".")[0]  # of a name in a module
-                if f"{place}.".startswith(followed) and place != "luna":  # which imports them all
-                    to_read.append(place)
-    return _hash(repr(sorted(texts.items())))
+        file = find_source(module)
+        if file is None:
+            raise UserError(f"the source of {module} cannot be found")
+        if file in contents:
+            continue
+        text, imports = _read(module)
+        uses: list[tuple[str, ...]] = []
+        for alias, place in imports:
+            target = place if place.partition(".")[0] in packages else ""
+            while target and find_source(target) is None:
+                target = target.rpartition(".")[0]
+            name = place.removeprefix(target).removeprefix(".")  # "" of a whole module
+            if target == "luna" or not f"{target}.".startswith(followed):  # luna imports all others
+                uses.append((alias, name))
+            else:
+                uses.append((alias, name, _read(target)[0]))
+                to_read.append(target)
+        contents[file] = text, sorted(uses)
+    return _hash(repr(sorted(contents.values())))
 
 
-def _read(module: str) -> tuple[str, list[str]]:
+def _read(module: str) -> tuple[str, list[tuple[str, str]]]:
     file = find_source(module)
-    if file is None:
-        raise UserError(f"the source of {module} cannot be found")
+    assert file is not None
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     return parse(_loaded[file] if file in _loaded else file.read_bytes(), package)
 
 
 @cache
 def find_source(module: str) -> Path | None:
-    """Find the file of a module, without importing it where its package's folder is enough."""
+    """Find the file of a module that has been imported, or that lies in its package's folder."""
     if file := getattr(sys.modules.get(module), "__file__", None):
         return Path(file) if file.endswith(".py") else None
     package, _, name = module.rpartition(".")
@@ -97,22 +107,22 @@ def find_source(module: str) -> Path | None:
 
 
 @cache
-def parse(source: bytes, package: str = "") -> tuple[str, list[str]]:
-    """Hash a file, and list the full names that it imports."""
-    names: set[str] = set()
+def parse(source: bytes, package: str = "") -> tuple[str, list[tuple[str, str]]]:
+    """Hash a file without its imports, and list these: the names that it uses and their places."""
+    imports: set[tuple[str, str]] = set()
     for node in ast.walk(tree := ast.parse(source)):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            imports |= {(a.asname or a.name, a.name) for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            names |= {f"{module}.{alias.name}" for alias in node.names}
-    return _hash(_text(tree)), sorted(names)
+            imports |= {(a.asname or a.name, f"{module}.{a.name}") for a in node.names}
+    return _hash(_text(tree)), sorted(imports)
 
 
 def _text(node: object) -> str:
-    """Write a syntax tree without positions, docstrings and empty fields."""
+    """Write a syntax tree without positions, docstrings, imports and empty fields."""
     match node:
-        case ast.Expr(ast.Constant(str())):
+        case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant(str())):
             return ""
         case ast.JoinedStr(values):  # to which Python 3.12.1 adds empty texts
             return f"JoinedStr{[_text(v) for v in values if getattr(v, 'value', v) != '']}"

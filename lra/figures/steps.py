@@ -1,31 +1,64 @@
-"""Loss, dev accuracy and rate of runs by step."""
+"""Loss, dev accuracy and rate of runs by step; of conversions, the KL divergence between teacher
+and student in every layer while feature maps are fitted."""
 
 from __future__ import annotations
 
+import math
+import re
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from lra.base.config import UserError
-from lra.figures.style import draw_lines, save_figure, styles_of
-from lra.results.record import read_all
+from lra.figures.students import budget
+from lra.figures.style import (
+    DASHES,
+    draw_lines,
+    in_words,
+    panels_for,
+    save_figure,
+    styles_of,
+    ticked,
+)
+from lra.results.record import Record, read_all
 from lra.runs.folder import read_metrics
+from lra.runs.schema import CONVERSION
 
 PANELS = {"train_loss": "training loss", "dev_accuracy": "dev accuracy", "lr": "rate"}
 FACTS = ("task", "protocol.name", "model", "steps", "batch")
 
 
 def draw(arguments: Namespace) -> list[Path]:
+    records = read_all(arguments.runs)
+    fitted = [r for r in records if r.kind == CONVERSION and r.get("stage1.curve")]
+    fitted = [r for r in fitted if r["stage1.curve"][0]["kl"]]  # not with a loss of the outputs
+    if not fitted:
+        return draw_training(records, arguments.out)
+    pairs = dict.fromkeys((r["task"], r["model"]) for r in fitted)
+    return [
+        path
+        for pair in pairs
+        for path in draw_kl([r for r in fitted if (r["task"], r["model"]) == pair], arguments.out)
+    ]
+
+
+def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
     """A panel per quantity, a line per attention with the range of its runs."""
-    records = [r for r in read_all(arguments.runs) if r.path.with_name("metrics.csv").is_file()]
-    facts = {"{}, protocol {}, model {}, {:,} steps of {}".format(*(r[fact] for fact in FACTS))
-             for r in records}  # fmt: skip
+    records = [r for r in records if r.path.with_name("metrics.csv").is_file()]
+    facts = {
+        "{}, protocol {}, model {}, {:,} steps of {}".format(*(r[fact] for fact in FACTS))
+        for r in records
+    }
     if len(facts) != 1:
         raise UserError(f"give folders of finished runs of one setting, not of {len(facts)}")
-    rows = pd.DataFrame({"attention": record.attention, **row} for record in records
-                        for row in read_metrics(record.path.with_name("metrics.csv")))  # fmt: skip
+    rows = pd.DataFrame(
+        {"attention": record.attention, **row}
+        for record in records
+        for row in read_metrics(record.path.with_name("metrics.csv"))
+    )
     rows = rows.replace("", None).astype(dict.fromkeys(("step", *PANELS), float))
     names = [*dict.fromkeys(rows["attention"])]
 
@@ -35,12 +68,81 @@ def draw(arguments: Namespace) -> list[Path]:
             part = rows.dropna(subset=column).groupby(["attention", "step"])[column]
             lines = part.agg(["mean", "min", "max"])
             axes.set_ylabel(title)
-            draw_lines(axes, [(name, lines.loc[name], style | {"marker": ""})
-                              for name, style in zip(names, styles_of(names), strict=True)],
-                       gap=0.12)  # fmt: skip
+            draw_lines(
+                axes,
+                [
+                    (name, lines.loc[name], style | {"marker": ""})
+                    for name, style in zip(names, styles_of(names), strict=True)
+                ],
+                gap=0.12,
+            )
         panels[-1].set_xlabel("step")
 
     seeds = len({record["seed"] for record in records})
     title = f"Loss, dev accuracy and rate by step\n{facts.pop()}, {seeds} seed(s)"
-    stem = arguments.out / f"steps-{records[0]['task']}-{'-'.join(names)}"
+    stem = out / f"steps-{records[0]['task']}-{'-'.join(names)}"
     return save_figure(stem, fill, title, 6.0)
+
+
+def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per record, layer and step. A label names the settings in which runs of one method
+    differ, so that those of one label differ in the seed only."""
+    settings = [r["settings.attention"] | r["settings.recipe"] for r in records]
+    rows = []
+    for record, setting in zip(records, settings, strict=True):
+        others = [
+            s for r, s in zip(records, settings, strict=True) if r.attention == record.attention
+        ]
+        differ = {
+            k: v
+            for k, v in setting.items()
+            if v is not None and any(other.get(k) != v for other in others)
+        }
+        label = ", ".join(filter(None, (record.attention, in_words(differ))))
+        rows += [
+            {
+                "method": record.attention,
+                "label": label,
+                "step": point["step"],
+                "kl": kl,
+                "layer": int(re.findall(r"\.(\d+)\.", layer)[0]),
+            }
+            for point in record["stage1.curve"]
+            for layer, kl in point["kl"].items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
+    """One panel per layer, all on one scale, a line per label with the range of its seeds."""
+    from luna.convert.train import KL_WARNING
+
+    frame = kl_by_step(records)
+    methods = frame.groupby("label", sort=False).method.first()
+    dashes = methods.groupby(methods).cumcount() % len(DASHES)  # lines of one method differ in it
+    layers, columns = sorted(frame.layer.unique()), 3
+
+    def fill(figure: Any) -> None:
+        panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
+        for axes, layer in zip(panels.flat, layers, strict=False):
+            for label, style, i in zip(
+                methods.index, styles_of(list(methods)), dashes, strict=True
+            ):
+                line = frame[(frame.layer == layer) & (frame.label == label)]
+                kl = line.groupby("step").kl.agg(["mean", "min", "max"])
+                axes.plot(kl["mean"], label=label, **style, markersize=3.5, linestyle=DASHES[i])
+                axes.fill_between(kl.index, kl["min"], kl["max"], color=style["color"], alpha=0.15)
+            axes.axhline(KL_WARNING, color="0.5", lw=0.8, ls=":")
+            axes.set_title(f"layer {layer}")
+            axes.grid(which="both")
+        panels[0, 0].set_yscale("log")
+        ticked(panels[0, 0].yaxis)
+        explained = panels[0, 0].get_legend_handles_labels()
+        figure.legend(
+            *explained, loc="outside lower center", frameon=False, title="step of stage 1"
+        )
+        figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
+
+    title = f"{budget(records[0])}\ndotted: a conversion that ends above {KL_WARNING} warns"
+    height = 1.9 * math.ceil(len(layers) / columns) + 1.2 + 0.17 * len(methods)
+    return save_figure(out / f"conversion-distillation-{records[0]['task']}", fill, title, height)

@@ -37,31 +37,41 @@ def hash_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plugin = SimpleNamespace(__module__="mine.method")
     monkeypatch.setattr(luna, "get", {"mine": plugin}.__getitem__)
 
-    def write(changes: dict[str, str]) -> str:
+    def write(changes: dict[str, str | None]) -> str:
         code.find_source.cache_clear()
         for name, text in (FILES | changes).items():
-            (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / f"{name}.py").unlink(missing_ok=True)
+            if text is not None:
+                (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         return code_of("mine", {}).hash
 
     yield write
     code.find_source.cache_clear()
 
 
-def method(old: str, new: str) -> dict[str, str]:
+def method(old: str, new: str) -> dict[str, str | None]:
     assert old in METHOD
     return {"method": METHOD.replace(old, new)}
 
 
-SCALE = "from mine.helper import scale"
+SCALE, MODULE = "from mine.helper import scale", "from mine import shapes"
 SAME = {
     "comment": method("# a comment", "# another"),
     "docstring": method('"""The feature map."""', '"""Phi."""'),
     "formatting": method("scale * x + m.pi", "(\n        scale  *  x\n    ) + m.pi"),
+    "order of imports": method(f"import math as m\n{SCALE}", f"{SCALE}\nimport math as m"),
+    "relative import": method(SCALE, "from .helper import scale"),
+    "relative module": method(MODULE, "from . import shapes"),
+    "module by its full name": method(MODULE, "import mine.shapes as shapes"),
+    "renamed module": method(MODULE, "from mine import forms as shapes")
+    | {"shapes": None, "forms": SHAPES},
+    "moved module": method(SCALE, "from mine.inner.helper import scale")
+    | {"helper": None, "inner/__init__": "", "inner/helper": HELPER},
     "module that is not reached": {"table": "scale = 4"},
 }
 OTHER = {
     "constant of a module": {"helper": HELPER.replace("2", "3", 1)},
-    "constant of a whole module": {"shapes": "SIDE = 4\n"},
     "sign": method("x + m", "x - m"),
     "module of another project": method("import math as m", "import cmath as m"),
     "name in the same module": method("import scale", "import other as scale"),
@@ -74,9 +84,9 @@ def test_what_changes_the_hash_and_what_does_not(hash_of, what: str):
     assert (hash_of((SAME | OTHER)[what]) == hash_of({})) is (what in SAME)
 
 
-def test_relative_imports_are_followed(hash_of):
-    relative = method(SCALE, "from .helper import scale")
-    assert hash_of(relative) != hash_of(relative | {"helper": "scale = 5"})
+def test_the_attention_itself_may_move(hash_of):
+    hash_of({"inner/__init__": "", "inner/own": METHOD})
+    assert code.hash_modules("mine.inner.own") == code.hash_modules("mine.method")
 
 
 def test_an_attention_has_its_own_code_and_shares_the_rest():

@@ -1,7 +1,8 @@
-"""Figures of converted models: shares of words, and channels."""
+"""Figures of converted models: shares of words, channels, stage 1."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 from lra.base.config import UserError
 from lra.cli import main
-from lra.figures import runs, students
+from lra.figures import runs, steps, students
+from lra.results.record import read_record
 from luna.convert import convert
 from tests.luna.convert.kit import bert
 
@@ -53,6 +55,26 @@ def test_channels_of_a_converted_layer_over_its_own_inputs(
     hidden = (c.e[2, 1] * u[:, None] + c.f[2, 1]).relu()  # head 2, channel 1
     psi = torch.nn.functional.softplus(hidden @ c.a[2, 1] + c.g[2, 1])
     np.testing.assert_allclose(layer.psi[2, :, 1], psi.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_line_of_stage_1_is_a_setting_and_its_band_the_seeds(tmp_path: Path, drawn: list[Figure]):
+    recipe = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 4, "batch": 2, "epochs": 3,
+              "train_examples": None}  # fmt: skip
+    for i, (seed, M, kl) in enumerate([(0, 8, 1.0), (1, 8, 3.0), (0, 16, 2.0)]):
+        layers = {f"bert.encoder.layer.{j}.attention.self": kl * (j + 1) for j in range(2)}
+        curve = [{"step": s, "kl": {k: v / (1 + s) for k, v in layers.items()}} for s in (0, 4)]
+        record = {"task": "sst2", "attention": "luna", "options": {"M": M}, "teacher": "0",
+                  "schema": 1, "status": "finished", "scores": {"teacher": {"score": 0.9}},
+                  "score": 0.8, "floor": 0.5, "phi_parameters": 2, "recipe": recipe, "seed": seed,
+                  "stage1": {"curve": curve}}  # fmt: skip
+        folder = tmp_path / "tiny" / "luna" / str(i)
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(record), encoding="utf-8")
+    frame = steps.kl_by_step([read_record(p) for p in sorted(tmp_path.rglob("result.json"))])
+    line = frame[(frame.label == "luna, M = 8") & (frame.layer == 1)]
+    assert sorted(zip(line.step, line.kl, strict=True)) == [(0, 2), (0, 6), (4, 0.4), (4, 1.2)]
+    assert main(["figures", "curves", str(tmp_path), "--out", str(tmp_path / "f")]) == 0
+    assert list(drawn[0].axes[1].get_lines()[0].get_ydata()) == pytest.approx([4, 0.8])
 
 
 def test_models_and_folders_that_cannot_be_drawn(text_models: dict[str, Path], tmp_path: Path):

@@ -151,6 +151,13 @@ def test_random_signs_agree_with_all_of_them():
     assert versus.sign_flips(np.zeros(5)) == 1.0
 
 
+def test_a_regression_is_compared_by_squared_error():
+    labels = [1.0, 2.0, 5.0]
+    near, far = ([record(a, labels, "stsb")] for a in ([1.1, 2.1, 5.1], [1.5, 2.5, 4.5]))
+    ((*_, gap, _),) = versus.paired_tests({"near": near, "far": far})
+    assert gap == pytest.approx(100 * (0.25 - 0.01))
+
+
 def test_pairs_share_holms_correction_and_need_labels():
     labels = [1] * 12
     rows = {
