@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+INDEXED_ON = {"cpu"}  # devices that do not wait for the number of padded rows
 PROFILES = ("strict", "published", "official")
 Mask = Tensor | None  # (B, n) bool, True = real token; None: all are
 
@@ -389,7 +390,7 @@ def zero_padding(t: Tensor, mask: Mask) -> Tensor:
 
 def clear_padding(t: Tensor, mask: Mask) -> Tensor:
     """Write 0 at padding into t (B, n, ...)."""
-    if mask is not None and t.device.type == "cpu":
+    if mask is not None and t.device.type in INDEXED_ON:
         t[(~mask).nonzero(as_tuple=True)] = 0
     elif mask is not None:  # without waiting for a GPU
         t.masked_fill_(~mask.reshape(*mask.shape, *[1] * (t.dim() - 2)), 0)

@@ -18,7 +18,7 @@ from lra.cli import _for_hydra, _typed, main
             ["train"],
             "  demo              short re-generated ListOps, 400 steps of the small model,",
         ),
-        (["train", "--help"], "task        image, image8, listops"),
+        (["train", "--help"], "task        fuzzy, image, image8, listops"),
         (["convert"], "task        cola, sst2"),
         ([], "  list       every attention"),
     ],

@@ -83,7 +83,8 @@ def test_the_peak_of_a_call_is_measured():
         np.ones(8 * MIB, dtype=np.uint8)  # freed again
 
     _, peak = first_calls(call, "cpu")
-    assert peak != peak or 8 * MIB <= peak <= 9 * MIB  # only Linux says
+    # only Linux says; a part may be memory that was freed before and kept
+    assert peak != peak or 7 * MIB <= peak <= 9 * MIB
 
 
 def test_cases_are_timed_in_turn_and_end_at_a_limit(quick, monkeypatch):
