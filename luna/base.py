@@ -34,7 +34,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-INDEXED_ON = {"cpu"}  # devices that do not wait for the number of padded rows
 PROFILES = ("strict", "published", "official")
 Mask = Tensor | None  # (B, n) bool, True = real token; None: all are
 
@@ -203,7 +202,7 @@ class Attention(nn.Module):
         """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
         `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
         marks the real queries and `key_mask` the real keys. `zeroed`: padded rows of q, k, v are 0
-        and their gradients are not used, as `split_heads` has it."""
+        and their gradients are not used, as `luna.heads.split_heads` has it."""
         if self.needs_x and x is None:
             raise LunaError(
                 f"attention '{self.name}' needs the hidden states: forward(q, k, v, mask, x=x)"
@@ -386,58 +385,6 @@ class Redrawn(Attention):
 def zero_padding(t: Tensor, mask: Mask) -> Tensor:
     """t (B, H, n, .) with 0 at padding, whatever stands there: 0 * NaN would be NaN."""
     return t if mask is None else t.masked_fill(~mask[:, None, :, None], 0)
-
-
-def clear_padding(t: Tensor, mask: Mask) -> Tensor:
-    """Write 0 at padding into t (B, n, ...)."""
-    if mask is not None and t.device.type in INDEXED_ON:
-        t[(~mask).nonzero(as_tuple=True)] = 0
-    elif mask is not None:  # without waiting for a GPU
-        t.masked_fill_(~mask.reshape(*mask.shape, *[1] * (t.dim() - 2)), 0)
-    return t
-
-
-def side_by_side(memory: Tensor, q: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Views like q, k and v of memory (B, n, H (2 d + e)): gradients that stand there are where the
-    backward pass of one projection reads them."""
-    H, d, e = q.shape[1], q.shape[3], v.shape[3]
-    parts = memory.split([H * d, H * d, H * e], -1)
-    return tuple(t.unflatten(-1, (H, -1)).transpose(1, 2) for t in parts)
-
-
-def memory_for(q: Tensor, v: Tensor) -> Tensor:
-    (B, H, n, d), e = q.shape, v.shape[3]
-    return q.new_empty(B, n, H * (2 * d + e))
-
-
-def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
-    """Views (B, H, n, d) of projections (B, n, parts, H, d), which nobody else may read: padded
-    rows become 0 in place."""
-    if torch.compiler.is_compiling():
-        return tuple(zero_padding(t, mask) for t in qkv.permute(2, 0, 3, 1, 4).unbind(0))
-    return _Heads.apply(qkv, mask)
-
-
-class _Heads(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
-        ctx.mask, ctx.strides = mask, qkv.stride()
-        return clear_padding(qkv, mask).permute(2, 0, 3, 1, 4).unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        of_b, of_n, of_part, of_h, of_d = ctx.strides
-        places = {
-            (t.untyped_storage().data_ptr(), t.storage_offset() - i * of_part, *t.stride())
-            for i, t in enumerate(grads)
-        }
-        wanted = (of_b, of_h, of_n, of_d)
-        if len(places) == 1 and grads[0].stride() == wanted and not torch.is_grad_enabled():
-            B, H, n, d = grads[0].shape  # they stand side by side already
-            packed = grads[0].as_strided((B, n, len(grads), H, d), ctx.strides)
-        else:
-            packed = torch.stack([t.transpose(1, 2) for t in grads], 2)
-        return clear_padding(packed, ctx.mask), None
 
 
 def at_least(method: str, least: float, **options: float | None) -> None:

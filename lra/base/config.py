@@ -67,40 +67,97 @@ def nearest(word: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 
-# Padding by true length, or where the id is 0, even if it is a black pixel (quirk of every public
-# LRA code).
-Mask = Enum("Mask", "length nonzero none")
-# Always to pad_to; to the longest example of the batch, rounded up to 64; the same, and training
-# batches are of similar lengths.
-Pad = Enum("Pad", "full batch sorted")
-# fixed: interleaved sinusoids. rope: queries and keys are turned by their position, rope2d by row
-# and column of an image. alibi: scores fall with the distance, in methods that compute them.
-Positions = Enum("Positions", "learned fixed rope rope2d alibi none")
-# masked_mean is over real tokens, mean over padding too; cls: a prepended learned token; first:
-# what the official dual encoder calls CLS; none: every token has a label.
-Pooling = Enum("Pooling", "masked_mean mean cls first none")
-# The CLS token is always visible, or copies the first token's mask (quirk: a black pixel hides it).
-ClsMask = Enum("ClsMask", "real first")
-Interaction = Enum("Interaction", "concat nli")  # [a, b], or [a, b, a*b, a-b]
-# nn.Linear's, or Xavier-uniform encoder kernels, N(0, 1e-6) biases and a LeCun-normal head.
-Init = Enum("Init", "torch flax")
-Gelu = Enum("Gelu", {"erf": "none", "tanh": "tanh"})
-# rsqrt: warm-up, then lr / sqrt(step). cosine: warm-up, then a half cosine to 0; cosine_floor:
-# warm-up from a tenth, and to 0.4 of the peak. onecycle: up and down, beta1 cycling against it.
-Schedule = Enum("Schedule", "constant rsqrt cosine onecycle cosine_floor")
-Clip = Enum("Clip", "none value norm")
-# Of a task without a dev split (Text): the last 10 % of the training set, which are removed from
-# it, or the test set itself (quirk of every public LRA code).
-Dev = Enum("Dev", "train test")
-Select = Enum("Select", "best last")
-# What a network learns from the training inputs before it sees a label: the tokens that were
-# replaced by a mask token, or the next token.
-Objective = Enum("Objective", "none masked causal")
-# A run outside its budget does not start; it starts, and its record says how far outside it is;
-# the run is counted, and compared with nothing.
-Gate = Enum("Gate", "matched report off")
-# By torch.compile; graphs: and replayed as CUDA graphs, without Python in between.
-Compile = Enum("Compile", "off default graphs")
+class Mask(Enum):
+    length = "length"  # padding by true length
+    nonzero = "nonzero"  # id 0 is padding, even a black pixel: quirk of every public LRA code
+    none = "none"
+
+
+class Pad(Enum):
+    full = "full"  # always to pad_to
+    batch = "batch"  # to the longest example of the batch, rounded up to 64
+    sorted = "sorted"  # the same, and training batches are of similar lengths
+
+
+class Positions(Enum):
+    learned = "learned"
+    fixed = "fixed"  # interleaved sinusoids
+    rope = "rope"  # queries and keys are turned by their position
+    rope2d = "rope2d"  # by row and column, on image tasks
+    alibi = "alibi"  # scores fall with the distance, in methods that compute them one by one
+    none = "none"
+
+
+class Pooling(Enum):
+    masked_mean = "masked_mean"  # over real tokens
+    mean = "mean"  # over all stored positions, padding included
+    cls = "cls"  # a prepended learned token
+    first = "first"  # the first token, which the official dual encoder calls CLS
+    none = "none"  # every token has a label of its own
+
+
+class ClsMask(Enum):
+    real = "real"  # the CLS token is always visible
+    first = "first"  # quirk: it copies the first token's mask, so a black pixel hides it
+
+
+class Interaction(Enum):
+    concat = "concat"  # [a, b]
+    nli = "nli"  # [a, b, a*b, a-b]
+
+
+class Init(Enum):
+    torch = "torch"  # nn.Linear's default
+    flax = "flax"  # Xavier-uniform encoder kernels, N(0, 1e-6) biases, LeCun-normal head
+
+
+class Gelu(Enum):
+    erf = "none"
+    tanh = "tanh"
+
+
+class Schedule(Enum):
+    constant = "constant"
+    rsqrt = "rsqrt"  # warm-up, then lr / sqrt(step)
+    cosine = "cosine"  # warm-up from 0, then a half cosine to 0
+    onecycle = "onecycle"  # linear up and down, beta1 cycling against it
+    cosine_floor = "cosine_floor"  # warm-up from a tenth, then a half cosine to 0.4 of the peak
+
+
+class Clip(Enum):
+    none = "none"
+    value = "value"
+    norm = "norm"
+
+
+class Dev(Enum):  # where the dev split comes from in a task without one (Text)
+    train = "train"  # the last 10 % of the training set, which are removed from it
+    test = "test"  # quirk of every public LRA code: the test set itself
+
+
+class Select(Enum):
+    best = "best"
+    last = "last"
+
+
+class Objective(Enum):
+    """What a network learns from the training inputs before it sees a label."""
+
+    none = "none"
+    masked = "masked"  # the tokens that were replaced by a mask token
+    causal = "causal"  # the next token
+
+
+class Gate(Enum):
+    matched = "matched"  # a run outside its budget does not start
+    report = "report"  # it starts, and its record says how far outside it is
+    off = "off"  # count the run, compare it with nothing
+
+
+class Compile(Enum):
+    off = "off"
+    default = "default"  # by torch.compile
+    graphs = "graphs"  # and replayed as CUDA graphs, without Python in between
 
 
 @dataclass

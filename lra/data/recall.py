@@ -71,7 +71,7 @@ class Probe(Task):
 
     def block(self, options: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the ids and labels of BLOCK examples, from the options and this number alone."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement block()")
 
 
 class Recall(Probe):

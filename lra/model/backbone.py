@@ -13,8 +13,8 @@ import luna
 from lra.base.config import Model, Positions, Style, UserError
 from lra.model import rotary
 from lra.model.init import INITIALISERS
-from luna.base import split_heads
 from luna.dropout import Dropout
+from luna.heads import split_heads
 from luna.local import LocalBranch
 
 

@@ -2,7 +2,7 @@
 
 numba compiles a kernel on its first call and keeps the machine code in a cache on disk; no C
 compiler is involved. A kernel takes a range of tasks and releases the interpreter lock, and `run`
-divides the tasks among as many threads as torch has been told to use. How the work is cut into
+divides the tasks among as many threads as torch is set to use. How the work is cut into
 tasks never depends on the number of threads, so neither does the result.
 """
 

@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Mask, autocast_off, clear_padding, memory_for, side_by_side, zero_padding
+from luna.base import Mask, autocast_off, zero_padding
+from luna.heads import clear_padding, memory_for, side_by_side
 from luna.sums import causal_linear_sums, linear_sums
 
 BLOCK = 512  # tokens: 64 KB a head of features at D = 32

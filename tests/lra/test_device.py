@@ -26,7 +26,7 @@ from lra.training import module
 from lra.training.callbacks import Compiled
 from lra.training.run import build
 from lra.training.trainer import LRAData, trainer_for
-from luna import base
+from luna import heads
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.
 OPERATORS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}
@@ -87,7 +87,7 @@ def test_no_step_waits_for_the_device(
 ):
     monkeypatch.setattr(device, "HELD_ON", {"cpu"})
     monkeypatch.setattr(module, "FUSED_ON", {"cpu"})
-    monkeypatch.setattr(base, "INDEXED_ON", set())
+    monkeypatch.setattr(heads, "INDEXED_ON", set())
     run = small(f"attention={attention}", "trainer.log_every=4", "trainer.progress=off",
                 "protocol.recipe.clip=norm", "protocol.recipe.steps=80")  # fmt: skip
     prepared = find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from luna import dropout as luna_dropout
-from luna.base import split_heads
 from luna.dropout import attend, dropout
+from luna.heads import split_heads
 
 N = 1_000_003  # no multiple of 4
 STREAM, STAY = [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1], 749714  # of seed 5

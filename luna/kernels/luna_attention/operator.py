@@ -7,7 +7,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, memory_for, side_by_side
+from luna.base import LunaError
+from luna.heads import memory_for, side_by_side
 from luna.kernels.checked import on_gpu
 from luna.kernels.scalar_mlp.operator import no_second_derivative
 

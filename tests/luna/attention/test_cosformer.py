@@ -14,7 +14,7 @@ from ..kit import assert_defined, averaged, build, difference, qkv
 
 @pytest.mark.parametrize(("profile", "horizon"), [("strict", 128), ("published", 40)])
 def test_weights_are_relus_times_a_cosine(profile: str, horizon: int) -> None:
-    """Of the distance to max_len under strict, to the padded length of n = 40 in the public code,
+    """Angles are shares of max_len under strict; in the public code of the padded length n = 40,
     where padding is attended to."""
     i = torch.arange(40, dtype=torch.float64)
     cosine = torch.cos(math.pi * (i[:, None] - i[None, :]) / (2 * horizon))

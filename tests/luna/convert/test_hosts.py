@@ -46,7 +46,7 @@ def changed(model: Any, before: dict[str, Tensor]) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_conversion_to_softmax_is_the_identity(name):
-    """Of the hidden states of real tokens, and of what is generated."""
+    """The hidden states of real tokens stay, and what is generated."""
 
     @torch.no_grad()
     def hidden(model: nn.Module) -> Tensor:

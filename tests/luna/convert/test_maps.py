@@ -72,7 +72,7 @@ def test_maps_are_the_hosts_own_and_the_students(name):
         ours, theirs = (t.transpose(1, 2)[real] for t in (ours, theirs))
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     for ours, theirs in zip(maps.student, requested, strict=name != "gpt2"):  # its layers are not
-        torch.testing.assert_close(ours, theirs)  # told that maps are wanted
+        torch.testing.assert_close(ours, theirs)  # where maps are asked for
     assert name in ENCODERS or all((A.triu(1) == 0).all() for A in maps.student)
 
 
