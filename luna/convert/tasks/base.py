@@ -37,7 +37,8 @@ class ConversionData(ABC):
     ):
         self.task, self.folder, self.processor = task, folder, processor
         self.recipe, self.seed = recipe, seed
-        examples, self.scored = self.read()
+        self.evaluations: dict[str, Any] = {}  # batches of a split, where they are kept
+        examples, self.scored = task.read(folder)
         self.examples = examples[: recipe.train_examples]
         if recipe.select == "train_split":
             n = len(self.examples)
@@ -49,10 +50,6 @@ class ConversionData(ABC):
             self.scored[HELD_OUT] = [self.examples[i] for i in sorted(order[:k])]
             self.examples = [self.examples[i] for i in sorted(order[k:])]
         self.labels = {split: labels_of(examples) for split, examples in self.scored.items()}
-
-    @abstractmethod
-    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
-        """Read the examples to train on and, by split, those that are scored."""
 
     @abstractmethod
     def train(self, epoch: int) -> Batches:
@@ -69,6 +66,10 @@ class ConversionTask(ABC):
     data: type[ConversionData]
     auto_model: str  # the class of transformers that loads a checkpoint of this task
     files: str  # what the folder of such a checkpoint contains
+
+    @abstractmethod
+    def read(self, data: str | Path | None) -> tuple[list[Example], dict[str, list[Example]]]:
+        """Read the examples to train on and, by split, those that are scored."""
 
     @abstractmethod
     def processor(self, source: str) -> Any:

@@ -32,13 +32,6 @@ PAIR = ("sentence1", "sentence2")
 class Texts(ConversionData):
     """Sentences or pairs, tokenised."""
 
-    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
-        train, *scored = (
-            read_examples(self.task, split, self.folder) for split in ("train", *self.task.evaluate)
-        )
-        self.evaluations: dict[str, list[Mapping[str, Tensor]]] = {}
-        return train, dict(zip(self.task.evaluate, scored, strict=True))
-
     def train(self, epoch: int) -> list[Mapping[str, Tensor]]:
         return batches(
             self.examples,
@@ -73,6 +66,10 @@ class Glue(ConversionTask):
     data = Texts
     auto_model = "AutoModelForSequenceClassification"
     files = "config.json, tokenizer and safetensors"
+
+    def read(self, data: str | Path | None) -> tuple[list[Example], dict[str, list[Example]]]:
+        scored = {split: read_examples(self, split, data) for split in self.evaluate}
+        return read_examples(self, "train", data), scored
 
     def processor(self, source: str) -> Any:
         return transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False)

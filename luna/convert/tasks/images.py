@@ -48,19 +48,12 @@ FIRST, LAST = "tench", "toilet tissue"
 class Images(ConversionData):
     """Paths of images and their classes; pixels are decoded batch by batch."""
 
-    def read(self) -> tuple[list[Example], dict[str, list[Example]]]:
-        self.root = self.task.root(self.folder)
-        train, val = (_files(self.root, split, self.task.classes(self.folder)) for split in SPLITS)
-        # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
-        drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
-        return [train[i] for i in drawn], {"val": val}
-
     def train(self, epoch: int) -> ImageLoader:
         how, key = self.recipe.images, (self.seed, epoch)
         height, width = image_size(self.processor)
 
         def pixels(i: int) -> Tensor:
-            image = decode(self.root / self.examples[i][0])
+            image = decode(self.task.root(self.folder) / self.examples[i][0])
             rng = np.random.default_rng((*key, 0, i))
             box = random_box(*image.size, how.min_area, rng)
             image = image.resize((width, height), self.processor.resample, box=box)
@@ -84,7 +77,9 @@ class Images(ConversionData):
             }
 
         def pixels(i: int) -> Tensor:
-            return prepare(self.processor, decode(self.root / examples[i][0]), **changes)
+            return prepare(
+                self.processor, decode(self.task.root(self.folder) / examples[i][0]), **changes
+            )
 
         return ImageLoader(split_into_batches(range(len(examples)), self.recipe.batch), pixels)
 
@@ -97,6 +92,12 @@ class ImageFolder(ConversionTask):
     data = Images
     auto_model = "AutoModelForImageClassification"
     files = "config.json, preprocessor_config.json and safetensors"
+
+    def read(self, data: str | Path | None) -> tuple[list[Example], dict[str, list[Example]]]:
+        train, val = (_files(self.root(data), split, self.classes(data)) for split in SPLITS)
+        # Files are sorted by class, so a part of them has to be drawn: the same one in every run.
+        drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
+        return [train[i] for i in drawn], {"val": val}
 
     def processor(self, source: str) -> Any:
         kind = transformers().AutoImageProcessor
