@@ -261,7 +261,7 @@ def commands_of(path: str, root: Path) -> list[Command]:
     file = Path(path)
     below, beside = root / "tests" / file.parts[0], root / "tests" / file.parent
     tests = [*below.rglob(f"test_{file.stem}.py")] or [*beside.glob("test_*.py")]
-    commands = [tuple(sorted(test.relative_to(root).as_posix() for test in tests))]
+    commands = [tuple(sorted(test.relative_to(root).as_posix() for test in tests))] if tests else []
     if file.parts[0] == "luna":
         methods = USED_BY.get(file.stem, USED_BY["feature_maps"])
         if file.parent.name == "attention":
